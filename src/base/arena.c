@@ -1,0 +1,43 @@
+/* arena.c: memory for things that die together: a list of chunks, each at least as large as all before it. */
+#include "base/base.h"
+
+#include <string.h>
+
+struct neap_arena_chunk {
+  struct neap_arena_chunk *older;
+  size_t used, room;
+  _Alignas(16) char bytes[];
+};
+
+void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
+  size_t need = (bytes + 15) & ~(size_t)15;
+  struct neap_arena_chunk *chunk = arena->chunk;
+  if (chunk == NULL || chunk->room - chunk->used < need) {
+    size_t room = chunk == NULL ? 1024 : NEAP_MIN(2 * chunk->room, (size_t)1 << 20);
+    if (room < need) room = need;
+    struct neap_arena_chunk *fresh = neap_alloc_zeroed(sizeof *fresh + room);
+    if (fresh == NULL) return NULL;
+    fresh->older = chunk;
+    fresh->room = room;
+    arena->chunk = chunk = fresh;
+  }
+  void *block = chunk->bytes + chunk->used;
+  chunk->used += need;
+  return block;
+}
+
+void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes) {
+  void *block = neap_arena_alloc(arena, bytes);
+  if (block != NULL && bytes > 0) memcpy(block, from, bytes);
+  return block;
+}
+
+char *neap_arena_strdup(neap_arena *arena, const char *text) { return neap_arena_copy(arena, text, strlen(text) + 1); }
+
+void neap_arena_fini(neap_arena *arena) {
+  while (arena->chunk != NULL) {
+    struct neap_arena_chunk *older = arena->chunk->older;
+    neap_free(arena->chunk);
+    arena->chunk = older;
+  }
+}

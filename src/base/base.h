@@ -1,0 +1,201 @@
+/* base: what every room of Neap stands on: status and error record, counted memory, arena, interned names, hash,
+ * random numbers, threads. No global state but three: the memory counters, the name table and the thread count,
+ * each safe to use from several threads.
+ */
+#ifndef NEAP_BASE_H
+#define NEAP_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NEAP_VERSION "0.1.0"
+#define NEAP_MAX_DIM 8
+#define NEAP_ALIGN 64u /* of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register */
+
+#if defined(__GNUC__)
+#define NEAP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define NEAP_PRINTF(fmt, args)
+#endif
+
+/* ---- status and error record (error.c) ----------------------------------------------------------------------- */
+
+/* X(symbol, lua code): the one list of what can go wrong; `code` is what scripts test. */
+#define NEAP_STATUS_MAP(X) \
+  X(OK, "ok")              \
+  X(ARGUMENT, "argument")  \
+  X(NAME, "name")          \
+  X(ATTRIBUTE, "attribute") \
+  X(SHAPE, "shape")        \
+  X(DTYPE, "dtype")        \
+  X(GRAPH, "graph")        \
+  X(PLAN, "plan")          \
+  X(MEMORY, "memory")      \
+  X(RELEASED, "released")  \
+  X(DATA, "data")          \
+  X(NUMERIC, "numeric")    \
+  X(INTERRUPTED, "interrupted") \
+  X(IO, "io")              \
+  X(DB, "db")              \
+  X(INTERNAL, "internal")
+
+typedef enum neap_status {
+#define X(symbol, text) NEAP_##symbol,
+  NEAP_STATUS_MAP(X)
+#undef X
+} neap_status;
+
+const char *neap_status_text(neap_status status);
+
+/* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one sentence: what, where,
+ * expected, got. INVARIANT: the deepest message wins: neap_fail on a filled record keeps it. Fields may be "". */
+typedef struct neap_error {
+  neap_status code;
+  char message[768];
+  char op[64];       /* op type, e.g. "Conv" */
+  char blob[128];    /* blob or attribute at fault, with its scope path */
+  char scope[128];   /* scope path of the op */
+  char line[160];    /* Lua file:line that made the op */
+  char expected[128];
+  char got[128];
+  char hint[256];    /* one thing to try */
+  int64_t least_bytes; /* for MEMORY and PLAN: the least that would do, else 0 */
+} neap_error;
+
+/* Sets code and message (unless already set) and returns code. `error` may be NULL. */
+neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
+/* As neap_fail, for an allocation of `bytes` that was refused. */
+neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
+/* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads well. */
+neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
+void neap_error_clear(neap_error *error);
+
+#define NEAP_TRY(call)                        \
+  do {                                        \
+    neap_status try_status_ = (call);         \
+    if (try_status_ != NEAP_OK) return try_status_; \
+  } while (0)
+
+/* ---- counted memory (alloc.c) -------------------------------------------------------------------------------- */
+
+/* Two accounts, because a forecast speaks of the bytes of tensors: DATA is what tensors, segments and arenas hold;
+ * META is everything else (structs, names, lists). */
+typedef enum neap_account { NEAP_DATA_BYTES, NEAP_META_BYTES, NEAP_N_ACCOUNT } neap_account;
+
+typedef struct neap_memory_stats {
+  int64_t held_bytes[NEAP_N_ACCOUNT]; /* live, as asked for */
+  int64_t high_bytes[NEAP_N_ACCOUNT]; /* high-water mark since start or the last reset */
+  int64_t n_live;                     /* live blocks */
+  int64_t n_alloc;                    /* calls of alloc and realloc that got memory, since start */
+} neap_memory_stats;
+
+/* META memory, zeroed / not zeroed / grown. NULL when refused. Size 0 gives a valid pointer. */
+void *neap_alloc_zeroed(size_t bytes);
+void *neap_alloc(size_t bytes);
+void *neap_realloc(void *block, size_t bytes);
+/* DATA memory aligned to NEAP_ALIGN, contents undefined. Counted as `bytes`. */
+void *neap_alloc_data(size_t bytes);
+void neap_free(void *block); /* any of the above; NULL is allowed */
+char *neap_strdup(const char *text);
+
+neap_memory_stats neap_memory_read(void);
+void neap_memory_reset_high(void);
+/* The n-th allocation from now (1 = the next) fails, once; with `persist`, all from there on. 0 switches it off. */
+void neap_memory_fail_nth(int64_t n, bool persist);
+/* Whether a failure asked for by neap_memory_fail_nth has happened since. */
+bool neap_memory_failed(void);
+/* Bytes the process has resident now, and its high-water mark, from /proc; 0 where unknown. */
+size_t neap_process_resident_bytes(void);
+size_t neap_process_resident_peak_bytes(void);
+
+/* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its collector. */
+extern void (*neap_memory_on_data)(int64_t delta);
+
+/* Growing list: `type *items; int n, cap;`. Returns false, items untouched, when memory is refused. */
+bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes);
+
+/* ---- arena: many small allocations, one release (arena.c) ----------------------------------------------------- */
+
+typedef struct neap_arena {
+  struct neap_arena_chunk *chunk; /* newest first */
+} neap_arena;
+
+void *neap_arena_alloc(neap_arena *arena, size_t bytes); /* zeroed, 16-byte aligned; NULL when refused */
+char *neap_arena_strdup(neap_arena *arena, const char *text);
+void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes);
+void neap_arena_fini(neap_arena *arena);
+
+/* ---- text buffer (buffer.c) ------------------------------------------------------------------------------------ */
+
+/* INVARIANT: `text` is NULL or terminated. A refused allocation sets `failed` and drops what follows. */
+typedef struct neap_buffer {
+  char *text;
+  size_t n, cap;
+  bool failed;
+} neap_buffer;
+
+void neap_buffer_add(neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2, 3);
+void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
+void neap_buffer_fini(neap_buffer *buffer);
+
+/* ---- interned names (intern.c) ---------------------------------------------------------------------------------- */
+
+/* The one copy of `text`, living to the end of the process: equal texts give equal pointers. NULL when refused. */
+const char *neap_intern(const char *text);
+const char *neap_intern_n(const char *text, size_t n);
+
+/* Map from interned pointers (or any non-NULL pointer) to ints; open addressing. */
+typedef struct neap_map {
+  const void **key;
+  int *value;
+  int n, cap;
+} neap_map;
+
+bool neap_map_set(neap_map *map, const void *key, int value); /* false: memory refused, map unchanged */
+int neap_map_get(const neap_map *map, const void *key, int missing);
+void neap_map_remove(neap_map *map, const void *key);
+void neap_map_fini(neap_map *map);
+
+/* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------------------------- */
+
+typedef struct neap_hash {
+  uint64_t high, low;
+} neap_hash;
+
+neap_hash neap_hash_bytes(const void *bytes, size_t n);
+void neap_hash_text(neap_hash hash, char text[33]);
+
+/* ---- random numbers (philox.c) ----------------------------------------------------------------------------------- */
+
+/* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Counter-based: the four
+ * words for (seed, stream, step, index) do not depend on what was drawn before. */
+void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]);
+static inline float neap_uniform_f32(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; } /* [0,1) */
+/* Two independent standard normals from two words (Box-Muller). */
+void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
+
+/* ---- threads (thread.c) ------------------------------------------------------------------------------------------- */
+
+int neap_threads(void);        /* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores */
+void neap_threads_set(int n);  /* also tells OpenMP */
+
+/* Runs body(context, begin, end) over [0,n) in chunks of at least `grain`, on up to n_thread threads.
+ * INVARIANT: parallel regions never nest; inside one this runs on the calling thread. */
+void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),
+                       void *context);
+
+int64_t neap_clock_ns(void); /* monotonic */
+
+/* ---- small arithmetic ------------------------------------------------------------------------------------------------ */
+
+static inline size_t neap_align(size_t bytes) { return (bytes + NEAP_ALIGN - 1) & ~(size_t)(NEAP_ALIGN - 1); }
+#define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* "41.2 MiB", "512 B": for messages and reports. Returns text. */
+const char *neap_bytes_text(double bytes, char text[24]);
+
+#endif

@@ -1,0 +1,51 @@
+/* error.c: the status texts and the error record. The record has fixed room, so that reporting never allocates. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *neap_status_text(neap_status status) {
+  static const char *const text[] = {
+#define X(symbol, text) text,
+    NEAP_STATUS_MAP(X)
+#undef X
+  };
+  return (unsigned)status < (unsigned)NEAP_COUNT(text) ? text[status] : "unknown";
+}
+
+neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) {
+  if (error == NULL) return code;
+  if (error->code != NEAP_OK) return error->code;
+  error->code = code;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->message, sizeof error->message, format, args);
+  va_end(args);
+  return code;
+}
+
+neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) {
+  char text[24];
+  return neap_fail(error, NEAP_MEMORY, "%s for %s was refused", neap_bytes_text((double)bytes, text), what);
+}
+
+neap_status neap_hint(neap_error *error, const char *format, ...) {
+  if (error == NULL) return NEAP_INTERNAL;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error->hint, sizeof error->hint, format, args);
+  va_end(args);
+  return error->code;
+}
+
+void neap_error_clear(neap_error *error) {
+  if (error != NULL) memset(error, 0, sizeof *error);
+}
+
+const char *neap_bytes_text(double bytes, char text[24]) {
+  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (u < 4 && bytes >= 1024) bytes /= 1024, u++;
+  snprintf(text, 24, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
+  return text;
+}

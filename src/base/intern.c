@@ -1,0 +1,113 @@
+/* intern.c: the name table (open addressing over texts) and the pointer map (open addressing over pointers).
+ *
+ * INVARIANT: both tables are at most half full and hold no tombstones: removal moves the cluster's tail up.
+ */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static struct {
+  pthread_mutex_t lock;
+  neap_arena texts;
+  const char **slot;
+  size_t n, cap;
+} names = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t text_slot(const char **slot, size_t cap, const char *text, size_t n) {
+  size_t i = (size_t)neap_hash_bytes(text, n).low & (cap - 1);
+  while (slot[i] != NULL && (strncmp(slot[i], text, n) != 0 || slot[i][n] != '\0')) i = (i + 1) & (cap - 1);
+  return i;
+}
+
+static bool names_grow(void) {
+  size_t cap = names.cap == 0 ? 1024 : 2 * names.cap;
+  const char **slot = neap_alloc_zeroed(cap * sizeof *slot);
+  if (slot == NULL) return false;
+  for (size_t i = 0; i < names.cap; i++)
+    if (names.slot[i] != NULL) slot[text_slot(slot, cap, names.slot[i], strlen(names.slot[i]))] = names.slot[i];
+  neap_free(names.slot);
+  names.slot = slot;
+  names.cap = cap;
+  return true;
+}
+
+const char *neap_intern_n(const char *text, size_t n) {
+  const char *found = NULL;
+  pthread_mutex_lock(&names.lock);
+  if (2 * (names.n + 1) > names.cap && !names_grow()) goto done;
+  size_t i = text_slot(names.slot, names.cap, text, n);
+  if (names.slot[i] == NULL) {
+    char *copy = neap_arena_alloc(&names.texts, n + 1);
+    if (copy == NULL) goto done;
+    memcpy(copy, text, n);
+    names.slot[i] = copy;
+    names.n++;
+  }
+  found = names.slot[i];
+done:
+  pthread_mutex_unlock(&names.lock);
+  return found;
+}
+
+const char *neap_intern(const char *text) { return neap_intern_n(text, strlen(text)); }
+
+static int map_slot(const neap_map *map, const void *key) {
+  uint64_t mixed = (uint64_t)(uintptr_t)key * 0x9E3779B97F4A7C15u;
+  int i = (int)((mixed >> 32) & (uint64_t)(map->cap - 1));
+  while (map->key[i] != NULL && map->key[i] != key) i = (i + 1) & (map->cap - 1);
+  return i;
+}
+
+bool neap_map_set(neap_map *map, const void *key, int value) {
+  if (2 * (map->n + 1) > map->cap) {
+    neap_map wide = {.cap = map->cap == 0 ? 16 : 2 * map->cap};
+    wide.key = neap_alloc_zeroed((size_t)wide.cap * sizeof *wide.key);
+    wide.value = neap_alloc_zeroed((size_t)wide.cap * sizeof *wide.value);
+    if (wide.key == NULL || wide.value == NULL) {
+      neap_map_fini(&wide);
+      return false;
+    }
+    for (int i = 0; i < map->cap; i++)
+      if (map->key[i] != NULL) {
+        int j = map_slot(&wide, map->key[i]);
+        wide.key[j] = map->key[i];
+        wide.value[j] = map->value[i];
+        wide.n++;
+      }
+    neap_map_fini(map);
+    *map = wide;
+  }
+  int i = map_slot(map, key);
+  if (map->key[i] == NULL) map->n++;
+  map->key[i] = key;
+  map->value[i] = value;
+  return true;
+}
+
+int neap_map_get(const neap_map *map, const void *key, int missing) {
+  if (map->cap == 0) return missing;
+  int i = map_slot(map, key);
+  return map->key[i] == NULL ? missing : map->value[i];
+}
+
+void neap_map_remove(neap_map *map, const void *key) {
+  if (map->cap == 0) return;
+  int hole = map_slot(map, key);
+  if (map->key[hole] == NULL) return;
+  map->n--;
+  map->key[hole] = NULL;
+  for (int i = (hole + 1) & (map->cap - 1); map->key[i] != NULL; i = (i + 1) & (map->cap - 1)) {
+    const void *moved = map->key[i];
+    map->key[i] = NULL;
+    int j = map_slot(map, moved);
+    map->key[j] = moved;
+    map->value[j] = map->value[i];
+  }
+}
+
+void neap_map_fini(neap_map *map) {
+  neap_free(map->key);
+  neap_free(map->value);
+  memset(map, 0, sizeof *map);
+}

@@ -1,0 +1,27 @@
+/* philox.c: Philox 4x32-10, counter-based random numbers (Salmon et al., SC 2011). */
+#include "base/base.h"
+
+#include <math.h>
+
+void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]) {
+  uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = step, c3 = stream;
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  for (int round = 0; round < 10; round++) {
+    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (uint32_t)p1;
+    c3 = (uint32_t)p0;
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+void neap_normal_f32(uint32_t a, uint32_t b, float out[2]) {
+  float u = ((float)(a >> 8) + 1.0f) * 0x1p-24f; /* (0,1], so that the logarithm is finite */
+  float radius = sqrtf(-2.0f * logf(u)), angle = 6.2831853f * neap_uniform_f32(b);
+  out[0] = radius * cosf(angle);
+  out[1] = radius * sinf(angle);
+}

@@ -1,0 +1,56 @@
+/* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all. */
+#include "base/base.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static _Atomic int n_thread_set;
+
+int neap_threads(void) {
+  int n = atomic_load(&n_thread_set);
+  if (n > 0) return n;
+  const char *asked = getenv("NEAP_NUM_THREADS");
+  n = asked != NULL ? atoi(asked) : 0;
+#ifdef _OPENMP
+  if (n <= 0) n = omp_get_max_threads();
+#endif
+  neap_threads_set(NEAP_MAX(n, 1));
+  return NEAP_MAX(n, 1);
+}
+
+void neap_threads_set(int n) {
+  n = NEAP_MAX(n, 1);
+  atomic_store(&n_thread_set, n);
+#ifdef _OPENMP
+  omp_set_num_threads(n);
+#endif
+}
+
+void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *, int64_t, int64_t), void *context) {
+  if (n <= 0) return;
+#ifdef _OPENMP
+  int64_t most = (n + NEAP_MAX(grain, 1) - 1) / NEAP_MAX(grain, 1);
+  int n_part = (int)NEAP_MIN(most, (int64_t)n_thread);
+  if (n_part > 1 && !omp_in_parallel()) {
+#pragma omp parallel num_threads(n_part)
+    {
+      int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
+      int64_t begin = n * part / parts, end = n * (part + 1) / parts;
+      if (begin < end) body(context, begin, end);
+    }
+    return;
+  }
+#endif
+  (void)grain, (void)n_thread;
+  body(context, 0, n);
+}
+
+int64_t neap_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}

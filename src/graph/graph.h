@@ -1,0 +1,148 @@
+/* graph: what a net means. Values with one definition each, nodes that define and read them, and one explicit list of
+ * edges. The only room that changes what is computed.
+ *
+ * Two doors. `prepare` turns a net into a graph without looking at engines: SSA, inference, gradient, rewrites. After
+ * `choose` has picked kernels, `lay_out` inserts Reorders and fixes layouts and bytes; it is pure and deterministic.
+ *
+ * INVARIANT: nodes are in definition order, which is a valid order: every edge goes from a lower to a higher index.
+ * INVARIANT: the edge list is all that order, plan, dag schedule and verifier read: data edges, and order edges for
+ * versions of resident storage, Free, and checks before commits.
+ * INVARIANT: a value is either transient (region ARENA) or has bytes of its own elsewhere.
+ */
+#ifndef NEAP_GRAPH_H
+#define NEAP_GRAPH_H
+
+#include "net/net.h"
+
+/* Where a value's bytes lie. X(symbol, name). */
+#define NEAP_REGION_MAP(X)    \
+  X(ARENA, "arena")           \
+  X(PARAMETER, "parameters")  \
+  X(GRADIENT, "gradients")    \
+  X(STATE, "state")           \
+  X(IO, "io")                 \
+  X(CONSTANT, "constants")    \
+  X(FRAME, "frames")          \
+  X(ARGUMENT, "argument")     /* subgraphs: bytes of the owning instruction's operand */
+typedef enum neap_region {
+#define X(symbol, name) NEAP_REGION_##symbol,
+  NEAP_REGION_MAP(X)
+#undef X
+  NEAP_N_REGION
+} neap_region;
+const char *neap_region_name(neap_region region);
+
+typedef enum neap_phase { NEAP_PHASE_FORWARD, NEAP_PHASE_BACKWARD, NEAP_PHASE_UPDATE } neap_phase;
+const char *neap_phase_name(neap_phase phase);
+
+typedef struct neap_graph neap_graph;
+
+typedef struct neap_value {
+  const char *name; /* label: the blob's name, "x.grad", "conv1.stash", "x.reorder" */
+  neap_type type;
+  neap_layout layout;
+  size_t bytes; /* with padding; known after lay_out (before: plain) */
+  neap_role role;
+  neap_region region;
+  bool is_last;  /* the last version of its blob's name: what fetch sees */
+  bool is_blob;  /* has a name the user can fetch */
+  bool is_stash, keep;
+  int node, position; /* definition: node and output position; -1: exists before the graph runs */
+  int root;      /* oldest version of the same resident storage (enforced pairs); itself otherwise */
+  int argument;  /* region ARGUMENT: operand position of the owner: input k, or n_in + output k */
+} neap_value;
+
+typedef struct neap_node {
+  const neap_op *op;
+  const char *name, *scope, *line;
+  neap_attr_value *attrs;
+  int n_in, n_out;
+  neap_value_id *in, *out; /* NEAP_NO_VALUE where absent */
+  int n_enforced;          /* the record's, or for control ops one per resident blob that is written */
+  neap_pair *enforced;
+  neap_phase phase;
+  int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
+  uint32_t stream; /* of random numbers: index in the definition, kept by clones */
+  int n_sub;
+  neap_graph **sub;
+  neap_cost cost;
+  neap_choice choice; /* after lay_out */
+} neap_node;
+
+typedef enum neap_edge_kind { NEAP_EDGE_DATA, NEAP_EDGE_ORDER } neap_edge_kind;
+typedef struct neap_edge {
+  int from, to; /* nodes */
+  neap_edge_kind kind;
+} neap_edge;
+
+struct neap_graph {
+  const char *name;
+  int n_node, n_value, n_edge, n_output;
+  neap_node *node;
+  neap_value *value;
+  neap_edge *edge;           /* sorted by (from, to), no duplicates */
+  neap_value_id *output;     /* declared outputs, or a subgraph's results in order */
+  int n_param;               /* subgraphs: parameters in order */
+  neap_value_id *param;
+  bool train;                /* holds a backward pass */
+  size_t baseline_bytes;     /* all transient values as the user named them, before rewrites: DESIGN section 5 */
+  int cap_node, cap_value, cap_edge; /* growth; private to graph */
+  neap_arena arena;          /* owns everything above but the lists of node, value and edge */
+};
+
+typedef struct neap_graph_options {
+  int n_input; /* input types that replace the declared ones (another batch) */
+  const char *const *input;
+  const neap_type *input_type;
+  int n_keep; /* blobs to make resident */
+  const char *const *keep;
+  bool keep_all;  /* every named blob is resident: policy for debugging */
+  bool no_rewrite;
+} neap_graph_options;
+
+/* Net to graph: SSA, inference, gradient, dead ops, engine-free rewrites, edges. */
+neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error);
+void neap_graph_free(neap_graph *graph);
+
+/* Choices for all nodes, depth first (a node, then the nodes of its subgraphs). Plain data. */
+typedef struct neap_choices {
+  int n;
+  neap_choice *choice;
+  neap_arena arena;
+} neap_choices;
+
+typedef struct neap_choose_options {
+  bool force;          /* only `engine`, else `ref` */
+  neap_engine engine;
+  int n_thread;        /* what kernels may use; 1 for dag */
+  size_t scratch_limit; /* SIZE_MAX: none */
+} neap_choose_options;
+
+neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
+void neap_choices_fini(neap_choices *choices);
+void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
+neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);
+
+/* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. */
+neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error);
+
+/* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */
+void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);
+/* For people: names, shapes, engines, layouts, bytes. */
+void neap_graph_print(const neap_graph *graph, neap_buffer *out);
+/* The graph, backward and all, as a net again: every value a blob (net:expand). */
+neap_status neap_graph_to_net(const neap_graph *graph, neap_net **out, neap_error *error);
+
+/* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once. Arrays from neap_alloc. */
+typedef struct neap_uses {
+  int *first, *list;
+} neap_uses;
+neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error *error);
+void neap_uses_fini(neap_uses *uses);
+/* The value that a blob's name stands for after a run; NEAP_NO_VALUE when unknown. */
+neap_value_id neap_graph_find(const neap_graph *graph, const char *name);
+
+/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. */
+size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region);
+
+#endif

@@ -1,0 +1,67 @@
+/* blas.c: the only file that includes cblas.h; and the naive product that checks it. */
+#include "math/blas.h"
+
+#include "math/vec.h"
+
+#include <cblas.h>
+
+#define T(flag) ((flag) ? CblasTrans : CblasNoTrans)
+
+/* OpenBLAS's thread count is process-wide; it is changed only when it differs, outside parallel regions. */
+static void use_threads(int n_thread) {
+  if (openblas_get_num_threads() != n_thread) openblas_set_num_threads(n_thread);
+}
+
+void neap_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                   int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+  use_threads(n_thread);
+  cblas_sgemm(CblasRowMajor, T(ta), T(tb), (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c,
+              (blasint)ldc);
+}
+
+void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
+                   int64_t ldb, double beta, double *c, int64_t ldc, int n_thread) {
+  use_threads(n_thread);
+  cblas_dgemm(CblasRowMajor, T(ta), T(tb), (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c,
+              (blasint)ldc);
+}
+
+typedef struct naive_product {
+  bool ta, tb, add;
+  int64_t m, n, k;
+  const void *a, *b;
+  void *c;
+} naive_product;
+
+/* c (m,n), rows [begin, end). The sum runs in double: the oracle should be the more exact one. */
+#define NAIVE(type)                                                                                          \
+  static void naive_##type(void *context, int64_t begin, int64_t end) {                                      \
+    const naive_product *p = context;                                                                        \
+    const type *a = p->a, *b = p->b;                                                                         \
+    type *c = p->c;                                                                                          \
+    for (int64_t i = begin; i < end; i++)                                                                    \
+      for (int64_t j = 0; j < p->n; j++) {                                                                   \
+        double sum = p->add ? (double)c[i * p->n + j] : 0.0;                                                 \
+        for (int64_t l = 0; l < p->k; l++)                                                                   \
+          sum += (double)a[p->ta ? l * p->m + i : i * p->k + l] * (double)b[p->tb ? j * p->k + l : l * p->n + j]; \
+        c[i * p->n + j] = (type)sum;                                                                         \
+      }                                                                                                      \
+  }
+NAIVE(float)
+NAIVE(double)
+
+void neap_gemm(neap_dtype dtype, bool naive, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
+               bool add, void *c, int n_thread) {
+  if (m == 0 || n == 0) return;
+  int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
+  if (naive || k == 0) { /* OpenBLAS does not promise to clear C when k is 0 */
+    naive_product p = {ta, tb, add, m, n, k, a, b, c};
+    neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_double : naive_float, &p);
+  } else if (dtype == NEAP_DTYPE_F64) {
+    neap_gemm_f64(ta, tb, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, n, n_thread);
+  } else {
+    neap_gemm_f32(ta, tb, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, n, n_thread);
+  }
+}
+
+const char *neap_blas_version(void) { return openblas_get_config(); }

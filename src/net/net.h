@@ -1,0 +1,105 @@
+/* net: what the user wrote: ops over named blobs, in definition order. Names only; no shapes are inferred here.
+ *
+ * A name may be written more than once (SSA is graph's business). An op may own subnets, nets whose free names refer to
+ * the outer net. INVARIANT: a net that can be reached from outside is always well formed: every op has passed its
+ * schema (arity, attributes, in-place pairs, inputs defined before); a failed call leaves the net as it was.
+ * All names are interned. Lists and attributes live in the net's arena and die with it.
+ */
+#ifndef NEAP_NET_H
+#define NEAP_NET_H
+
+#include "ops/op.h"
+
+/* What a blob is for: data, never a name suffix. X(symbol, name) */
+#define NEAP_ROLE_MAP(X)      \
+  X(ACTIVATION, "activation") \
+  X(INPUT, "input")           \
+  X(PARAMETER, "parameter")   \
+  X(GRADIENT, "gradient")     \
+  X(STATE, "state")           \
+  X(OUTPUT, "output")
+typedef enum neap_role {
+#define X(symbol, name) NEAP_ROLE_##symbol,
+  NEAP_ROLE_MAP(X)
+#undef X
+} neap_role;
+const char *neap_role_name(neap_role role);
+
+typedef struct neap_net_blob {
+  const char *name;
+  neap_role role;
+  bool keep;      /* resident although its role is not */
+  bool trainable; /* PARAMETER: gradient() differentiates with respect to it by default */
+  neap_type type; /* of INPUT, PARAMETER and STATE; else dtype NONE */
+  int init;       /* index in init ops of the op that fills it, or -1 */
+  const char *line;
+} neap_net_blob;
+
+typedef struct neap_net_op {
+  const neap_op *op;
+  const char *name;  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  const char *scope; /* scope path, "" at the top */
+  const char *line;  /* "lenet.lua:12", "" when unknown */
+  neap_attr_value *attrs; /* one per record attribute */
+  int n_in, n_out;
+  const char **in, **out; /* NULL where an optional one is absent */
+} neap_net_op;
+
+/* One call to add. Strings and lists are copied. */
+typedef struct neap_net_call {
+  const char *type;
+  int n_in, n_out;
+  const char *const *in, *const *out; /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
+  const neap_set *attrs;              /* ends with name NULL; may be NULL */
+  const char *name, *scope, *line;    /* each may be NULL */
+} neap_net_call;
+
+neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
+/* A subnet of `outer`: names not defined inside resolve to it. Owned by `outer`. */
+neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
+void neap_net_free(neap_net *net);
+neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error);
+
+/* Declares a blob that exists before the net runs. Redeclaring with the same role and type is allowed; else NAME error.
+ * `init` (may be NULL) is an op without inputs and with a "shape" attribute (Constant, Xavier ...), whose attributes are
+ * `init_attrs`; it fills the blob when a workspace initialises the net. */
+neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type, bool trainable,
+                             const char *init, const neap_set *init_attrs, const char *line, neap_error *error);
+/* Adds an op after its schema check; *op_index (may be NULL) gets its position. */
+neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error);
+/* Names the outputs: resident, fetched after a run. Without a call: every blob nobody reads. */
+neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
+neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
+/* Subnet only: the names it takes from outside, in order, and those it gives back. */
+neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out, neap_error *error);
+
+/* Appends a Gradient op: inputs loss and n_wrt blobs, outputs `grads` (NULL entries: named "<blob>_grad"). The gradient
+ * blob of a PARAMETER has role GRADIENT. */
+neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+                                  const char *line, neap_error *error);
+
+/* Reading. Pointers live as long as the net is unchanged. */
+const char *neap_net_name(const neap_net *net);
+uint64_t neap_net_version(const neap_net *net); /* unique in the process; changes with every change */
+int neap_net_n_ops(const neap_net *net);
+const neap_net_op *neap_net_op_at(const neap_net *net, int index);
+int neap_net_n_inits(const neap_net *net);
+const neap_net_op *neap_net_init_at(const neap_net *net, int index);
+int neap_net_n_blobs(const neap_net *net);
+const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
+const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name); /* NULL when unknown; any string */
+const neap_net *neap_net_outer(const neap_net *net);
+int neap_net_n_outputs(const neap_net *net);
+const char *neap_net_output_at(const neap_net *net, int index);
+int neap_net_n_sub_inputs(const neap_net *net);
+const char *neap_net_sub_input_at(const neap_net *net, int index);
+bool neap_net_is_train(const neap_net *net); /* has a Gradient op */
+
+/* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in it. */
+void neap_net_print(const neap_net *net, bool lines, neap_buffer *out);
+neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
+
+/* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
+neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out, neap_error *error);
+
+#endif

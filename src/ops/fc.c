@@ -1,0 +1,193 @@
+/* fc.c: FC, the fully connected layer, and its two backward ops.
+ *
+ * x is seen as (M,K): the dimensions from `axis` on, flattened, are the K features; those before it are the M rows.
+ * The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The backward is two ops, so that a net whose
+ * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
+ */
+#include "math/blas.h"
+#include "ops/op.h"
+
+enum { AXIS };
+
+/* M, K of x for the op's axis. */
+static neap_status rows_and_features(const neap_infer *infer, const neap_shape *x, int64_t *m, int64_t *k, neap_error *error) {
+  int axis;
+  NEAP_TRY(neap_infer_axis(infer, AXIS, x->n_dim, &axis, error));
+  *m = neap_shape_span(x, 0, axis);
+  *k = neap_shape_span(x, axis, x->n_dim);
+  return NEAP_OK;
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape, *b = &c->in[2].shape;
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
+  NEAP_TRY(neap_infer_rank(c, 1, 2, 2, error));
+  int64_t m, k;
+  int axis;
+  NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  NEAP_TRY(rows_and_features(c, x, &m, &k, error));
+  char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
+  if (w->dim[1] != k)
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight %s expects %lld features, got x %s with %lld",
+                           neap_shape_text(w, text_w), (long long)w->dim[1], neap_shape_text(x, text), (long long)k);
+  if (c->in[2].dtype != NEAP_DTYPE_NONE && (b->n_dim != 1 || b->dim[0] != w->dim[0]))
+    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s", (long long)w->dim[0],
+                           neap_shape_text(b, text));
+  c->out[0].dtype = c->in[0].dtype;
+  c->out[0].shape = neap_shape_of(axis, x->dim);
+  c->out[0].shape.dim[axis] = w->dim[0];
+  c->out[0].shape.n_dim = axis + 1;
+  return NEAP_OK;
+}
+
+/* 2 M N K: out (M,N) times K in the forward, out (M,K) times N in the input gradient. */
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[1];
+}
+
+static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
+}
+
+#define ADD_BIAS(type)                                                   \
+  static void add_bias_##type(type *y, const type *b, int64_t m, int64_t n) { \
+    for (int64_t i = 0; i < m; i++)                                      \
+      for (int64_t j = 0; j < n; j++) y[i * n + j] += b[j];              \
+  }
+ADD_BIAS(float)
+ADD_BIAS(double)
+
+/* y (M,N) = x (M,K) w' (K,N) + b (N) */
+static void run_forward(const neap_call *call) {
+  const neap_shape *w = &call->in[1].type.shape;
+  int64_t n = w->dim[0], k = w->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
+  neap_dtype dtype = call->out[0].type.dtype;
+  neap_gemm(dtype, call->choice->engine == NEAP_ENGINE_REF, false, true, m, n, k, call->in[0].data, call->in[1].data, false,
+            call->out[0].data, call->n_thread);
+  if (call->n_in < 3 || call->in[2].data == NULL) return;
+  if (dtype == NEAP_DTYPE_F64)
+    add_bias_double(call->out[0].data, call->in[2].data, m, n);
+  else
+    add_bias_float(call->out[0].data, call->in[2].data, m, n);
+}
+
+/* dx (M,K) = dy (M,N) w (N,K) */
+static void run_grad_input(const neap_call *call) {
+  const neap_shape *w = &call->in[1].type.shape;
+  int64_t n = w->dim[0], k = w->dim[1], m = k == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / k;
+  neap_gemm(call->out[0].type.dtype, call->choice->engine == NEAP_ENGINE_REF, false, false, m, k, n, call->in[0].data,
+            call->in[1].data, false, call->out[0].data, call->n_thread);
+}
+
+#define SUM_ROWS(type)                                                         \
+  static void sum_rows_##type(const type *dy, type *db, int64_t m, int64_t n) { \
+    for (int64_t j = 0; j < n; j++) db[j] = 0;                                 \
+    for (int64_t i = 0; i < m; i++)                                            \
+      for (int64_t j = 0; j < n; j++) db[j] += dy[i * n + j];                  \
+  }
+SUM_ROWS(float)
+SUM_ROWS(double)
+
+/* dw (N,K) = dy' (N,M) x (M,K); db (N) = sum of dy over M */
+static void run_grad_weight(const neap_call *call) {
+  const neap_shape *dw = &call->out[0].type.shape;
+  int64_t n = dw->dim[0], k = dw->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
+  neap_dtype dtype = call->out[0].type.dtype;
+  neap_gemm(dtype, call->choice->engine == NEAP_ENGINE_REF, true, false, n, k, m, call->in[1].data, call->in[0].data, false,
+            call->out[0].data, call->n_thread);
+  if (call->n_out < 2 || call->out[1].data == NULL) return;
+  if (dtype == NEAP_DTYPE_F64)
+    sum_rows_double(call->in[1].data, call->out[1].data, m, n);
+  else
+    sum_rows_float(call->in[1].data, call->out[1].data, m, n);
+}
+
+static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  c->out[0].dtype = c->in[0].dtype;
+  c->out[0].shape = neap_shape_of(c->attrs[AXIS].n, c->attrs[AXIS].ints); /* here the attribute is x's shape */
+  return NEAP_OK;
+}
+
+static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape, *dy = &c->in[1].shape;
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  int64_t m, k;
+  NEAP_TRY(rows_and_features(c, x, &m, &k, error));
+  int64_t n = dy->dim[dy->n_dim - 1];
+  c->out[0] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n, k)};
+  if (c->n_out > 1) c->out[1] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n)};
+  return NEAP_OK;
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];
+  bool want_bias = g->n_in > 2 && g->want[2];
+  if (g->want[0]) {
+    neap_type type = neap_grad_type(g, x);
+    g->din[0] = neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){dy, w}, NULL,
+                                (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
+  }
+  if (g->want[1] || want_bias) {
+    neap_value_id out[2] = {NEAP_NO_VALUE, NEAP_NO_VALUE};
+    neap_grad_emit(g, "FCGradWeight", 2, (neap_value_id[]){x, dy}, want_bias ? 2 : 1, out, g, NULL);
+    g->din[1] = out[0];
+    if (want_bias) g->din[2] = out[1];
+  }
+  return NEAP_OK;
+}
+
+#define AXIS_ATTR {"axis", "first of the dimensions that are features", NEAP_ATTR_AXIS, .value = {.i = -1}}
+
+const neap_op neap_op_FC = {
+  .name = "FC",
+  .summary = "Fully connected layer: a matrix product with a weight, and a bias.",
+  .math = "y (M,N) = x (M,K) w^T (K,N) + b (N)",
+  .example = "net:FC({\"x\", \"w\", \"b\"}, \"y\")",
+  .source = "ONNX Gemm-13 with transB = 1",
+  .inputs = {{"x", "(M,K); leading dimensions are rows"}, {"w", "(N,K)"}, {"b", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(M,N)"}},
+  .attrs = {[AXIS] = AXIS_ATTR},
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_forward},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_forward}, {0}},
+  .cases = "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}} }",
+};
+
+const neap_op neap_op_FCGradInput = {
+  .name = "FCGradInput",
+  .summary = "Gradient of FC with respect to x.",
+  .math = "dx (M,K) = dy (M,N) w (N,K)",
+  .internal = true,
+  .inputs = {{"dy", "(M,N)"}, {"w", "(N,K)"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {{"shape", "of x", NEAP_ATTR_INTS, .required = true}},
+  .infer = infer_grad_input,
+  .cost = cost_grad_input,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_input}, {0}},
+  .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
+};
+
+static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 2.0 * (double)neap_shape_elems(&c->in[1].shape) * (double)c->out[0].shape.dim[1];
+}
+
+const neap_op neap_op_FCGradWeight = {
+  .name = "FCGradWeight",
+  .summary = "Gradients of FC with respect to w and b.",
+  .math = "dw (N,K) = dy^T (N,M) x (M,K);  db (N) = sum_M dy",
+  .internal = true,
+  .inputs = {{"x", "(M,K)"}, {"dy", "(M,N)"}},
+  .outputs = {{"dw", "(N,K)"}, {"db", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[AXIS] = AXIS_ATTR},
+  .infer = infer_grad_weight,
+  .cost = cost_grad_weight,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_weight}, {0}},
+  .cases = "{ {x={4,6}, dy={4,5}} }",
+};

@@ -1,0 +1,66 @@
+/* infer.c: the checks that the infer functions of many ops share, and the words of their errors. */
+#include "ops/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *arg_name(const neap_infer *infer, int input) {
+  const neap_arg *arg = neap_op_input(infer->op, input);
+  return arg != NULL ? arg->name : "?";
+}
+
+neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error, const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  neap_fail(error, code, "%s", text);
+  if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", arg_name(infer, input));
+  return code;
+}
+
+neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error) {
+  for (int i = 0; i < infer->n_in; i++)
+    if (infer->in[i].dtype != NEAP_DTYPE_NONE && infer->in[i].dtype != infer->in[like].dtype)
+      return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s", arg_name(infer, i),
+                             neap_dtype_name(infer->in[like].dtype), arg_name(infer, like), neap_dtype_name(infer->in[i].dtype));
+  return NEAP_OK;
+}
+
+neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error) {
+  int n = infer->in[input].shape.n_dim;
+  if (n >= least && n <= most) return NEAP_OK;
+  char text[NEAP_SHAPE_TEXT], want[32];
+  if (least == most)
+    snprintf(want, sizeof want, "%d", least);
+  else if (most >= NEAP_MAX_DIM)
+    snprintf(want, sizeof want, "at least %d", least);
+  else
+    snprintf(want, sizeof want, "%d to %d", least, most);
+  return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects %s dimensions, got %s", arg_name(infer, input), want,
+                         neap_shape_text(&infer->in[input].shape, text));
+}
+
+int neap_axis(int64_t axis, int n_dim) { return (int)(axis < 0 ? axis + n_dim : axis); }
+
+neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error) {
+  int64_t given = infer->attrs[attr].i;
+  *axis = neap_axis(given, n_dim);
+  if (*axis >= 0 && *axis < n_dim) return NEAP_OK;
+  /* Users count from 1; negative axes are the same for both. */
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions", infer->op->attrs[attr].name,
+                         (long long)(given >= 0 ? given + 1 : given), n_dim);
+}
+
+neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
+  for (int i = 1; i < infer->n_in; i++) {
+    char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+    if (infer->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&infer->in[i].shape, &infer->in[0].shape))
+      return neap_infer_fail(infer, NEAP_SHAPE, i, error, "%s expects shape %s, as %s has, got %s", arg_name(infer, i),
+                             neap_shape_text(&infer->in[0].shape, a), arg_name(infer, 0), neap_shape_text(&infer->in[i].shape, b));
+  }
+  infer->out[0] = infer->in[0];
+  return NEAP_OK;
+}

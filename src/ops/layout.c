@@ -1,0 +1,80 @@
+/* layout.c: how a value's elements lie in memory: bytes, equality, text. See neap_layout in op.h. */
+#include "ops/op.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool neap_layout_equal(const neap_layout *a, const neap_layout *b) {
+  if (a->kind != b->kind) return false;
+  if (a->kind == NEAP_LAYOUT_PLAIN) return true;
+  if (a->kind == NEAP_LAYOUT_OPAQUE) return a->hash == b->hash && a->bytes == b->bytes;
+  return a->n_inner == b->n_inner && memcmp(a->order, b->order, sizeof a->order) == 0 &&
+         memcmp(a->inner_dim, b->inner_dim, a->n_inner) == 0 && memcmp(a->inner_block, b->inner_block, a->n_inner) == 0;
+}
+
+/* Elements of dimension d, rounded up to the product of its inner blocks. */
+static int64_t padded_dim(const neap_shape *shape, const neap_layout *layout, int d) {
+  int64_t block = 1;
+  for (int i = 0; i < layout->n_inner; i++)
+    if (layout->inner_dim[i] == d) block *= layout->inner_block[i];
+  return (shape->dim[d] + block - 1) / block * block;
+}
+
+size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout) {
+  if (layout->kind == NEAP_LAYOUT_OPAQUE) return layout->bytes;
+  int64_t elems = 1;
+  for (int d = 0; d < type->shape.n_dim; d++)
+    elems *= layout->kind == NEAP_LAYOUT_PLAIN ? type->shape.dim[d] : padded_dim(&type->shape, layout, d);
+  return (size_t)elems * neap_dtype_bytes(type->dtype);
+}
+
+bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout) {
+  return layout->kind == NEAP_LAYOUT_BLOCKED && neap_layout_bytes(type, layout) != neap_type_bytes(type);
+}
+
+int64_t neap_operand_lanes(const neap_operand *operand) {
+  return (int64_t)(neap_layout_bytes(&operand->type, &operand->layout) / neap_dtype_bytes(operand->type.dtype));
+}
+
+/* Dimensions are letters from a: "abcd:16b" is nChw16c, "acdb" channels last, "abcd:16b16a" OIhw16i16o. */
+const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEAP_LAYOUT_TEXT]) {
+  size_t n = 0;
+  if (layout->kind == NEAP_LAYOUT_PLAIN) return strcpy(text, "plain");
+  if (layout->kind == NEAP_LAYOUT_OPAQUE) {
+    snprintf(text, NEAP_LAYOUT_TEXT, "opaque:%016" PRIx64, layout->hash);
+    return text;
+  }
+  for (int d = 0; d < n_dim; d++) text[n++] = (char)('a' + layout->order[d]);
+  text[n] = '\0';
+  for (int i = 0; i < layout->n_inner; i++)
+    n += (size_t)snprintf(text + n, NEAP_LAYOUT_TEXT - n, "%s%d%c", i == 0 ? ":" : "", layout->inner_block[i],
+                          'a' + layout->inner_dim[i]);
+  return text;
+}
+
+bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout) {
+  memset(layout, 0, sizeof *layout);
+  if (strcmp(text, "plain") == 0) return true;
+  if (strncmp(text, "opaque:", 7) == 0) {
+    char *end;
+    layout->kind = NEAP_LAYOUT_OPAQUE;
+    layout->hash = strtoull(text + 7, &end, 16);
+    layout->bytes = opaque_bytes;
+    return end != text + 7 && *end == '\0';
+  }
+  layout->kind = NEAP_LAYOUT_BLOCKED;
+  int n = 0;
+  for (; *text >= 'a' && *text < 'a' + NEAP_MAX_DIM && n < NEAP_MAX_DIM; text++) layout->order[n++] = (uint8_t)(*text - 'a');
+  if (n == 0) return false;
+  if (*text == ':') text++;
+  while (*text >= '0' && *text <= '9' && layout->n_inner < 4) {
+    char *end;
+    layout->inner_block[layout->n_inner] = (uint8_t)strtoul(text, &end, 10);
+    if (*end < 'a' || *end >= 'a' + n) return false;
+    layout->inner_dim[layout->n_inner++] = (uint8_t)(*end - 'a');
+    text = end + 1;
+  }
+  return *text == '\0';
+}

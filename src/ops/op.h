@@ -1,0 +1,308 @@
+/* ops: the op record. One op is one record in one file; all that Neap knows about it stands there.
+ *
+ * A record is constant data. It knows shapes, not values; bytes, not addresses. Its functions get a context with what
+ * they may read and where they write; they keep no state and may run on several threads at once.
+ *
+ *   infer   types of the outputs from the types of the inputs, and every check that types and attributes allow
+ *   cost    work: flops and bytes
+ *   grad    emits the ops of the backward pass, from value to value
+ *   kernels one per engine, the preferred first: choose (layouts, scratch, stash), bind (library objects), run
+ *
+ * INVARIANT: a kernel can't fail. What depends on data (an index out of range) is recorded with neap_call_fault, zero
+ * is written, and memory outside the operands is never touched.
+ * INVARIANT: `ref` accepts every case that infer accepts; it is the oracle of the other engines.
+ */
+#ifndef NEAP_OP_H
+#define NEAP_OP_H
+
+#include "tensor/tensor.h"
+
+typedef struct neap_op neap_op;
+typedef struct neap_net neap_net; /* opaque here: an attribute may be a net */
+
+enum { NEAP_OP_MAX_IN = 12, NEAP_OP_MAX_OUT = 8, NEAP_OP_MAX_ATTR = 16, NEAP_OP_MAX_PAIR = 6 };
+
+/* ---- attributes ----------------------------------------------------------------------------------------------------- */
+
+typedef enum neap_attr_type {
+  NEAP_ATTR_NONE, /* ends the list */
+  NEAP_ATTR_INT,
+  NEAP_ATTR_FLOAT,
+  NEAP_ATTR_BOOL,
+  NEAP_ATTR_ENUM,  /* one of `choices`; the value is its index */
+  NEAP_ATTR_DTYPE, /* a neap_dtype */
+  NEAP_ATTR_INTS,
+  NEAP_ATTR_FLOATS,
+  NEAP_ATTR_AXIS, /* one dimension: stored 0-based or negative from the end; Lua counts from 1 */
+  NEAP_ATTR_AXES, /* list of those */
+  NEAP_ATTR_NET
+} neap_attr_type;
+
+typedef struct neap_attr_value {
+  bool given; /* by the user, rather than by default */
+  union {
+    int64_t i; /* INT, BOOL, ENUM, DTYPE, AXIS */
+    double f;  /* FLOAT */
+    const neap_net *net;
+  };
+  int n; /* of a list */
+  union {
+    const int64_t *ints;
+    const double *floats;
+  };
+} neap_attr_value;
+
+typedef struct neap_attr {
+  const char *name, *doc;
+  neap_attr_type type;
+  bool required;
+  neap_attr_value value; /* default */
+  double least, most;    /* inclusive range of numbers and list items; both 0: no limit */
+  const char *choices;   /* ENUM: "none|mean|sum" */
+} neap_attr;
+
+/* ---- inputs and outputs ----------------------------------------------------------------------------------------------- */
+
+typedef enum neap_arg_flag {
+  NEAP_ARG_OPTIONAL = 1, /* may be absent: dtype NONE in the context, data NULL in the call */
+  NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
+  NEAP_ARG_STASH = 4,    /* output u8 whose bytes the choice sets; read by the pair's backward ops only */
+  NEAP_ARG_HOST = 8      /* read before the kernels run (a condition): one element */
+} neap_arg_flag;
+
+typedef struct neap_arg {
+  const char *name, *doc;
+  unsigned dtypes; /* set; 0 means the floats */
+  unsigned flags;
+} neap_arg;
+
+/* (input, output), 0-based; in a variadic list the position within the op. */
+typedef struct neap_pair {
+  int in, out;
+} neap_pair;
+
+typedef enum neap_effect {
+  NEAP_EFFECT_NONE = 0,
+  NEAP_EFFECT_RANDOM = 1, /* draws numbers: same stream and step, same numbers */
+  NEAP_EFFECT_COMMIT = 2, /* writes resident storage through its enforced pairs */
+  NEAP_EFFECT_FAULT = 4,  /* may record a fault */
+  NEAP_EFFECT_CONTROL = 8, /* an instruction kind of the runner: has subnets, no kernel */
+  NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
+  NEAP_EFFECT_PSEUDO = 32  /* expanded by graph: Gradient */
+} neap_effect;
+
+/* ---- layouts -------------------------------------------------------------------------------------------------------------- */
+
+/* How a value's elements lie in memory. PLAIN is dense row-major. BLOCKED: the dimensions in `order` (slowest first),
+ * each blocked dimension divided (rounded up) by the product of its inner blocks, then the inner blocks, slowest first.
+ * nChw16c is {BLOCKED, order 0 1 2 3, inner {dim 1, 16}}; channels last is {BLOCKED, order 0 2 3 1, no inner}.
+ * OPAQUE: only the library knows; `hash` identifies it, `bytes` is its size.
+ * INVARIANT: padding lanes (where a block overhangs) are zero after the defining instruction. */
+typedef enum neap_layout_kind { NEAP_LAYOUT_PLAIN, NEAP_LAYOUT_BLOCKED, NEAP_LAYOUT_OPAQUE } neap_layout_kind;
+
+typedef struct neap_layout {
+  uint8_t kind;
+  uint8_t n_inner;
+  uint8_t inner_dim[4];
+  uint8_t inner_block[4];
+  uint8_t order[NEAP_MAX_DIM];
+  uint64_t hash;
+  size_t bytes; /* OPAQUE only */
+} neap_layout;
+
+bool neap_layout_equal(const neap_layout *a, const neap_layout *b);
+size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout); /* padding included */
+bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout);
+/* "plain", "abcd:16b", "acdb", "opaque:1a2b". Returns text. And back; false when it is no layout. */
+#define NEAP_LAYOUT_TEXT 48
+const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEAP_LAYOUT_TEXT]);
+bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout);
+
+/* ---- choices ---------------------------------------------------------------------------------------------------------------- */
+
+typedef enum neap_engine { NEAP_ENGINE_REF, NEAP_ENGINE_BLAS, NEAP_ENGINE_DNNL, NEAP_N_ENGINE } neap_engine;
+const char *neap_engine_name(neap_engine engine);
+bool neap_engine_from_name(const char *name, neap_engine *engine);
+
+/* Plain data: made by choose, stored with a plan, given to bind. */
+typedef struct neap_choice {
+  neap_engine engine;
+  int algorithm; /* meaning is the kernel's own; 0 where there is but one */
+  int n_thread;  /* the kernel may open a parallel region of this many; 1 in dag sections */
+  size_t scratch_bytes, stash_bytes;
+  neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
+} neap_choice;
+
+/* ---- contexts ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct neap_infer {
+  const neap_op *op;
+  const neap_attr_value *attrs; /* one per record attribute, in its order, defaults filled in */
+  int n_in, n_out;              /* as called; n_out outputs are wanted */
+  const neap_type *in;          /* dtype NONE where absent */
+  neap_type *out;               /* to be filled; zeroed */
+  /* Control ops: types of the subnet's results for given parameter types. From graph. */
+  neap_status (*infer_subnet)(const struct neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out,
+                              neap_type *out, neap_error *error);
+  void *graph; /* private to graph */
+} neap_infer;
+
+typedef struct neap_cost {
+  double flop, read_bytes, write_bytes;
+} neap_cost;
+
+typedef int neap_value_id; /* of graph; NEAP_NO_VALUE: absent */
+#define NEAP_NO_VALUE (-1)
+
+/* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no gradient arrives;
+ * want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves NEAP_NO_VALUE: no gradient). */
+typedef struct neap_grad {
+  const neap_op *op;
+  const neap_attr_value *attrs;
+  int n_in, n_out;
+  const neap_value_id *in, *out, *dout;
+  const bool *want;
+  neap_value_id *din;
+  void *graph; /* private to graph */
+} neap_grad;
+
+/* One attribute of an emitted op. End a list with {0}. Lists are copied. */
+typedef struct neap_set {
+  const char *name;
+  neap_attr_value value;
+} neap_set;
+#define NEAP_SET_INT(key, x) {key, {.given = true, .i = (x)}}
+#define NEAP_SET_FLOAT(key, x) {key, {.given = true, .f = (x)}}
+#define NEAP_SET_INTS(key, count, list) {key, {.given = true, .n = (count), .ints = (list)}}
+
+/* Emits op `type` with `n_in` inputs (NEAP_NO_VALUE where optional) and n_out outputs, whose ids go to `out`. The new op
+ * belongs to the pair of the op being differentiated, so that both get kernels of one engine. Attributes of the same
+ * name are taken from `inherit` (NULL: none), then `set` (NULL: none). Inference runs at once. Sticky: after a failure
+ * every emit gives NEAP_NO_VALUE and the error surfaces when grad returns. (From graph; see graph/gradient.c.) */
+void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
+                    const neap_grad *inherit, const neap_set *set);
+/* The common case: one output. */
+neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, const neap_grad *inherit,
+                              const neap_set *set);
+neap_type neap_grad_type(const neap_grad *grad, neap_value_id value);
+/* Sums `value` (broadcast to a larger shape) back to the shape of `like`; the same id when shapes are equal. */
+neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like);
+
+typedef struct neap_choose {
+  const neap_op *op;
+  const neap_attr_value *attrs;
+  int n_in, n_out;
+  const neap_type *in, *out;
+  const neap_layout *in_layout; /* the layout each input has at hand */
+  bool train;                   /* backward ops of this pair follow, or this is one of them */
+  const neap_choice *pair;      /* the forward op's choice, when this is a backward op; else NULL */
+  size_t scratch_limit;         /* SIZE_MAX: none. A choice may exceed it only when nothing smaller exists */
+  neap_choice *choice;          /* to be filled; engine and n_thread are set, layouts PLAIN, bytes 0 */
+} neap_choose;
+
+typedef struct neap_bind {
+  const neap_op *op;
+  const neap_attr_value *attrs;
+  int n_in, n_out;
+  const neap_type *in, *out;
+  const neap_choice *choice;
+} neap_bind;
+
+typedef struct neap_fault {
+  bool set;
+  int instruction;
+  char message[160]; /* what; the runner adds op, blob and scope */
+} neap_fault;
+
+typedef struct neap_operand {
+  void *data; /* NULL where absent */
+  neap_type type;
+  neap_layout layout;
+} neap_operand;
+
+/* Elements with padding lanes: what an elementwise kernel of any layout walks over. */
+int64_t neap_operand_lanes(const neap_operand *operand);
+
+typedef struct neap_call {
+  const neap_op *op;
+  const neap_attr_value *attrs;
+  int n_in, n_out;
+  neap_operand *in, *out;
+  void *kernel; /* what bind made; NULL for kernels without bind */
+  void *scratch; /* choice->scratch_bytes, aligned to NEAP_ALIGN */
+  const neap_choice *choice;
+  int n_thread;
+  uint64_t seed; /* random ops: neap_philox(seed, stream, step, element) */
+  uint32_t stream, step;
+  neap_fault *fault;
+} neap_call;
+
+/* Records the first fault; later ones are dropped. Thread-safe. */
+void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF(2, 3);
+
+/* ---- the record ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct neap_kernel {
+  neap_engine engine;
+  unsigned dtypes; /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
+  bool (*choose)(neap_choose *choose); /* false: not for this case. NULL: takes all, plain, no scratch */
+  bool any_layout; /* elementwise and zero to zero: when choose is NULL, all operands take input 0's layout if the
+                      others of the same type can be had in it (layout "same") */
+  neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
+  void (*unbind)(void *kernel);
+  void (*run)(const neap_call *call);
+} neap_kernel;
+
+struct neap_op {
+  const char *name, *summary; /* summary: one sentence */
+  const char *math;           /* one line, e.g. "y = max(x, 0)" */
+  const char *example;        /* Lua, op level */
+  const char *source;         /* paper or standard, with section */
+  bool internal;              /* made by graph only: no method, not listed unless asked */
+  neap_arg inputs[NEAP_OP_MAX_IN], outputs[NEAP_OP_MAX_OUT]; /* end: name NULL */
+  neap_attr attrs[NEAP_OP_MAX_ATTR];                         /* end: NEAP_ATTR_NONE */
+  neap_pair inplace[NEAP_OP_MAX_PAIR];  /* allowed; used up to n_inplace */
+  neap_pair enforced[NEAP_OP_MAX_PAIR]; /* required: output is the next version of input's storage */
+  neap_pair alias[NEAP_OP_MAX_PAIR];    /* output is a view of input: same elements, same order */
+  int n_inplace, n_enforced, n_alias;
+  bool inplace_any_input; /* variadic: any input may give its bytes to output 0 */
+  unsigned effects;
+  neap_status (*infer)(neap_infer *infer, neap_error *error);
+  void (*cost)(const neap_infer *infer, neap_cost *cost); /* NULL: no flops, every byte once */
+  neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
+  bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
+  const neap_kernel *kernels;                              /* end: run NULL. The preferred first; `ref` last */
+  const char *cases; /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, else
+                        attribute; `tol` relative tolerance of engines against ref; `grad=false` leaves finite differences out */
+};
+
+/* ---- registry (registry.c): the generated list of all neap_op_* symbols ----------------------------------------------------- */
+
+int neap_op_count(void);
+const neap_op *neap_op_at(int index);         /* by name order */
+const neap_op *neap_op_find(const char *name); /* NULL when unknown */
+/* The nearest name by edit distance, for "did you mean"; NULL when nothing is near. */
+const char *neap_op_suggest(const char *name);
+int neap_op_n_inputs(const neap_op *op);  /* declared */
+int neap_op_n_outputs(const neap_op *op);
+int neap_op_n_attrs(const neap_op *op);
+int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown */
+const neap_arg *neap_op_input(const neap_op *op, int position);  /* variadic lists repeat their last */
+const neap_arg *neap_op_output(const neap_op *op, int position);
+/* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
+void neap_op_help(const neap_op *op, neap_buffer *out);
+
+/* ---- helpers for infer (infer.c): each fails with a message that names op, argument, expected and got ------------------------ */
+
+/* All present inputs have the dtype of input `like`. */
+neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error);
+neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error);
+/* A SHAPE error about input `input`: "weight (64,32,3,3) expects 32 input channels, got x (8,16,28,28)". */
+neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error, const char *format, ...)
+  NEAP_PRINTF(5, 6);
+/* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
+neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
+int neap_axis(int64_t axis, int n_dim); /* for kernels: the same, already checked */
+neap_status neap_infer_like(neap_infer *infer, neap_error *error); /* output 0 = type of input 0: elementwise ops */
+
+#endif

@@ -1,0 +1,169 @@
+/* registry.c: finds op records. build/op_list.h is generated from the symbols `neap_op_*` in src/ops, sorted by name;
+ * nothing else lists ops. */
+#include "ops/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define X(name) extern const neap_op neap_op_##name;
+#include "op_list.h"
+#undef X
+
+static const neap_op *const ops[] = {
+#define X(name) &neap_op_##name,
+#include "op_list.h"
+#undef X
+};
+
+int neap_op_count(void) { return NEAP_COUNT(ops); }
+const neap_op *neap_op_at(int index) { return index >= 0 && index < NEAP_COUNT(ops) ? ops[index] : NULL; }
+
+const neap_op *neap_op_find(const char *name) {
+  int low = 0, high = NEAP_COUNT(ops) - 1;
+  while (low <= high) {
+    int mid = (low + high) / 2, order = strcmp(name, ops[mid]->name);
+    if (order == 0) return ops[mid];
+    if (order < 0)
+      high = mid - 1;
+    else
+      low = mid + 1;
+  }
+  return NULL;
+}
+
+/* Levenshtein distance without regard to case, cut off at names of 63 characters. */
+static int distance(const char *a, const char *b) {
+  int n = (int)strlen(b), row[64];
+  if (n > 63 || strlen(a) > 63) return 64;
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; a[i - 1] != '\0'; i++) {
+    int corner = row[0];
+    row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      int swap = corner + ((a[i - 1] | 32) != (b[j - 1] | 32));
+      corner = row[j];
+      row[j] = NEAP_MIN(swap, NEAP_MIN(row[j], row[j - 1]) + 1);
+    }
+  }
+  return row[n];
+}
+
+const char *neap_op_suggest(const char *name) {
+  const char *best = NULL;
+  int least = 1 + (int)strlen(name) / 3;
+  for (int i = 0; i < NEAP_COUNT(ops); i++) {
+    int d = ops[i]->internal ? 64 : distance(name, ops[i]->name);
+    if (d <= least && (best == NULL || d < least)) best = ops[i]->name, least = d;
+  }
+  return best;
+}
+
+int neap_op_n_inputs(const neap_op *op) {
+  int n = 0;
+  while (n < NEAP_OP_MAX_IN && op->inputs[n].name != NULL) n++;
+  return n;
+}
+
+int neap_op_n_outputs(const neap_op *op) {
+  int n = 0;
+  while (n < NEAP_OP_MAX_OUT && op->outputs[n].name != NULL) n++;
+  return n;
+}
+
+int neap_op_n_attrs(const neap_op *op) {
+  int n = 0;
+  while (n < NEAP_OP_MAX_ATTR && op->attrs[n].type != NEAP_ATTR_NONE) n++;
+  return n;
+}
+
+int neap_op_attr_index(const neap_op *op, const char *name) {
+  for (int i = 0; i < neap_op_n_attrs(op); i++)
+    if (strcmp(op->attrs[i].name, name) == 0) return i;
+  return -1;
+}
+
+static const neap_arg *arg_at(const neap_arg *args, int n, int position) {
+  if (position >= 0 && position < n) return &args[position];
+  return position >= n && n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? &args[n - 1] : NULL;
+}
+
+const neap_arg *neap_op_input(const neap_op *op, int position) { return arg_at(op->inputs, neap_op_n_inputs(op), position); }
+const neap_arg *neap_op_output(const neap_op *op, int position) { return arg_at(op->outputs, neap_op_n_outputs(op), position); }
+
+const char *neap_engine_name(neap_engine engine) {
+  static const char *const name[] = {"ref", "blas", "dnnl"};
+  return (unsigned)engine < NEAP_N_ENGINE ? name[engine] : "?";
+}
+
+bool neap_engine_from_name(const char *name, neap_engine *engine) {
+  for (int e = 0; e < NEAP_N_ENGINE; e++)
+    if (strcmp(name, neap_engine_name((neap_engine)e)) == 0) {
+      *engine = (neap_engine)e;
+      return true;
+    }
+  return false;
+}
+
+void neap_call_fault(const neap_call *call, const char *format, ...) {
+  if (__atomic_test_and_set(&call->fault->set, __ATOMIC_ACQ_REL)) return;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(call->fault->message, sizeof call->fault->message, format, args);
+  va_end(args);
+}
+
+/* ---- help: one page from the record ------------------------------------------------------------------------------- */
+
+static const char *attr_type_name(neap_attr_type type) {
+  static const char *const name[] = {"", "int", "float", "bool", "one of", "dtype", "ints", "floats", "axis", "axes", "net"};
+  return name[type];
+}
+
+static void help_args(const char *title, const neap_arg *args, int n, neap_buffer *out) {
+  if (n > 0) neap_buffer_add(out, "%s\n", title);
+  for (int i = 0; i < n; i++)
+    neap_buffer_add(out, "  %-12s %s%s%s\n", args[i].name, args[i].doc != NULL ? args[i].doc : "",
+                    (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? " (optional)" : "",
+                    (args[i].flags & NEAP_ARG_VARIADIC) != 0 ? " (one or more)" : "");
+}
+
+static void help_default(const neap_attr *attr, neap_buffer *out) {
+  if (attr->required) {
+    neap_buffer_add(out, "required");
+    return;
+  }
+  switch (attr->type) {
+    case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%g", attr->value.f); break;
+    case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", attr->value.i != 0 ? "true" : "false"); break;
+    case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)attr->value.i)); break;
+    case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)(attr->value.i >= 0 ? attr->value.i + 1 : attr->value.i)); break;
+    case NEAP_ATTR_INT: neap_buffer_add(out, "%lld", (long long)attr->value.i); break;
+    case NEAP_ATTR_ENUM: {
+      const char *text = attr->choices;
+      for (int64_t i = 0; i < attr->value.i; i++) text = strchr(text, '|') + 1;
+      neap_buffer_add_n(out, text, strcspn(text, "|"));
+      break;
+    }
+    default:
+      for (int i = 0; i < attr->value.n; i++) neap_buffer_add(out, "%s%lld", i == 0 ? "{" : ",", (long long)attr->value.ints[i]);
+      neap_buffer_add(out, attr->value.n > 0 ? "}" : "{}");
+  }
+}
+
+void neap_op_help(const neap_op *op, neap_buffer *out) {
+  neap_buffer_add(out, "%s: %s\n", op->name, op->summary);
+  if (op->math != NULL) neap_buffer_add(out, "  %s\n", op->math);
+  help_args("inputs", op->inputs, neap_op_n_inputs(op), out);
+  help_args("outputs", op->outputs, neap_op_n_outputs(op), out);
+  int n = neap_op_n_attrs(op);
+  if (n > 0) neap_buffer_add(out, "attributes\n");
+  for (int i = 0; i < n; i++) {
+    const neap_attr *attr = &op->attrs[i];
+    neap_buffer_add(out, "  %-12s %s%s%s, ", attr->name, attr_type_name(attr->type), attr->choices != NULL ? " " : "",
+                    attr->choices != NULL ? attr->choices : "");
+    help_default(attr, out);
+    neap_buffer_add(out, ": %s\n", attr->doc);
+  }
+  if (op->example != NULL) neap_buffer_add(out, "example\n  %s\n", op->example);
+  if (op->source != NULL) neap_buffer_add(out, "source\n  %s\n", op->source);
+}

@@ -1,0 +1,142 @@
+/* plan: where every byte goes and when. From a laid-out graph and options to an order, a place for every value and for
+ * every instruction's scratch, a lower bound, and a reason for each decision. Pure: no allocation of tensor bytes, no
+ * clock but the planning time, never changes the graph.
+ *
+ * INVARIANT: two storages whose lives overlap (in `dag`: that no path orders) share no byte.
+ * INVARIANT: lower_bound_bytes <= arena_bytes; proved exactly when equal.
+ * verify.c re-proves the first from the graph's edges alone and shares no code with the rest.
+ */
+#ifndef NEAP_PLAN_H
+#define NEAP_PLAN_H
+
+#include "graph/graph.h"
+
+#define NEAP_PLANNER_VERSION "1"
+
+typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
+const char *neap_policy_name(neap_policy policy);
+bool neap_policy_from_name(const char *name, neap_policy *policy);
+typedef enum neap_executor { NEAP_EXECUTOR_SIMPLE, NEAP_EXECUTOR_DAG } neap_executor;
+const char *neap_executor_name(neap_executor executor);
+
+/* How a value got its bytes. X(symbol, code, words) */
+#define NEAP_REASON_MAP(X)                                                               \
+  X(RESIDENT, "resident", "has bytes of its own from run to run")                         \
+  X(OWN, "own", "shares bytes with nobody")                                               \
+  X(REUSE, "reuse", "takes bytes whose last reader has run")                              \
+  X(IN_PLACE, "in_place", "overwrites an input that is read for the last time here")      \
+  X(ALIAS, "alias", "is a view of its input")                                             \
+  X(VERSION, "version", "is the next version of a resident storage")                      \
+  X(SLOT, "slot", "shares the slot of its blob name")                                     \
+  X(UNPLANNED, "unplanned", "policy none gives every value its own bytes")                \
+  X(ARGUMENT, "argument", "lies in an operand of the instruction that owns the subnet")
+typedef enum neap_reason {
+#define X(symbol, code, words) NEAP_REASON_##symbol,
+  NEAP_REASON_MAP(X)
+#undef X
+} neap_reason;
+const char *neap_reason_code(neap_reason reason);
+const char *neap_reason_words(neap_reason reason);
+
+/* Why a value that could have been computed in place was not. */
+#define NEAP_REFUSAL_MAP(X)                                             \
+  X(NONE, "none", "")                                                    \
+  X(NO_PAIR, "no_pair", "its op allows no in-place")                     \
+  X(READ_LATER, "read_later", "its input is read again later")           \
+  X(RESIDENT_INPUT, "resident_input", "its input has bytes of its own that must stay") \
+  X(BYTES, "bytes", "its input has another size or layout")              \
+  X(KEPT, "kept", "its input is kept")                                   \
+  X(ORDER, "order", "in a dag another reader of its input may still run") \
+  X(OFF, "off", "in place is switched off")
+typedef enum neap_refusal {
+#define X(symbol, code, words) NEAP_REFUSAL_##symbol,
+  NEAP_REFUSAL_MAP(X)
+#undef X
+} neap_refusal;
+const char *neap_refusal_code(neap_refusal refusal);
+const char *neap_refusal_words(neap_refusal refusal);
+
+typedef struct neap_plan_options {
+  neap_policy policy;
+  neap_executor executor;
+  size_t budget_bytes;    /* the arena may not exceed it; 0: no budget */
+  bool no_in_place;
+  int64_t time_limit_ns;  /* for the exact search; 0: a default of 2 s */
+} neap_plan_options;
+
+/* One per graph value. Steps are positions in `order`, 0-based; a value lives in [first, last]. */
+typedef struct neap_place {
+  neap_region region;
+  int storage;   /* root value of its in-place, alias or version chain; places of one storage are equal */
+  size_t offset; /* ARENA: in bytes from the arena's base; elsewhere 0 */
+  size_t bytes;  /* of this value */
+  int first, last;
+  neap_reason reason;
+  neap_refusal refusal;
+  int partner;   /* the value it overlays, aliases or took bytes from; or -1 */
+} neap_place;
+
+typedef struct neap_plan {
+  neap_policy policy;
+  neap_executor executor;
+  int n_node, n_value;
+  int *order;              /* order[step] = node */
+  neap_place *place;       /* by value */
+  size_t *scratch_offset;  /* by node; bytes are in the node's choice (control ops: sub_bytes) */
+  size_t *scratch_bytes;   /* by node: choice's scratch, or the frame of a control op */
+  size_t *live_bytes;      /* by step: bytes live while it runs, scratch and alignment included */
+  size_t arena_bytes, lower_bound_bytes, baseline_bytes;
+  size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes */
+  bool proved;
+  int peak_step;
+  int64_t plan_ns;
+  const char *packer;      /* which strategy won: "size", "life", "area", "exact" */
+  struct neap_plan ***sub; /* by node, by subnet; NULL where none */
+  neap_arena arena;
+} neap_plan;
+
+neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error);
+void neap_plan_free(neap_plan *plan);
+
+/* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
+neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);
+
+/* The value (other than those of its storage) that has overwritten bytes of `value` once the program has run to the end;
+ * -1: intact. Scratch counts: -2. */
+int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
+
+/* For people. explain: value NEAP_NO_VALUE for the whole plan. */
+void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);
+void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
+/* Plan rows as text and back: what the store keeps and a deployed model carries. */
+void neap_plan_print(const neap_plan *plan, neap_buffer *out);
+neap_status neap_plan_read(const char *text, const neap_graph *graph, neap_plan **out, neap_error *error);
+
+/* ---- packing (pack.c): also used alone, on instances from files --------------------------------------------------------- */
+
+typedef struct neap_block {
+  size_t bytes, align; /* align 0: 1 */
+  int first, last;     /* inclusive steps; used when `overlaps` is NULL */
+  size_t offset;       /* out */
+} neap_block;
+
+typedef struct neap_pack_options {
+  int64_t time_limit_ns;
+  size_t stop_at_bytes; /* good enough: usually the lower bound */
+  /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row); NULL: lives on a line */
+  const uint64_t *conflict;
+  int n_word;
+} neap_pack_options;
+
+typedef struct neap_pack_result {
+  size_t total_bytes, lower_bound_bytes;
+  bool proved;
+  const char *packer;
+} neap_pack_result;
+
+neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error);
+
+/* Reachability by edges (reach.c): bit matrix over nodes; reach[i*n_word + j/64] bit j%64: a path leads from i to j. */
+neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word, neap_error *error);
+
+#endif

@@ -1,0 +1,69 @@
+/* program: a plan made runnable. Instructions with bound kernels and operands (base, offset). Running one makes no Neap
+ * allocation, looks up no name and computes no shape.
+ *
+ * A base is a pointer: base 0 is the arena; one more per resident blob (program_blob), attached by the workspace before
+ * the first run. Subprograms of control instructions have their own base table: the operands of the owner, and a frame
+ * that lies in the owner's scratch.
+ *
+ * INVARIANT: after a fault or an interrupt before the first commit instruction, no resident byte has changed but declared
+ * outputs and gradients, and the step counter is as before; later than that the step is finished.
+ */
+#ifndef NEAP_PROGRAM_H
+#define NEAP_PROGRAM_H
+
+#include "plan/plan.h"
+
+#include <signal.h>
+
+typedef struct neap_program neap_program;
+
+/* Binds kernels. The program takes over graph and plan (freed with it), also when it fails. */
+neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error);
+void neap_program_free(neap_program *program);
+const neap_graph *neap_program_graph(const neap_program *program);
+const neap_plan *neap_program_plan(const neap_program *program);
+
+/* Resident blobs in order of first definition. */
+typedef struct neap_program_blob {
+  const char *name;
+  neap_value_id value; /* root version */
+  neap_type type;
+  neap_role role;
+  neap_region region;
+  bool defined_before; /* read before it is written: must hold data when the run starts */
+  void *base;          /* attached by the workspace */
+} neap_program_blob;
+int neap_program_n_blobs(const neap_program *program);
+neap_program_blob *neap_program_blob_at(neap_program *program, int index);
+
+typedef struct neap_step_times {
+  int n_call;
+  int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
+  int thread;
+} neap_step_times;
+
+typedef struct neap_run {
+  void *arena;
+  uint64_t seed;
+  uint32_t step;
+  const volatile sig_atomic_t *interrupted; /* may be NULL */
+  bool poison;                              /* fill bytes with NaN as their value dies */
+  neap_step_times *times;                   /* n_node entries by plan step, or NULL */
+} neap_run;
+
+/* DATA (fault), INTERRUPTED or OK. Fills error's op, blob, scope and line. */
+neap_status neap_program_run(neap_program *program, const neap_run *run, neap_error *error);
+
+/* The pool (pool.c): best fit with coalescing inside one reserved region; addresses for eager ops and policy `pool`. */
+typedef struct neap_pool neap_pool;
+typedef struct neap_pool_stats {
+  size_t reserved_bytes, used_bytes, high_bytes;
+  int64_t n_take, n_used, n_free_block;
+} neap_pool_stats;
+neap_status neap_pool_new(size_t soft_bytes, size_t hard_bytes, neap_pool **out, neap_error *error); /* 0: no limit */
+void neap_pool_free(neap_pool *pool);
+void *neap_pool_take(neap_pool *pool, size_t bytes); /* aligned; NULL at the hard limit or when memory is refused */
+void neap_pool_give(neap_pool *pool, void *block);
+neap_pool_stats neap_pool_read(const neap_pool *pool);
+
+#endif

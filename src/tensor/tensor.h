@@ -1,0 +1,146 @@
+/* tensor: dtype, shape, type (dtype and shape), storage (the only refcounted thing) and tensor, a strided view of a
+ * storage. Everything here works on any of the ten dtypes; nothing here knows of nets.
+ */
+#ifndef NEAP_TENSOR_H
+#define NEAP_TENSOR_H
+
+#include "base/base.h"
+
+/* ---- dtype (dtype.c) -------------------------------------------------------------------------------------------- */
+
+/* X(symbol, name, bytes): the one list of dtypes. NONE is "no value here". */
+#define NEAP_DTYPE_MAP(X) \
+  X(NONE, "none", 0)      \
+  X(F32, "f32", 4)        \
+  X(F64, "f64", 8)        \
+  X(BF16, "bf16", 2)      \
+  X(F16, "f16", 2)        \
+  X(I8, "i8", 1)          \
+  X(U8, "u8", 1)          \
+  X(I32, "i32", 4)        \
+  X(I64, "i64", 8)        \
+  X(BOOL, "bool", 1)
+
+typedef enum neap_dtype {
+#define X(symbol, name, bytes) NEAP_DTYPE_##symbol,
+  NEAP_DTYPE_MAP(X)
+#undef X
+  NEAP_N_DTYPE
+} neap_dtype;
+
+/* Sets of dtypes, as op records use them. */
+#define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)
+#define NEAP_FLOATS (NEAP_BIT(F32) | NEAP_BIT(F64))
+#define NEAP_HALVES (NEAP_BIT(BF16) | NEAP_BIT(F16))
+#define NEAP_INTEGERS (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I32) | NEAP_BIT(I64))
+#define NEAP_NUMBERS (NEAP_FLOATS | NEAP_INTEGERS)
+#define NEAP_ANY (NEAP_NUMBERS | NEAP_HALVES | NEAP_BIT(BOOL))
+
+size_t neap_dtype_bytes(neap_dtype dtype);
+const char *neap_dtype_name(neap_dtype dtype);
+neap_dtype neap_dtype_from_name(const char *name); /* NONE when unknown */
+static inline bool neap_dtype_in(neap_dtype dtype, unsigned set) { return (set >> dtype & 1u) != 0; }
+bool neap_dtype_is_float(neap_dtype dtype); /* f32 f64 bf16 f16 */
+
+/* ---- shape and type (shape.c) ------------------------------------------------------------------------------------ */
+
+/* INVARIANT: 0 <= n_dim <= NEAP_MAX_DIM; dim[i] >= 0 for i < n_dim; the rest is 0, so that shapes compare by memcmp.
+ * n_dim 0 is a scalar (one element); a dim of 0 makes the tensor empty. */
+typedef struct neap_shape {
+  int n_dim;
+  int64_t dim[NEAP_MAX_DIM];
+} neap_shape;
+
+typedef struct neap_type {
+  neap_dtype dtype;
+  neap_shape shape;
+} neap_type;
+
+neap_shape neap_shape_of(int n_dim, const int64_t *dim);
+#define NEAP_SHAPE(...)                                                                     \
+  neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
+int64_t neap_shape_elems(const neap_shape *shape); /* 1 for a scalar */
+bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
+/* Elements of the dimensions [from, to). */
+int64_t neap_shape_span(const neap_shape *shape, int from, int to);
+/* "(64,20,24,24)"; "()" for a scalar. Returns text. */
+#define NEAP_SHAPE_TEXT 160
+const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT]);
+/* NumPy broadcasting. False when the shapes do not fit. `out` may be a or b. */
+bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out);
+/* Row-major strides in elements. */
+void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]);
+size_t neap_type_bytes(const neap_type *type); /* dense, plain */
+bool neap_type_equal(const neap_type *a, const neap_type *b);
+
+/* ---- storage and tensor (storage.c, tensor.c) ----------------------------------------------------------------------- */
+
+typedef struct neap_storage neap_storage; /* bytes with a reference count (atomic) */
+
+/* New DATA bytes, undefined; count 1. NULL when refused. */
+neap_storage *neap_storage_new(size_t bytes);
+/* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). */
+neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner);
+neap_storage *neap_storage_retain(neap_storage *storage);
+void neap_storage_release(neap_storage *storage);
+char *neap_storage_data(const neap_storage *storage);
+size_t neap_storage_bytes(const neap_storage *storage);
+int neap_storage_n_ref(const neap_storage *storage);
+
+/* A view: passed by value or pointer, holds one reference of its storage. {0} is "no tensor". */
+typedef struct neap_tensor {
+  neap_dtype dtype;
+  neap_shape shape;
+  int64_t stride[NEAP_MAX_DIM]; /* in elements; 0 where broadcast, negative where reversed */
+  neap_storage *storage;
+  int64_t offset_bytes; /* of element 0 */
+} neap_tensor;
+
+/* A dense tensor; contents undefined. */
+neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error);
+/* A dense view of `storage` from `offset_bytes`; retains it. */
+neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype, const neap_shape *shape);
+neap_tensor neap_tensor_retain(const neap_tensor *tensor); /* the same view, one more reference */
+void neap_tensor_fini(neap_tensor *tensor);                /* drops the reference, leaves {0} */
+static inline neap_type neap_tensor_type(const neap_tensor *t) { return (neap_type){t->dtype, t->shape}; }
+char *neap_tensor_data(const neap_tensor *tensor); /* address of element 0 */
+bool neap_tensor_is_dense(const neap_tensor *tensor); /* row-major, no gaps */
+int64_t neap_tensor_elems(const neap_tensor *tensor);
+
+/* Views (view.c). Each fills *out with a new reference; dims are 0-based here. Errors are SHAPE. */
+neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out, neap_error *error);
+/* The same elements in another shape; one dim may be -1. SHAPE error when strides do not allow a view. */
+neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int64_t *dim, neap_tensor *out, neap_error *error);
+
+/* Elements (element.c): by offset from element 0, in elements. Integers beyond 2^53 keep their value through _i64. */
+double neap_element_get(neap_dtype dtype, const void *base, int64_t index);
+int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index);
+void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value); /* rounds and saturates as cast does */
+void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value);
+
+/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape (cast.c).
+ * Float to integer: to nearest even, saturating, NaN to 0. Integer to integer: saturating. To bool: != 0.
+ * To bf16 and f16: to nearest even, overflow to infinity. Overlapping views of one storage are safe. */
+neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error);
+/* n dense elements, no overlap. */
+void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n);
+float neap_bf16_to_f32(uint16_t x);
+uint16_t neap_f32_to_bf16(float x);
+float neap_f16_to_f32(uint16_t x);
+uint16_t neap_f32_to_f16(float x);
+/* A dense tensor of its own storage with the same elements, in `dtype` (NONE: the same). */
+neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error);
+
+/* NumPy-like text with truncation and a footer "f32 (64,10) 2.5 KiB" (print.c). */
+typedef struct neap_print_options {
+  int precision; /* significant digits after the point: 4 */
+  int threshold; /* elements above which the middle is left out: 1000 */
+  int edge;      /* items shown at each end then: 3 */
+  int width;     /* characters a line: 100 */
+} neap_print_options;
+void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name, neap_buffer *out);
+
+#endif

@@ -1,0 +1,86 @@
+/* workspace: names to storage. Owns the resident segments and the arena, hands base pointers to programs, and knows which
+ * transient bytes are still intact.
+ *
+ * A blob is a typed cell: tensor, string, or nothing (declared, not filled; or freed). Lookup order: own names, forwarded
+ * names, parent. INVARIANT: a segment (parameters, gradients, state) is dense and never moves; `init` appends one.
+ * INVARIANT: the arena is as large as the largest program attached; growing it moves it, which no resident byte notices.
+ * A workspace belongs to one thread at a time.
+ */
+#ifndef NEAP_WORKSPACE_H
+#define NEAP_WORKSPACE_H
+
+#include "program/program.h"
+
+typedef struct neap_workspace neap_workspace;
+
+typedef struct neap_workspace_options {
+  uint64_t seed;
+  neap_workspace *parent;       /* shared parent, retained: reads fall through; NULL for none */
+  int n_forward;                /* forwarded names only: name here -> name in parent; then nothing else falls through */
+  const char *const *forward_name, *const *forward_target;
+  size_t budget_bytes, total_bytes; /* 0: none */
+} neap_workspace_options;
+
+neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out, neap_error *error);
+neap_workspace *neap_workspace_retain(neap_workspace *workspace);
+void neap_workspace_release(neap_workspace *workspace);
+
+typedef enum neap_blob_kind { NEAP_BLOB_EMPTY, NEAP_BLOB_TENSOR, NEAP_BLOB_STRING, NEAP_BLOB_TRANSIENT } neap_blob_kind;
+
+typedef struct neap_blob_info {
+  const char *name;
+  neap_blob_kind kind;
+  neap_role role;
+  neap_region region;
+  neap_type type;
+  size_t bytes;
+  bool borrowed;  /* forwarded or the parent's */
+  bool shares;    /* storage counted under another name */
+} neap_blob_info;
+
+/* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
+ * With `share` the blob holds a reference of the storage instead. */
+neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error);
+/* A copy. NAME when unknown; RELEASED when freed or when its bytes have been taken, naming the new owner and the fix. */
+neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error);
+/* A view; *generation (may be NULL) gets a number: the view is valid while neap_workspace_generation gives the same.
+ * Resident blobs give 0: always valid. */
+neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error);
+uint64_t neap_workspace_generation(const neap_workspace *ws);
+bool neap_workspace_has(const neap_workspace *ws, const char *name);
+neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local, neap_error *error); /* no effect when present */
+bool neap_workspace_remove(neap_workspace *ws, const char *name); /* own names only */
+neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error);
+/* Calls visit for own names, then forwarded and the parent's, each once. */
+void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context);
+
+/* Makes the blobs that `net` declares and does not find (one segment per region) and fills them from the net's init ops.
+ * Blobs that exist with the same type stay as they are. Random inits draw from the workspace's seed. */
+neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error);
+/* Finds or makes the program's resident blobs, grows the arena, attaches base pointers. The workspace does not own the
+ * program; detach before freeing it. */
+neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error);
+void neap_workspace_detach(neap_workspace *ws, neap_program *program);
+/* Runs an attached program; the step counter goes up by one when it succeeds and holds a backward pass. */
+neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error);
+
+uint64_t neap_workspace_seed(const neap_workspace *ws);
+uint32_t neap_workspace_step(const neap_workspace *ws);
+void neap_workspace_set_step(neap_workspace *ws, uint32_t step);
+void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed);
+size_t neap_workspace_arena_bytes(const neap_workspace *ws);
+size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it owns, for reports; not the counted truth */
+
+/* Checkpoint (checkpoint.c): all own resident parameters and state, seed and step, as safetensors; written beside and renamed. */
+neap_status neap_workspace_save(neap_workspace *ws, const char *path, neap_error *error);
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_error *error);
+
+/* Nets by name. */
+neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error); /* takes it over */
+neap_net *neap_workspace_net(const neap_workspace *ws, const char *name);
+bool neap_workspace_delete_net(neap_workspace *ws, const char *name);
+
+/* Ctrl-C: set from a signal handler; read by all programs of the process. */
+extern volatile sig_atomic_t neap_interrupted;
+
+#endif
