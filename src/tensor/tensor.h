@@ -73,6 +73,33 @@ void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]);
 size_t neap_type_bytes(const neap_type *type); /* dense, plain */
 bool neap_type_equal(const neap_type *a, const neap_type *b);
 
+/* ---- layout (layout.c) -------------------------------------------------------------------------------------------- */
+
+/* How a value's elements lie in memory. PLAIN is dense row-major. BLOCKED: the dimensions in `order` (slowest first),
+ * each blocked dimension divided (rounded up) by the product of its inner blocks, then the inner blocks, slowest first.
+ * nChw16c is {BLOCKED, order 0 1 2 3, inner {dim 1, 16}}; channels last is {BLOCKED, order 0 2 3 1, no inner}.
+ * OPAQUE: only the library knows; `hash` identifies it, `bytes` is its size.
+ * INVARIANT: padding lanes (where a block overhangs) are zero after the defining instruction. */
+typedef enum neap_layout_kind { NEAP_LAYOUT_PLAIN, NEAP_LAYOUT_BLOCKED, NEAP_LAYOUT_OPAQUE } neap_layout_kind;
+
+typedef struct neap_layout {
+  uint8_t kind;
+  uint8_t n_inner;
+  uint8_t inner_dim[4];
+  uint8_t inner_block[4];
+  uint8_t order[NEAP_MAX_DIM];
+  uint64_t hash;
+  size_t bytes; /* OPAQUE only */
+} neap_layout;
+
+bool neap_layout_equal(const neap_layout *a, const neap_layout *b);
+size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout); /* padding included */
+bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout);
+/* "plain", "abcd:16b", "acdb", "opaque:1a2b". Returns text. And back; false when it is no layout. */
+#define NEAP_LAYOUT_TEXT 48
+const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEAP_LAYOUT_TEXT]);
+bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout);
+
 /* ---- storage and tensor (storage.c, tensor.c) ----------------------------------------------------------------------- */
 
 typedef struct neap_storage neap_storage; /* bytes with a reference count (atomic) */

@@ -1,5 +1,5 @@
-/* layout.c: how a value's elements lie in memory: bytes, equality, text. See neap_layout in op.h. */
-#include "ops/op.h"
+/* layout.c: how a value's elements lie in memory: bytes, equality, text. See neap_layout in tensor.h. */
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,10 +32,6 @@ size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout) {
 
 bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout) {
   return layout->kind == NEAP_LAYOUT_BLOCKED && neap_layout_bytes(type, layout) != neap_type_bytes(type);
-}
-
-int64_t neap_operand_lanes(const neap_operand *operand) {
-  return (int64_t)(neap_layout_bytes(&operand->type, &operand->layout) / neap_dtype_bytes(operand->type.dtype));
 }
 
 /* Dimensions are letters from a: "abcd:16b" is nChw16c, "acdb" channels last, "abcd:16b16a" OIhw16i16o. */
