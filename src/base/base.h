@@ -188,6 +188,19 @@ void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void
 
 int64_t neap_clock_ns(void); /* monotonic */
 
+/* ---- vector loops -------------------------------------------------------------------------------------------------- */
+
+/* Before a function: compiles it for x86-64-v2, AVX2 and AVX-512 and picks at load time. Not under sanitizers, which
+ * instrument the resolver, and that runs before they are ready. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(NEAP_NO_MULTIVERSION)
+#define NEAP_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define NEAP_MULTIVERSION
+#endif
+
+/* Elements a thread should have at least, for loops that are bound by memory. */
+enum { NEAP_GRAIN = 16384 };
+
 /* ---- small arithmetic ------------------------------------------------------------------------------------------------ */
 
 static inline size_t neap_align(size_t bytes) { return (bytes + NEAP_ALIGN - 1) & ~(size_t)(NEAP_ALIGN - 1); }

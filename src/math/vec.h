@@ -1,8 +1,8 @@
-/* math/vec.h: what vector kernels share: multiversioned functions and elementary functions that the compiler vectorises.
+/* math/vec.h: what vector kernels share: elementary functions that the compiler vectorises.
  *
- * NEAP_MULTIVERSION before a function compiles it for x86-64-v2, AVX2 and AVX-512 and picks at load time; write such a
- * function as plain loops over restrict pointers. The elementary functions below are branch-free, so that a loop calling
- * them becomes vector code; their errors are stated beside them. No -ffast-math anywhere.
+ * Functions marked NEAP_MULTIVERSION (base.h) are plain loops over restrict pointers. The elementary functions below are
+ * branch-free, so that a loop calling them becomes vector code; their errors are stated beside them. No -ffast-math
+ * anywhere.
  */
 #ifndef NEAP_MATH_VEC_H
 #define NEAP_MATH_VEC_H
@@ -11,16 +11,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* Sanitizers instrument the resolver, which runs before they are ready. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(NEAP_NO_MULTIVERSION)
-#define NEAP_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define NEAP_MULTIVERSION
-#endif
-
-/* Elements a thread should have at least, for loops that are bound by memory. */
-enum { NEAP_GRAIN = 16384 };
 
 /* exp(x), error below 2 ulp on [-87.3, 88.7]; 0 below, infinity above. Range reduction by ln 2 in two parts (Cody and
  * Waite), then a polynomial of degree 6 on [-ln2/2, ln2/2]. */

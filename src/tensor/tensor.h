@@ -59,7 +59,7 @@ typedef struct neap_type {
 neap_shape neap_shape_of(int n_dim, const int64_t *dim);
 #define NEAP_SHAPE(...)                                                                     \
   neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
-int64_t neap_shape_elems(const neap_shape *shape); /* 1 for a scalar */
+int64_t neap_shape_elems(const neap_shape *shape); /* 1 for a scalar; INT64_MAX when there are more */
 bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
 /* Elements of the dimensions [from, to). */
 int64_t neap_shape_span(const neap_shape *shape, int from, int to);
@@ -70,7 +70,7 @@ const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT])
 bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out);
 /* Row-major strides in elements. */
 void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]);
-size_t neap_type_bytes(const neap_type *type); /* dense, plain */
+size_t neap_type_bytes(const neap_type *type); /* dense, plain; SIZE_MAX when there are more */
 bool neap_type_equal(const neap_type *a, const neap_type *b);
 
 /* ---- layout (layout.c) -------------------------------------------------------------------------------------------- */
@@ -106,13 +106,18 @@ typedef struct neap_storage neap_storage; /* bytes with a reference count (atomi
 
 /* New DATA bytes, undefined; count 1. NULL when refused. */
 neap_storage *neap_storage_new(size_t bytes);
-/* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). */
+/* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). NULL when refused: then
+ * `release` has not run. */
 neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner);
 neap_storage *neap_storage_retain(neap_storage *storage);
 void neap_storage_release(neap_storage *storage);
 char *neap_storage_data(const neap_storage *storage);
 size_t neap_storage_bytes(const neap_storage *storage);
 int neap_storage_n_ref(const neap_storage *storage);
+/* Bytes that must not be written (a file mapped "r"): neap_tensor_copy refuses them as a target, and so must whoever else
+ * writes through neap_tensor_data. */
+void neap_storage_set_read_only(neap_storage *storage);
+bool neap_storage_is_read_only(const neap_storage *storage);
 
 /* A view: passed by value or pointer, holds one reference of its storage. {0} is "no tensor". */
 typedef struct neap_tensor {
@@ -148,7 +153,7 @@ int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index);
 void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value); /* rounds and saturates as cast does */
 void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value);
 
-/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape (cast.c).
+/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape (copy.c; dense ones in cast.c).
  * Float to integer: to nearest even, saturating, NaN to 0. Integer to integer: saturating. To bool: != 0.
  * To bf16 and f16: to nearest even, overflow to infinity. Overlapping views of one storage are safe. */
 neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error);
@@ -161,7 +166,8 @@ uint16_t neap_f32_to_f16(float x);
 /* A dense tensor of its own storage with the same elements, in `dtype` (NONE: the same). */
 neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error);
 
-/* NumPy-like text with truncation and a footer "f32 (64,10) 2.5 KiB" (print.c). */
+/* NumPy-like text with truncation and, on the last line, "f32 (64,10) 2.5 KiB" after the name, if one is given (print.c).
+ * No line end follows it. `options` NULL gives the values written beside the fields. */
 typedef struct neap_print_options {
   int precision; /* significant digits after the point: 4 */
   int threshold; /* elements above which the middle is left out: 1000 */

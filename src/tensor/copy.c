@@ -1,0 +1,237 @@
+/* copy.c: neap_tensor_copy: from any view to any view of the same shape, with cast and broadcasting.
+ *
+ * The walk is a list of dimensions, outermost first, with a stride in bytes on either side. Dimensions of one element are
+ * left out, the target's smallest stride comes last, and neighbours that lie back to back on both sides are one. Then
+ * most copies are a few long rows. A transposition, where the two sides run along different dimensions, goes in square
+ * tiles, so that each cache line is fetched once.
+ *
+ * INVARIANT: while the walk runs, target and source do not overlap; every target element is written exactly once.
+ */
+#include "tensor/tensor_int.h"
+
+enum { CHUNK = 512, TILE = 32 };
+
+typedef struct walk {
+  neap_dtype to_dtype, from_dtype;
+  size_t to_bytes, from_bytes; /* of one element */
+  char *to;
+  const char *from;
+  int n_dim; /* at least 1 */
+  int64_t dim[NEAP_MAX_DIM], to_stride[NEAP_MAX_DIM], from_stride[NEAP_MAX_DIM];
+} walk;
+
+/* n elements of constant width, so that the compiler turns each memcpy into a load and a store. */
+#define MOVE(width)                                                                                                   \
+  static void move_##width(char *restrict to, int64_t to_stride, const char *restrict from, int64_t from_stride, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, width);                         \
+  }
+MOVE(1)
+MOVE(2)
+MOVE(4)
+MOVE(8)
+
+static void move(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n, size_t width) {
+  if (to_stride == (int64_t)width && from_stride == (int64_t)width) {
+    memcpy(to, from, (size_t)n * width);
+    return;
+  }
+  switch (width) {
+    case 1: move_1(to, to_stride, from, from_stride, n); break;
+    case 2: move_2(to, to_stride, from, from_stride, n); break;
+    case 4: move_4(to, to_stride, from, from_stride, n); break;
+    default: move_8(to, to_stride, from, from_stride, n); break;
+  }
+}
+
+/* n elements along the last dimension. A cast wants dense operands: what is not is gathered or scattered by chunks. */
+static void copy_row(const walk *w, char *to, const char *from, int64_t n) {
+  int64_t to_stride = w->to_stride[w->n_dim - 1], from_stride = w->from_stride[w->n_dim - 1];
+  if (w->to_dtype == w->from_dtype) {
+    move(to, to_stride, from, from_stride, n, w->to_bytes);
+    return;
+  }
+  bool to_dense = to_stride == (int64_t)w->to_bytes, from_dense = from_stride == (int64_t)w->from_bytes;
+  if (to_dense && from_dense) {
+    neap_cast(w->to_dtype, to, w->from_dtype, from, n);
+    return;
+  }
+  _Alignas(16) char gathered[CHUNK * 8], cast[CHUNK * 8];
+  for (int64_t i = 0; i < n; i += CHUNK) {
+    int64_t part = NEAP_MIN(n - i, (int64_t)CHUNK);
+    const char *source = from + i * from_stride;
+    char *target = to + i * to_stride;
+    if (!from_dense) move(gathered, (int64_t)w->from_bytes, source, from_stride, part, w->from_bytes);
+    neap_cast(w->to_dtype, to_dense ? target : cast, w->from_dtype, from_dense ? source : gathered, part);
+    if (!to_dense) move(target, to_stride, cast, (int64_t)w->to_bytes, part, w->to_bytes);
+  }
+}
+
+/* Moves both pointers to the index-th position of the dimensions [0, n_dim), counted in row-major order. */
+static void seek(const walk *w, int n_dim, int64_t index, char **to, const char **from) {
+  for (int i = n_dim - 1; i >= 0; i--) {
+    int64_t at = index % w->dim[i];
+    index /= w->dim[i];
+    *to += at * w->to_stride[i];
+    *from += at * w->from_stride[i];
+  }
+}
+
+/* Elements [begin, end) in the walk's order. */
+static void copy_range(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  int last = w->n_dim - 1;
+  while (begin < end) {
+    char *to = w->to;
+    const char *from = w->from;
+    seek(w, w->n_dim, begin, &to, &from);
+    int64_t n = NEAP_MIN(w->dim[last] - begin % w->dim[last], end - begin);
+    copy_row(w, to, from, n);
+    begin += n;
+  }
+}
+
+static int64_t n_strip(const walk *w) { return (w->dim[w->n_dim - 2] + TILE - 1) / TILE; }
+
+/* Strips [begin, end): TILE rows of the last plane each, walked tile by tile. */
+static void copy_strips(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  int a = w->n_dim - 1, b = w->n_dim - 2;
+  for (int64_t strip = begin; strip < end; strip++) {
+    char *to = w->to;
+    const char *from = w->from;
+    seek(w, b, strip / n_strip(w), &to, &from);
+    int64_t first = strip % n_strip(w) * TILE, past = NEAP_MIN(first + TILE, w->dim[b]);
+    for (int64_t j = 0; j < w->dim[a]; j += TILE)
+      for (int64_t i = first; i < past; i++)
+        copy_row(w, to + i * w->to_stride[b] + j * w->to_stride[a], from + i * w->from_stride[b] + j * w->from_stride[a],
+                 NEAP_MIN(w->dim[a] - j, (int64_t)TILE));
+  }
+}
+
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+/* Moves dimension `from` to position `to` >= from; those between go one forward. */
+static void move_dim(walk *w, int from, int to) {
+  int64_t dim = w->dim[from], to_stride = w->to_stride[from], from_stride = w->from_stride[from];
+  for (int i = from; i < to; i++) {
+    w->dim[i] = w->dim[i + 1];
+    w->to_stride[i] = w->to_stride[i + 1];
+    w->from_stride[i] = w->from_stride[i + 1];
+  }
+  w->dim[to] = dim, w->to_stride[to] = to_stride, w->from_stride[to] = from_stride;
+}
+
+/* The walk over both tensors, which have one shape and at least one element, as the file head describes it. */
+static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
+  walk w = {.to_dtype = to->dtype, .from_dtype = from->dtype, .to = neap_tensor_data(to), .from = neap_tensor_data(from)};
+  w.to_bytes = neap_dtype_bytes(to->dtype);
+  w.from_bytes = neap_dtype_bytes(from->dtype);
+  for (int i = 0; i < to->shape.n_dim; i++) {
+    if (to->shape.dim[i] == 1) continue;
+    w.dim[w.n_dim] = to->shape.dim[i];
+    w.to_stride[w.n_dim] = to->stride[i] * (int64_t)w.to_bytes;
+    w.from_stride[w.n_dim++] = from->stride[i] * (int64_t)w.from_bytes;
+  }
+  for (int i = 1; i < w.n_dim; i++) /* insertion sort, largest target stride first */
+    for (int j = i; j > 0 && magnitude(w.to_stride[j - 1]) < magnitude(w.to_stride[j]); j--) move_dim(&w, j - 1, j);
+  int n = 0; /* dimensions kept so far */
+  for (int i = 0; i < w.n_dim; i++) {
+    bool joins = n > 0 && w.to_stride[n - 1] == w.to_stride[i] * w.dim[i] && w.from_stride[n - 1] == w.from_stride[i] * w.dim[i];
+    if (!joins) n++;
+    w.dim[n - 1] = joins ? w.dim[n - 1] * w.dim[i] : w.dim[i];
+    w.to_stride[n - 1] = w.to_stride[i];
+    w.from_stride[n - 1] = w.from_stride[i];
+  }
+  w.n_dim = n;
+  if (n == 0) w.n_dim = 1, w.dim[0] = 1, w.to_stride[0] = (int64_t)w.to_bytes, w.from_stride[0] = (int64_t)w.from_bytes;
+  return w;
+}
+
+/* If the source runs along another dimension than the last, that one comes next to the last. */
+static bool make_transposed(walk *w) {
+  int a = w->n_dim - 1, b = a;
+  for (int i = 0; i < w->n_dim; i++)
+    if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b])) b = i;
+  if (b == a || w->dim[a] < 4 || w->dim[b] < 4) return false;
+  move_dim(w, b, a - 1);
+  return true;
+}
+
+static void run_walk(walk *w) {
+  int64_t elems = 1;
+  bool transposed = make_transposed(w);
+  for (int i = 0; i < w->n_dim; i++) elems *= w->dim[i];
+  if (!transposed) {
+    neap_parallel_for(elems, NEAP_GRAIN, neap_threads(), copy_range, w);
+    return;
+  }
+  int64_t strips = elems / w->dim[w->n_dim - 1] / w->dim[w->n_dim - 2] * n_strip(w);
+  neap_parallel_for(strips, NEAP_MAX(NEAP_GRAIN / (TILE * w->dim[w->n_dim - 1]), 1), neap_threads(), copy_strips, w);
+}
+
+/* First and past-the-last address that the view touches; t is not empty. */
+static void extent(const neap_tensor *t, uintptr_t *low, uintptr_t *high) {
+  int64_t below = 0, above = 0, width = (int64_t)neap_dtype_bytes(t->dtype);
+  for (int i = 0; i < t->shape.n_dim; i++) {
+    int64_t reach = (t->shape.dim[i] - 1) * t->stride[i] * width;
+    if (reach < 0)
+      below += reach;
+    else
+      above += reach;
+  }
+  uintptr_t base = (uintptr_t)neap_tensor_data(t);
+  *low = base + (uintptr_t)below;
+  *high = base + (uintptr_t)(above + width);
+}
+
+static bool overlap(const neap_tensor *a, const neap_tensor *b) {
+  uintptr_t low_a, high_a, low_b, high_b;
+  extent(a, &low_a, &high_a);
+  extent(b, &low_b, &high_b);
+  return low_a < high_b && low_b < high_a;
+}
+
+static neap_status check_target(const neap_tensor *to, neap_error *error) {
+  if (to->storage == NULL || to->dtype == NEAP_DTYPE_NONE)
+    return neap_fail(error, NEAP_ARGUMENT, "copy expects a tensor to write to, got none");
+  if (neap_storage_is_read_only(to->storage)) {
+    neap_fail(error, NEAP_ARGUMENT, "copy cannot write to this %s tensor: it is mapped read-only", neap_dtype_name(to->dtype));
+    return neap_hint(error, "map the file \"c\" (copy on write), or clone the tensor"), NEAP_ARGUMENT;
+  }
+  for (int i = 0; i < to->shape.n_dim; i++)
+    if (to->stride[i] == 0 && to->shape.dim[i] > 1 && neap_tensor_elems(to) > 0)
+      return neap_fail(error, NEAP_SHAPE, "copy cannot write to a broadcast view: dimension %d (from 0) repeats one element %lld times",
+                       i, (long long)to->shape.dim[i]);
+  return NEAP_OK;
+}
+
+/* Copies `from`, of to's shape already. */
+static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *from, neap_error *error) {
+  if (neap_tensor_elems(to) == 0) return NEAP_OK;
+  walk w;
+  if (!overlap(to, from)) {
+    w = make_walk(to, from);
+    run_walk(&w);
+    return NEAP_OK;
+  }
+  /* Through a second copy: simple, and rare enough that its bytes do not matter. */
+  neap_tensor apart;
+  NEAP_TRY(neap_tensor_new(&apart, from->dtype, &from->shape, error));
+  w = make_walk(&apart, from);
+  run_walk(&w);
+  w = make_walk(to, &apart);
+  run_walk(&w);
+  neap_tensor_fini(&apart);
+  return NEAP_OK;
+}
+
+neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error) {
+  NEAP_TRY(check_target(to, error));
+  if (from->storage == NULL || from->dtype == NEAP_DTYPE_NONE)
+    return neap_fail(error, NEAP_ARGUMENT, "copy expects a tensor to read, got none");
+  neap_tensor wide;
+  NEAP_TRY(neap_tensor_expand(from, &to->shape, &wide, error));
+  neap_status status = copy_same_shape(to, &wide, error);
+  neap_tensor_fini(&wide);
+  return status;
+}

@@ -1,0 +1,30 @@
+/* dtype.c: what a dtype is called and how wide it is; all of it generated from NEAP_DTYPE_MAP. */
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+size_t neap_dtype_bytes(neap_dtype dtype) {
+  static const unsigned char bytes[] = {
+#define X(symbol, name, bytes) bytes,
+    NEAP_DTYPE_MAP(X)
+#undef X
+  };
+  return (unsigned)dtype < NEAP_N_DTYPE ? bytes[dtype] : 0;
+}
+
+const char *neap_dtype_name(neap_dtype dtype) {
+  static const char *const names[] = {
+#define X(symbol, name, bytes) name,
+    NEAP_DTYPE_MAP(X)
+#undef X
+  };
+  return (unsigned)dtype < NEAP_N_DTYPE ? names[dtype] : "unknown";
+}
+
+neap_dtype neap_dtype_from_name(const char *name) {
+  for (int d = NEAP_DTYPE_NONE + 1; d < NEAP_N_DTYPE; d++)
+    if (strcmp(name, neap_dtype_name((neap_dtype)d)) == 0) return (neap_dtype)d;
+  return NEAP_DTYPE_NONE;
+}
+
+bool neap_dtype_is_float(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_FLOATS | NEAP_HALVES); }

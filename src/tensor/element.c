@@ -1,0 +1,48 @@
+/* element.c: one element at a time, for scripts, printing and tests; loops belong in cast.c. */
+#include "tensor/tensor_int.h"
+
+double neap_element_get(neap_dtype dtype, const void *base, int64_t index) {
+  switch (dtype) {
+#define X(symbol, name, type, wide) \
+  case NEAP_DTYPE_##symbol: return (double)name##_to_wide(((const type *)base)[index]);
+    NEAP_ELEMENT_MAP(X)
+#undef X
+    case NEAP_DTYPE_NONE:
+    case NEAP_N_DTYPE: break;
+  }
+  return 0;
+}
+
+int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index) {
+  switch (dtype) {
+#define X(symbol, name, type, wide) \
+  case NEAP_DTYPE_##symbol: return i64_from_##wide(name##_to_wide(((const type *)base)[index]));
+    NEAP_ELEMENT_MAP(X)
+#undef X
+    case NEAP_DTYPE_NONE:
+    case NEAP_N_DTYPE: break;
+  }
+  return 0;
+}
+
+void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value) {
+  switch (dtype) {
+#define X(symbol, name, type, wide) \
+  case NEAP_DTYPE_##symbol: ((type *)base)[index] = name##_from_f64(value); break;
+    NEAP_ELEMENT_MAP(X)
+#undef X
+    case NEAP_DTYPE_NONE:
+    case NEAP_N_DTYPE: break;
+  }
+}
+
+void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value) {
+  switch (dtype) {
+#define X(symbol, name, type, wide) \
+  case NEAP_DTYPE_##symbol: ((type *)base)[index] = name##_from_i64(value); break;
+    NEAP_ELEMENT_MAP(X)
+#undef X
+    case NEAP_DTYPE_NONE:
+    case NEAP_N_DTYPE: break;
+  }
+}

@@ -1,0 +1,72 @@
+/* shape.c: arithmetic on shapes.
+ *
+ * INVARIANT: counts never wrap. A product beyond int64_t saturates (elements to INT64_MAX, bytes to SIZE_MAX), and the
+ * allocator refuses such sizes: so a hostile shape ends in an error, not in a small block.
+ */
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+neap_shape neap_shape_of(int n_dim, const int64_t *dim) {
+  neap_shape shape = {.n_dim = n_dim};
+  for (int i = 0; i < n_dim && i < NEAP_MAX_DIM; i++) shape.dim[i] = dim[i];
+  return shape;
+}
+
+int64_t neap_shape_span(const neap_shape *shape, int from, int to) {
+  /* A dimension of 0 decides, however large the others are. */
+  for (int i = from; i < to; i++)
+    if (shape->dim[i] == 0) return 0;
+  int64_t n = 1;
+  for (int i = from; i < to; i++)
+    if (__builtin_mul_overflow(n, shape->dim[i], &n)) return INT64_MAX;
+  return n;
+}
+
+int64_t neap_shape_elems(const neap_shape *shape) { return neap_shape_span(shape, 0, shape->n_dim); }
+
+bool neap_shape_equal(const neap_shape *a, const neap_shape *b) {
+  return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
+}
+
+/* Dimensions that no memory could hold may leave the last ones out. */
+const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT]) {
+  size_t n = 0;
+  text[n++] = '(';
+  for (int i = 0; i < shape->n_dim && n < NEAP_SHAPE_TEXT - 24; i++)
+    n += (size_t)snprintf(text + n, NEAP_SHAPE_TEXT - n, i == 0 ? "%lld" : ",%lld", (long long)shape->dim[i]);
+  text[n++] = ')';
+  text[n] = '\0';
+  return text;
+}
+
+bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out) {
+  neap_shape wide = {.n_dim = NEAP_MAX(a->n_dim, b->n_dim)};
+  for (int i = 1; i <= wide.n_dim; i++) { /* from the last dimension, where both are aligned */
+    int64_t da = i <= a->n_dim ? a->dim[a->n_dim - i] : 1, db = i <= b->n_dim ? b->dim[b->n_dim - i] : 1;
+    if (da != db && da != 1 && db != 1) return false;
+    wide.dim[wide.n_dim - i] = da == 1 ? db : da;
+  }
+  *out = wide;
+  return true;
+}
+
+void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]) {
+  uint64_t step = 1; /* unsigned: in an empty tensor the other dimensions may multiply to anything */
+  for (int i = shape->n_dim - 1; i >= 0; i--) {
+    stride[i] = (int64_t)step;
+    step *= (uint64_t)NEAP_MAX(shape->dim[i], 1);
+  }
+  for (int i = shape->n_dim; i < NEAP_MAX_DIM; i++) stride[i] = 0;
+}
+
+size_t neap_type_bytes(const neap_type *type) {
+  size_t bytes;
+  if (__builtin_mul_overflow((size_t)neap_shape_elems(&type->shape), neap_dtype_bytes(type->dtype), &bytes)) return SIZE_MAX;
+  return bytes;
+}
+
+bool neap_type_equal(const neap_type *a, const neap_type *b) {
+  return a->dtype == b->dtype && neap_shape_equal(&a->shape, &b->shape);
+}

@@ -1,0 +1,62 @@
+/* storage.c: bytes with a reference count, the only refcounted thing in Neap.
+ *
+ * INVARIANT: n_ref >= 1 while anyone can see the storage; the thread that takes it to 0 returns the bytes. `release` is
+ * NULL and `owned` is set for bytes of neap_alloc_data; else the bytes are someone else's.
+ */
+#include "tensor/tensor.h"
+
+#include <stdatomic.h>
+
+struct neap_storage {
+  _Atomic int n_ref;
+  bool owned;
+  bool read_only;
+  char *data;
+  size_t bytes;
+  void (*release)(void *owner);
+  void *owner;
+};
+
+neap_storage *neap_storage_new(size_t bytes) {
+  neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
+  if (storage == NULL) return NULL;
+  storage->data = neap_alloc_data(bytes);
+  if (storage->data == NULL) {
+    neap_free(storage);
+    return NULL;
+  }
+  atomic_init(&storage->n_ref, 1);
+  storage->owned = true;
+  storage->bytes = bytes;
+  return storage;
+}
+
+neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner) {
+  neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
+  if (storage == NULL) return NULL;
+  atomic_init(&storage->n_ref, 1);
+  storage->data = data;
+  storage->bytes = bytes;
+  storage->release = release;
+  storage->owner = owner;
+  return storage;
+}
+
+neap_storage *neap_storage_retain(neap_storage *storage) {
+  /* Relaxed: whoever retains already holds a reference, which orders it before the last release. */
+  if (storage != NULL) atomic_fetch_add_explicit(&storage->n_ref, 1, memory_order_relaxed);
+  return storage;
+}
+
+void neap_storage_release(neap_storage *storage) {
+  if (storage == NULL || atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel) > 1) return;
+  if (storage->owned) neap_free(storage->data);
+  if (storage->release != NULL) storage->release(storage->owner);
+  neap_free(storage);
+}
+
+char *neap_storage_data(const neap_storage *storage) { return storage->data; }
+size_t neap_storage_bytes(const neap_storage *storage) { return storage->bytes; }
+int neap_storage_n_ref(const neap_storage *storage) { return atomic_load(&storage->n_ref); }
+void neap_storage_set_read_only(neap_storage *storage) { storage->read_only = true; }
+bool neap_storage_is_read_only(const neap_storage *storage) { return storage->read_only; }

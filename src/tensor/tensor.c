@@ -1,0 +1,71 @@
+/* tensor.c: making, sharing and dropping tensors. A tensor is a value: dtype, shape, strides and one reference. */
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error) {
+  if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
+    return neap_fail(error, NEAP_DTYPE, "a tensor expects one of the dtypes from f32 to bool, got %s", neap_dtype_name(dtype));
+  if (shape->n_dim < 0 || shape->n_dim > NEAP_MAX_DIM)
+    return neap_fail(error, NEAP_SHAPE, "a tensor has 0 to %d dimensions, got %d", NEAP_MAX_DIM, shape->n_dim);
+  char text[NEAP_SHAPE_TEXT];
+  for (int i = 0; i < shape->n_dim; i++)
+    if (shape->dim[i] < 0)
+      return neap_fail(error, NEAP_SHAPE, "shape %s has a negative dimension", neap_shape_text(shape, text));
+  neap_type type = {dtype, *shape};
+  size_t bytes = neap_type_bytes(&type);
+  neap_storage *storage = neap_storage_new(bytes);
+  if (storage == NULL) {
+    char what[NEAP_SHAPE_TEXT + 32];
+    snprintf(what, sizeof what, "a tensor %s %s", neap_dtype_name(dtype), neap_shape_text(shape, text));
+    return neap_fail_memory(error, bytes, what);
+  }
+  *tensor = neap_tensor_view(storage, 0, dtype, shape);
+  neap_storage_release(storage);
+  return NEAP_OK;
+}
+
+neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype, const neap_shape *shape) {
+  neap_tensor tensor = {.dtype = dtype, .shape = *shape, .storage = neap_storage_retain(storage), .offset_bytes = offset_bytes};
+  neap_shape_strides(shape, tensor.stride);
+  return tensor;
+}
+
+neap_tensor neap_tensor_retain(const neap_tensor *tensor) {
+  neap_storage_retain(tensor->storage);
+  return *tensor;
+}
+
+void neap_tensor_fini(neap_tensor *tensor) {
+  neap_storage_release(tensor->storage);
+  memset(tensor, 0, sizeof *tensor);
+}
+
+char *neap_tensor_data(const neap_tensor *tensor) {
+  return tensor->storage == NULL ? NULL : neap_storage_data(tensor->storage) + tensor->offset_bytes;
+}
+
+bool neap_tensor_is_dense(const neap_tensor *tensor) {
+  if (neap_tensor_elems(tensor) == 0) return true;
+  int64_t step = 1;
+  for (int i = tensor->shape.n_dim - 1; i >= 0; i--) {
+    if (tensor->shape.dim[i] == 1) continue; /* never stepped over, so its stride says nothing */
+    if (tensor->stride[i] != step) return false;
+    step *= tensor->shape.dim[i];
+  }
+  return true;
+}
+
+int64_t neap_tensor_elems(const neap_tensor *tensor) { return neap_shape_elems(&tensor->shape); }
+
+neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error) {
+  neap_tensor fresh;
+  NEAP_TRY(neap_tensor_new(&fresh, dtype == NEAP_DTYPE_NONE ? t->dtype : dtype, &t->shape, error));
+  neap_status status = neap_tensor_copy(&fresh, t, error);
+  if (status == NEAP_OK)
+    *out = fresh;
+  else
+    neap_tensor_fini(&fresh);
+  return status;
+}
