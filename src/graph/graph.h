@@ -60,6 +60,7 @@ typedef struct neap_node {
   neap_value_id *in, *out; /* NEAP_NO_VALUE where absent */
   int n_enforced;          /* the record's, or for control ops one per resident blob that is written */
   neap_pair *enforced;
+  unsigned effects; /* the record's, and those of the subgraphs' nodes (COMMIT, FAULT, RANDOM) */
   neap_phase phase;
   int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
   uint32_t stream; /* of random numbers: index in the definition, kept by clones */
@@ -86,8 +87,12 @@ struct neap_graph {
   neap_value_id *param;
   bool train;                /* holds a backward pass */
   size_t baseline_bytes;     /* all transient values as the user named them, before rewrites: DESIGN section 5 */
-  int cap_node, cap_value, cap_edge; /* growth; private to graph */
-  neap_arena arena;          /* owns everything above but the lists of node, value and edge */
+  int n_gone;                /* names of blobs that a rewrite removed, each with the op that absorbed it */
+  struct neap_gone {
+    const char *name, *into;
+  } *gone;
+  int cap_node, cap_value, cap_edge, cap_gone; /* growth; private to graph */
+  neap_arena arena;          /* owns everything above but the lists of node, value, edge and gone */
 };
 
 typedef struct neap_graph_options {

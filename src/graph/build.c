@@ -1,0 +1,532 @@
+/* build.c: net to graph. Walks the ops in definition order with an environment (name -> value), so that each write makes
+ * a new version; infers types at once; expands Gradient ops where they stand.
+ *
+ * Subnets become subgraphs whose parameters and results are operands of the owning node: their values have region
+ * ARGUMENT. INVARIANT: a result that is a parameter unchanged, or appears twice, gets a Copy of its own, unless it is the
+ * next version of a resident parameter, which is the same storage.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void builder_fini(neap_builder *b) { neap_map_fini(&b->env); }
+
+static void *arena_ids(neap_builder *b, int n) { return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id)); }
+
+/* ---- values -------------------------------------------------------------------------------------------------------- */
+
+static const neap_type *overridden(const neap_builder *b, const char *name) {
+  for (int i = 0; b->options != NULL && i < b->options->n_input; i++)
+    if (strcmp(b->options->input[i], name) == 0) return &b->options->input_type[i];
+  return NULL;
+}
+
+static neap_region region_of_role(neap_role role) {
+  switch (role) {
+    case NEAP_ROLE_PARAMETER: return NEAP_REGION_PARAMETER;
+    case NEAP_ROLE_GRADIENT: return NEAP_REGION_GRADIENT;
+    case NEAP_ROLE_STATE: return NEAP_REGION_STATE;
+    case NEAP_ROLE_INPUT:
+    case NEAP_ROLE_OUTPUT: return NEAP_REGION_IO;
+    default: return NEAP_REGION_ARENA;
+  }
+}
+
+/* The value a name stands for now; a declared blob becomes a value at its first mention. */
+static neap_status value_of_name(neap_builder *b, const char *name, neap_value_id *out, neap_error *error) {
+  *out = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+  if (*out != NEAP_NO_VALUE) return NEAP_OK;
+  const neap_net_blob *blob = neap_net_find_blob(b->net, name);
+  if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE)
+    return neap_fail(error, NEAP_NAME, "blob \"%s\" is read before anything writes it", name);
+  const neap_type *type = overridden(b, name);
+  if (type == NULL) type = &blob->type;
+  int v = graph_add_value(b->graph, blob->name, type);
+  if (v < 0 || !neap_map_set(&b->env, name, v)) return graph_no_memory(error);
+  neap_value *value = &b->graph->value[v];
+  value->role = blob->role;
+  value->region = region_of_role(blob->role);
+  value->keep = blob->keep;
+  value->is_blob = true;
+  *out = v;
+  return NEAP_OK;
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------------------------- */
+
+typedef struct infer_context {
+  neap_builder *builder;
+  int node;
+  const char *const *in_blob, *const *out_blob;
+} infer_context;
+
+static const neap_net *subnet_at(const neap_node *node, int subnet) {
+  for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
+    if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) return node->attrs[a].net;
+  return NULL;
+}
+
+/* Whether an op may write the value's own storage: it is resident, or a parameter of a subnet whose owner writes it. */
+static bool is_writable(const neap_value *value) {
+  return value->region != NEAP_REGION_ARENA && (value->region != NEAP_REGION_ARGUMENT || value->role == NEAP_ROLE_STATE);
+}
+
+/* Operand position that output k of a control node is a version of: the input of the same name when it is resident. */
+static int version_source(const neap_graph *graph, const neap_node *node, const char *const *in_blob, const char *name) {
+  for (int i = 0; in_blob != NULL && name != NULL && i < node->n_in; i++)
+    if (in_blob[i] == name && node->in[i] >= 0 && is_writable(&graph->value[node->in[i]])) return i;
+  return -1;
+}
+
+/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives its result types.
+ * Parameters are the node's inputs from position n_node_in - n_in on: a condition in front is not one. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
+                                neap_error *error) {
+  infer_context *c = infer->graph;
+  neap_graph *graph = c->builder->graph;
+  neap_node *node = &graph->node[c->node];
+  if (node->sub[subnet] == NULL) {
+    int first = node->n_in - n_in;
+    int *in_argument = arena_ids(c->builder, n_in), *out_argument = arena_ids(c->builder, n_out);
+    if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
+    for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+    for (int k = 0; k < n_out; k++) {
+      int source = version_source(graph, node, c->in_blob, c->out_blob != NULL ? c->out_blob[k] : NULL);
+      out_argument[k] = source >= 0 ? source : node->n_in + k;
+    }
+    neap_sub_spec spec = {.net = subnet_at(node, subnet), .n_in = n_in, .in_type = in, .in_name = c->in_blob != NULL ? c->in_blob + first : NULL,
+                          .in_argument = in_argument, .n_out = n_out, .out_name = c->out_blob, .out_argument = out_argument};
+    neap_graph *sub;
+    NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
+    graph->node[c->node].sub[subnet] = sub;
+  }
+  const neap_graph *sub = graph->node[c->node].sub[subnet];
+  if (sub->n_output != n_out)
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name, sub->n_output, n_out);
+  for (int k = 0; k < n_out; k++) out[k] = sub->value[sub->output[k]].type;
+  return NEAP_OK;
+}
+
+static int count_subnets(const neap_op *op) {
+  int n = 0;
+  for (int a = 0; a < neap_op_n_attrs(op); a++) n += op->attrs[a].type == NEAP_ATTR_NET;
+  return n;
+}
+
+/* Enforced pairs of a node: the record's, or for a control op one for each resident blob it writes; and the effects of
+ * its subgraphs. */
+static neap_status finish_node(neap_builder *b, int index, const neap_node_spec *spec, neap_error *error) {
+  neap_graph *graph = b->graph;
+  neap_node *node = &graph->node[index];
+  bool control = (node->op->effects & NEAP_EFFECT_CONTROL) != 0;
+  node->enforced = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
+  if (node->enforced == NULL) return graph_no_memory(error);
+  for (int p = 0; p < node->op->n_enforced; p++) {
+    neap_pair pair = node->op->enforced[p];
+    if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0) node->enforced[node->n_enforced++] = pair;
+  }
+  for (int k = 0; control && k < node->n_out; k++) {
+    int source = version_source(graph, node, spec->in_blob, spec->out_name != NULL ? spec->out_name[k] : NULL);
+    if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
+  }
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
+      node->effects |= node->sub[s]->node[n].effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
+  return NEAP_OK;
+}
+
+static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
+  neap_graph *graph = b->graph;
+  neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
+  *out = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_out, 1) * sizeof **out);
+  if (in == NULL || *out == NULL) return graph_no_memory(error);
+  for (int i = 0; i < spec->n_in; i++)
+    if (spec->in[i] >= 0) in[i] = graph->value[spec->in[i]].type;
+  infer_context context = {b, index, spec->in_blob, spec->out_name};
+  neap_infer infer = {.op = spec->op, .attrs = spec->attrs, .n_in = spec->n_in, .n_out = spec->n_out, .in = in, .out = *out,
+                      .infer_subnet = infer_subnet, .graph = &context};
+  if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
+  for (int i = 0; i < spec->n_in; i++) {
+    const neap_arg *arg = neap_op_input(spec->op, i);
+    unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
+    if (arg != NULL && in[i].dtype != NEAP_DTYPE_NONE && !neap_dtype_in(in[i].dtype, dtypes))
+      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(in[i].dtype));
+  }
+  NEAP_TRY(spec->op->infer(&infer, error));
+  for (int k = 0; k < spec->n_out; k++) {
+    const neap_arg *arg = neap_op_output(spec->op, k);
+    if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
+  }
+  if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
+  return NEAP_OK;
+}
+
+neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_index, neap_error *error) {
+  neap_graph *graph = b->graph;
+  int index = graph_add_node(graph, spec->op, spec->n_in, spec->n_out);
+  if (index < 0) return graph_no_memory(error);
+  neap_node *node = &graph->node[index];
+  if (spec->n_in > 0) memcpy(node->in, spec->in, (size_t)spec->n_in * sizeof *node->in);
+  node->attrs = spec->attrs;
+  node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
+  node->phase = b->phase;
+  if (b->forward >= 0) node->forward = b->forward;
+  node->stream = (*b->stream)++;
+  int n_sub = count_subnets(spec->op);
+  if (n_sub > 0) {
+    node->sub = neap_arena_alloc(&graph->arena, (size_t)n_sub * sizeof(neap_graph *));
+    if (node->sub == NULL) return graph_no_memory(error);
+    node->n_sub = n_sub;
+  }
+  neap_error inner = {0};
+  neap_type *out;
+  if (infer_node(b, index, spec, &out, &inner) != NEAP_OK)
+    return graph_locate(error, &inner, spec->op->name, spec->name, spec->scope, spec->line);
+  bool release = (spec->op->effects & NEAP_EFFECT_RELEASE) != 0;
+  for (int k = 0; k < spec->n_out && !release; k++) {
+    const char *label = spec->out_name != NULL ? spec->out_name[k] : NULL;
+    int v = graph_add_value(graph, label, &out[k]);
+    if (v < 0) return graph_no_memory(error);
+    const neap_arg *arg = neap_op_output(spec->op, k);
+    graph->value[v].node = index;
+    graph->value[v].position = k;
+    graph->value[v].is_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
+    if (label == NULL) {
+      char text[256];
+      snprintf(text, sizeof text, "%s.%s", spec->name, arg != NULL ? arg->name : "out");
+      if ((graph->value[v].name = neap_intern(text)) == NULL) return graph_no_memory(error);
+    }
+    graph->node[index].out[k] = v;
+  }
+  if (release) graph->node[index].n_out = 0;
+  NEAP_TRY(finish_node(b, index, spec, error));
+  node = &graph->node[index];
+  for (int p = 0; p < node->n_enforced; p++) {
+    neap_value *to = &graph->value[node->out[node->enforced[p].out]];
+    const neap_value *from = &graph->value[node->in[node->enforced[p].in]];
+    to->root = from->root;
+    to->region = from->region;
+    to->role = from->role;
+    to->keep = from->keep;
+    to->argument = from->argument;
+  }
+  *node_index = index;
+  return NEAP_OK;
+}
+
+/* ---- net ops ------------------------------------------------------------------------------------------------------- */
+
+/* Writes the outputs' names into the environment; each is a blob. */
+static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
+  for (int k = 0; k < op->n_out; k++) {
+    if (op->out[k] == NULL) continue;
+    if ((op->op->effects & NEAP_EFFECT_RELEASE) != 0) {
+      neap_map_remove(&b->env, op->out[k]);
+      continue;
+    }
+    int v = b->graph->node[node].out[k];
+    if (!neap_map_set(&b->env, op->out[k], v)) return graph_no_memory(error);
+    b->graph->value[v].is_blob = true;
+  }
+  return NEAP_OK;
+}
+
+static neap_status read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
+  neap_value_id *in = *out = arena_ids(b, NEAP_MAX(op->n_in, 1));
+  if (in == NULL) return graph_no_memory(error);
+  for (int i = 0; i < op->n_in; i++) {
+    neap_error inner = {0};
+    in[i] = NEAP_NO_VALUE;
+    if (op->in[i] != NULL && value_of_name(b, op->in[i], &in[i], &inner) != NEAP_OK)
+      return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
+  return NEAP_OK;
+}
+
+/* A Constant of `type`; NEAP_NO_VALUE, with the builder's sticky status, when it fails. */
+static neap_value_id emit_constant(neap_builder *b, neap_type type, double value) {
+  neap_grad g = {.graph = b};
+  return neap_grad_emit1(&g, "Constant", 0, NULL, NULL,
+                         (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), NEAP_SET_FLOAT("value", value),
+                                      NEAP_SET_INT("dtype", type.dtype), {0}});
+}
+
+static neap_value_id emit_copy(neap_builder *b, neap_value_id v) {
+  neap_grad g = {.graph = b};
+  return neap_grad_emit1(&g, "Copy", 1, &v, NULL, NULL);
+}
+
+/* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
+ * copied, since each blob has its own bytes. */
+static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error) {
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  for (int i = 0; i < op->n_out; i++) {
+    if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = emit_constant(b, b->graph->value[wrt[i]].type, 0);
+    NEAP_TRY(b->emit_status);
+    if (b->graph->value[dwrt[i]].is_blob) dwrt[i] = emit_copy(b, dwrt[i]);
+    NEAP_TRY(b->emit_status);
+    b->graph->value[dwrt[i]].name = op->out[i];
+    b->graph->value[dwrt[i]].is_blob = true;
+    if (!neap_map_set(&b->env, op->out[i], dwrt[i])) return graph_no_memory(error);
+  }
+  return NEAP_OK;
+}
+
+static neap_status expand_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  neap_value_id *in, *dwrt = arena_ids(b, NEAP_MAX(op->n_out, 1));
+  if (dwrt == NULL) return graph_no_memory(error);
+  if (b->rewrite) NEAP_TRY(graph_rewrite(b, next_op, error));
+  NEAP_TRY(read_names(b, op, &in, error));
+  const neap_type type = b->graph->value[in[0]].type;
+  neap_error inner = {0};
+  if (neap_shape_elems(&type.shape) != 1 || !neap_dtype_is_float(type.dtype)) {
+    char text[NEAP_SHAPE_TEXT];
+    neap_fail(&inner, NEAP_SHAPE, "the loss expects one floating-point element, got %s %s", neap_dtype_name(type.dtype),
+              neap_shape_text(&type.shape, text));
+    neap_hint(&inner, "reduce it with Mean or Sum first");
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
+  b->phase = NEAP_PHASE_BACKWARD;
+  b->graph->train = true;
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  neap_value_id seed = emit_constant(b, type, 1);
+  NEAP_TRY(b->emit_status);
+  if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
+  b->phase = NEAP_PHASE_FORWARD;
+  return NEAP_OK;
+}
+
+/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of it. */
+static neap_status copy_before_write(neap_builder *b, const neap_op *op, neap_value_id *in, int n_in, neap_error *error) {
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  for (int p = 0; p < op->n_enforced; p++) {
+    int i = op->enforced[p].in;
+    if (i >= n_in || in[i] < 0 || b->graph->value[in[i]].region != NEAP_REGION_ARGUMENT || is_writable(&b->graph->value[in[i]])) continue;
+    in[i] = emit_copy(b, in[i]);
+    NEAP_TRY(b->emit_status);
+  }
+  return NEAP_OK;
+}
+
+static neap_status build_ops(neap_builder *b, neap_error *error) {
+  int n = neap_net_n_ops(b->net);
+  for (int i = 0; i < n; i++) {
+    const neap_net_op *op = neap_net_op_at(b->net, i);
+    if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) {
+      NEAP_TRY(expand_gradient(b, op, i + 1, error));
+      continue;
+    }
+    if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
+      ++*b->stream; /* clones keep the streams of the ops after this one */
+      continue;
+    }
+    int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
+    const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
+    if (out_name == NULL) return graph_no_memory(error);
+    for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
+    neap_node_spec spec = {.op = op->op, .attrs = graph_copy_attrs(b->graph, op->op, op->attrs), .n_in = op->n_in, .n_out = n_out,
+                           .out_name = out_name, .name = op->name, .scope = op->scope, .line = op->line,
+                           .in_blob = (const char *const *)op->in};
+    neap_value_id *in;
+    int node;
+    if (spec.attrs == NULL) return graph_no_memory(error);
+    NEAP_TRY(read_names(b, op, &in, error));
+    NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
+    spec.in = in;
+    NEAP_TRY(build_node(b, &spec, &node, error));
+    NEAP_TRY(bind_names(b, op, node, error));
+  }
+  return b->rewrite ? graph_rewrite(b, n, error) : NEAP_OK;
+}
+
+/* ---- the two doors' common part: roles and outputs of a top-level graph ---------------------------------------------- */
+
+static bool is_kept(const neap_builder *b, const char *name) {
+  for (int i = 0; i < b->options->n_keep; i++)
+    if (strcmp(b->options->keep[i], name) == 0) return true;
+  return b->options->keep_all;
+}
+
+/* The last version of a name gets the name's role. A value that is two things at once (an output that is also another
+ * blob's value) can't arise: each name was bound to a value of its own. */
+static neap_status assign_roles(neap_builder *b, neap_error *error) {
+  neap_graph *graph = b->graph;
+  int n_output = neap_net_n_outputs(b->net);
+  graph->output = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
+  if (graph->output == NULL) return graph_no_memory(error);
+  for (int v = 0; v < graph->n_value; v++) {
+    neap_value *value = &graph->value[v];
+    value->is_last = value->is_blob && neap_map_get(&b->env, value->name, -1) == v;
+    if (!value->is_last || value->region != NEAP_REGION_ARENA) continue;
+    const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
+    if (blob != NULL) value->role = blob->role;
+    value->keep = (blob != NULL && blob->keep) || is_kept(b, value->name);
+    value->region = value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
+  }
+  for (int k = 0; k < n_output; k++) {
+    const char *name = neap_net_output_at(b->net, k);
+    neap_value_id v;
+    NEAP_TRY(value_of_name(b, name, &v, error));
+    neap_value *value = &graph->value[v];
+    value->is_last = true;
+    if (value->region == NEAP_REGION_ARENA) value->region = NEAP_REGION_IO, value->role = NEAP_ROLE_OUTPUT;
+    graph->output[graph->n_output++] = v;
+  }
+  return NEAP_OK;
+}
+
+static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out, neap_error *error) {
+  static const neap_graph_options none = {0};
+  uint32_t stream = 1;
+  neap_builder b = {.graph = graph_new(neap_net_name(net)), .net = net, .options = options != NULL ? options : &none, .rewrite = rewrite,
+                    .all_outputs = neap_net_is_train(net), .forward = -1, .stream = &stream};
+  neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
+  if (status == NEAP_OK) status = assign_roles(&b, error);
+  if (status == NEAP_OK) status = graph_finish(b.graph, error);
+  builder_fini(&b);
+  if (status != NEAP_OK) {
+    neap_graph_free(b.graph);
+    return status;
+  }
+  *out = b.graph;
+  return NEAP_OK;
+}
+
+static size_t transient_bytes(const neap_graph *graph) {
+  size_t total = 0;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].region == NEAP_REGION_ARENA) total += graph->value[v].bytes;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int s = 0; s < graph->node[n].n_sub; s++)
+      if (graph->node[n].sub[s] != NULL) total += transient_bytes(graph->node[n].sub[s]);
+  return total;
+}
+
+neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
+  neap_graph *plain;
+  NEAP_TRY(build_top(net, options, false, &plain, error));
+  size_t baseline_bytes = transient_bytes(plain);
+  if (options != NULL && (options->no_rewrite || options->keep_all)) {
+    *out = plain;
+  } else {
+    neap_graph_free(plain);
+    NEAP_TRY(build_top(net, options, true, out, error));
+  }
+  (*out)->baseline_bytes = baseline_bytes;
+  return NEAP_OK;
+}
+
+/* ---- subgraphs ------------------------------------------------------------------------------------------------------- */
+
+static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
+  neap_graph *graph = b->graph;
+  graph->param = arena_ids(b, NEAP_MAX(spec->n_in, 1));
+  if (graph->param == NULL) return graph_no_memory(error);
+  int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
+  if (spec->net != NULL && n_named + spec->n_seed != spec->n_in)
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d", neap_net_name(spec->net), n_named, spec->n_in);
+  for (int i = 0; i < spec->n_in; i++) {
+    const char *name = i >= n_named ? "seed" : spec->net != NULL ? neap_net_sub_input_at(spec->net, i) : spec->in_name[i];
+    int v = graph_add_value(graph, name, &spec->in_type[i]);
+    if (v < 0 || (i < n_named && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
+    graph->value[v].region = NEAP_REGION_ARGUMENT;
+    graph->value[v].role = NEAP_ROLE_INPUT;
+    graph->value[v].argument = spec->in_argument[i];
+    for (int k = 0; spec->n_seed == 0 && k < spec->n_out; k++)
+      if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
+    graph->value[v].is_blob = i < n_named;
+    graph->param[graph->n_param++] = v;
+  }
+  return NEAP_OK;
+}
+
+/* Makes result k a value that lies in the owner's operand. */
+static neap_status place_result(neap_builder *b, const neap_sub_spec *spec, int k, neap_value_id v, neap_error *error) {
+  neap_graph *graph = b->graph;
+  bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == spec->out_argument[k];
+  if (!is_version && graph->value[v].region == NEAP_REGION_ARGUMENT) {
+    v = emit_copy(b, v);
+    NEAP_TRY(b->emit_status);
+  }
+  if (!is_version) {
+    graph->value[v].region = NEAP_REGION_ARGUMENT;
+    graph->value[v].argument = spec->out_argument[k];
+  }
+  graph->value[v].is_last = true;
+  graph->output[graph->n_output++] = v;
+  (void)error;
+  return NEAP_OK;
+}
+
+/* The values that the subnet's outputs stand for. */
+static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int n, neap_value_id *out, neap_error *error) {
+  for (int k = 0; k < n; k++) {
+    const char *name = spec->net != NULL ? neap_net_output_at(spec->net, k) : spec->out_name[k];
+    out[k] = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+    if (out[k] == NEAP_NO_VALUE)
+      return neap_fail(error, NEAP_GRAPH, "the branch that is not taken must yield \"%s\", which does not exist before", name);
+  }
+  return NEAP_OK;
+}
+
+static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out, neap_error *error) {
+  neap_value_id *seed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)), *dseed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)),
+                *wrt = arena_ids(b, NEAP_MAX(spec->n_wrt, 1));
+  if (seed == NULL || dseed == NULL || wrt == NULL) return graph_no_memory(error);
+  for (int i = 0; i < spec->n_seed; i++) {
+    seed[i] = result[spec->seed_result[i]];
+    dseed[i] = b->graph->param[spec->seed_param[i]];
+  }
+  for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
+  b->phase = NEAP_PHASE_BACKWARD;
+  NEAP_TRY(graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error));
+  for (int i = 0; i < spec->n_wrt; i++)
+    if (out[i] == NEAP_NO_VALUE) out[i] = emit_constant(b, b->graph->value[wrt[i]].type, 0);
+  return b->emit_status;
+}
+
+static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
+  int n_result = spec->n_seed > 0 ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out) : spec->n_out;
+  int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
+  neap_value_id *result = arena_ids(b, n_result + 1), *out = arena_ids(b, n_out + 1);
+  b->graph->output = arena_ids(b, n_out + 1);
+  if (result == NULL || out == NULL || b->graph->output == NULL) return graph_no_memory(error);
+  NEAP_TRY(add_params(b, spec, error));
+  if (spec->net != NULL) {
+    if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)
+      return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", neap_net_name(spec->net),
+                       neap_net_n_outputs(spec->net), n_out);
+    NEAP_TRY(build_ops(b, error));
+  }
+  NEAP_TRY(result_values(b, spec, n_result, result, error));
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  if (spec->n_seed > 0) {
+    NEAP_TRY(sub_gradient(b, spec, result, out, error));
+  } else if (n_out > 0) {
+    memcpy(out, result, (size_t)n_out * sizeof *out);
+  }
+  for (int k = 0; k < n_out; k++) NEAP_TRY(place_result(b, spec, k, out[k], error));
+  return graph_finish(b->graph, error);
+}
+
+neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
+  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_net_name(spec->net) : "identity"), .net = spec->net, .options = outer->options,
+                    .rewrite = outer->rewrite, .no_commits = outer->no_commits || spec->n_seed > 0,
+                    .all_outputs = outer->all_outputs, .forward = -1, .stream = outer->stream};
+  neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
+  builder_fini(&b);
+  if (status != NEAP_OK) {
+    neap_graph_free(b.graph);
+    return status;
+  }
+  *out = b.graph;
+  return NEAP_OK;
+}

@@ -1,0 +1,250 @@
+/* choose.c: picks a kernel for every node, once per forward and backward pair.
+ *
+ * Engines are tried in the order of the op's kernel list. A candidate is taken when its own choose accepts and every
+ * backward node of the pair that has a kernel of that engine accepts too; a pair with a stash may not fall back on
+ * another engine, since the stash's format is the engine's own.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chooser {
+  const neap_graph *graph;
+  const neap_choose_options *options;
+  neap_choices *out;
+  int first;            /* of this graph's choices in out */
+  int *index;           /* by node: its place in out */
+  const neap_kernel **kernel; /* by node: settled kernel of the pair, NULL before */
+  neap_layout *layout;  /* by value, as chosen so far */
+} chooser;
+
+static neap_layout *new_layouts(chooser *c, int n) { return neap_arena_alloc(&c->out->arena, (size_t)NEAP_MAX(n, 1) * sizeof(neap_layout)); }
+
+static bool same_types(const neap_graph *graph, neap_value_id a, neap_value_id b) {
+  return neap_type_equal(&graph->value[a].type, &graph->value[b].type);
+}
+
+/* any_layout without choose: all operands of input 0's type take the first blocked layout at hand; plain if any differs. */
+static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout, neap_choice *choice) {
+  const neap_layout *found = NULL;
+  for (int i = 0; i < node->n_in && found == NULL; i++)
+    if (node->in[i] >= 0 && in_layout[i].kind == NEAP_LAYOUT_BLOCKED) found = &in_layout[i];
+  if (found == NULL) return;
+  neap_value_id like = node->in[0];
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && !same_types(c->graph, node->in[i], like)) return;
+  for (int k = 0; k < node->n_out; k++)
+    if (!same_types(c->graph, node->out[k], like)) return;
+  for (int i = 0; i < node->n_in; i++) choice->in[i] = *found;
+  for (int k = 0; k < node->n_out; k++) choice->out[k] = *found;
+}
+
+static bool dtype_fits(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
+  if (kernel->dtypes == 0) return true;
+  neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0] : node->n_out > 0 ? node->out[0] : NEAP_NO_VALUE;
+  return v < 0 || neap_dtype_in(graph->value[v].type.dtype, kernel->dtypes);
+}
+
+typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
+
+/* Asks one kernel about one node. in_layout NULL: as if all inputs were plain (a trial). */
+static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, bool trial, neap_choice *choice) {
+  const neap_node *node = &c->graph->node[n];
+  neap_type *type = neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
+  neap_layout *in_layout = new_layouts(c, node->n_in);
+  *choice = (neap_choice){.engine = kernel->engine, .n_thread = c->options->n_thread, .in = new_layouts(c, node->n_in),
+                          .out = new_layouts(c, node->n_out)};
+  if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL) return NO_MEMORY;
+  for (int i = 0; i < node->n_in; i++) {
+    if (node->in[i] < 0) continue;
+    type[i] = c->graph->value[node->in[i]].type;
+    if (!trial) in_layout[i] = c->layout[node->in[i]];
+  }
+  for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
+  if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
+  if (kernel->choose == NULL) {
+    if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
+    return TAKEN;
+  }
+  neap_choose ask = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = type, .out = type + node->n_in,
+                     .in_layout = in_layout, .train = c->graph->train, .pair = pair, .scratch_limit = c->options->scratch_limit,
+                     .choice = choice};
+  return kernel->choose(&ask) ? TAKEN : REFUSED;
+}
+
+static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine) {
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+    if (k->engine == engine) return k;
+  return NULL;
+}
+
+static bool has_stash(const neap_graph *graph, const neap_node *node) {
+  for (int k = 0; k < node->n_out; k++)
+    if (graph->value[node->out[k]].is_stash) return true;
+  return false;
+}
+
+/* Whether all backward nodes of forward node n would go along with `engine`. Settles their kernels when so. */
+static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice *choice) {
+  const neap_graph *graph = c->graph;
+  for (int pass = 0; pass < 2; pass++)
+    for (int m = n + 1; m < graph->n_node; m++) {
+      if (graph->node[m].forward != n) continue;
+      const neap_kernel *kernel = kernel_of_engine(graph->node[m].op, engine);
+      if (pass == 1) {
+        c->kernel[m] = kernel;
+        continue;
+      }
+      if (kernel == NULL) {
+        if (has_stash(graph, &graph->node[n])) return REFUSED;
+        continue;
+      }
+      neap_choice trial;
+      verdict v = ask(c, m, kernel, choice, true, &trial);
+      if (v != TAKEN) return v;
+    }
+  return TAKEN;
+}
+
+static bool allowed(const chooser *c, neap_engine engine) {
+  return !c->options->force || engine == c->options->engine || engine == NEAP_ENGINE_REF;
+}
+
+static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
+  const neap_node *node = &c->graph->node[n];
+  bool is_forward = node->forward == n;
+  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]];
+  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++) {
+    if (!allowed(c, k->engine) || (c->kernel[n] != NULL && k != c->kernel[n])) continue;
+    verdict v = ask(c, n, k, pair, false, choice);
+    if (v == TAKEN && is_forward) v = ask_pair(c, n, k->engine, choice);
+    if (v == NO_MEMORY) return graph_no_memory(error);
+    if (v == TAKEN) return NEAP_OK;
+  }
+  if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) { /* instruction kinds without kernels */
+    *choice = (neap_choice){.engine = NEAP_ENGINE_REF, .n_thread = c->options->n_thread, .in = new_layouts(c, node->n_in),
+                            .out = new_layouts(c, node->n_out)};
+    return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
+  }
+  neap_error inner = {0};
+  neap_fail(&inner, NEAP_INTERNAL, "no kernel takes these types");
+  return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+}
+
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap, neap_error *error);
+
+static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
+  for (int n = 0; n < c->graph->n_node; n++) {
+    const neap_node *node = &c->graph->node[n];
+    neap_choice choice;
+    NEAP_TRY(choose_node(c, n, &choice, error));
+    if (!neap_list_grow(&c->out->choice, cap, c->out->n + 1, sizeof choice)) return graph_no_memory(error);
+    c->index[n] = c->out->n;
+    c->out->choice[c->out->n++] = choice;
+    for (int k = 0; k < node->n_out; k++) {
+      const neap_value *value = &c->graph->value[node->out[k]];
+      /* Resident bytes and operands of the owner are plain: lay_out converts behind the node. */
+      c->layout[node->out[k]] = value->region == NEAP_REGION_ARENA ? choice.out[k] : (neap_layout){0};
+    }
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(choose_graph(node->sub[s], c->options, c->out, cap, error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap, neap_error *error) {
+  chooser c = {.graph = graph, .options = options, .out = out, .first = out->n};
+  c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
+  c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
+  c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
+  neap_status status = c.index == NULL || c.kernel == NULL || c.layout == NULL ? graph_no_memory(error) : choose_all(&c, cap, error);
+  neap_free(c.index);
+  neap_free((void *)c.kernel);
+  neap_free(c.layout);
+  return status;
+}
+
+neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error) {
+  int cap = 0;
+  memset(out, 0, sizeof *out);
+  neap_status status = choose_graph(graph, options, out, &cap, error);
+  if (status != NEAP_OK) neap_choices_fini(out);
+  return status;
+}
+
+void neap_choices_fini(neap_choices *choices) {
+  neap_free(choices->choice);
+  neap_arena_fini(&choices->arena);
+  memset(choices, 0, sizeof *choices);
+}
+
+/* ---- text: one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0", bytes of an opaque layout behind the @ ---- */
+
+static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
+  char text[NEAP_LAYOUT_TEXT];
+  for (int i = 0; i < n; i++)
+    neap_buffer_add(out, " %s@%zu", neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text),
+                    layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
+}
+
+static void print_graph(const neap_choices *choices, const neap_graph *graph, int *next, neap_buffer *out) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    const neap_choice *c = &choices->choice[(*next)++];
+    neap_buffer_add(out, "%s %d %d %zu %zu |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes, c->stash_bytes);
+    print_layouts(c->in, node->n_in, graph, node->in, out);
+    neap_buffer_add(out, " >");
+    print_layouts(c->out, node->n_out, graph, node->out, out);
+    neap_buffer_add(out, "\n");
+    for (int s = 0; s < node->n_sub; s++) print_graph(choices, node->sub[s], next, out);
+  }
+}
+
+void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
+  int next = 0;
+  print_graph(choices, graph, &next, out);
+}
+
+static bool read_layouts(const char **text, int n, neap_layout *layout) {
+  for (int i = 0; i < n; i++) {
+    char name[NEAP_LAYOUT_TEXT];
+    size_t bytes;
+    int used;
+    if (sscanf(*text, " %47[^@ \n]@%zu%n", name, &bytes, &used) != 2 || !neap_layout_from_text(name, bytes, &layout[i])) return false;
+    *text += used;
+  }
+  return true;
+}
+
+static neap_status read_graph(const char **text, const neap_graph *graph, neap_choices *out, int *cap, neap_error *error) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    neap_choice c = {.in = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_in, 1) * sizeof *c.in),
+                     .out = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_out, 1) * sizeof *c.out)};
+    char engine[16];
+    int used = 0;
+    if (c.in == NULL || c.out == NULL) return graph_no_memory(error);
+    bool good = sscanf(*text, "%15s %d %d %zu %zu |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes, &used) == 5 &&
+                used > 0 && neap_engine_from_name(engine, &c.engine);
+    *text += used;
+    good = good && read_layouts(text, node->n_in, c.in) && strncmp(*text, " >", 2) == 0;
+    *text += good ? 2 : 0;
+    good = good && read_layouts(text, node->n_out, c.out) && **text == '\n';
+    if (!good) return neap_fail(error, NEAP_PLAN, "stored choice %d, for %s \"%s\", can't be read", out->n + 1, node->op->name, node->name);
+    ++*text;
+    if (!neap_list_grow(&out->choice, cap, out->n + 1, sizeof c)) return graph_no_memory(error);
+    out->choice[out->n++] = c;
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(read_graph(text, node->sub[s], out, cap, error));
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error) {
+  int cap = 0;
+  memset(out, 0, sizeof *out);
+  neap_status status = read_graph(&text, graph, out, &cap, error);
+  if (status == NEAP_OK && *text != '\0') status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");
+  if (status != NEAP_OK) neap_choices_fini(out);
+  return status;
+}

@@ -1,0 +1,93 @@
+/* control_gradient.c: the gradient of If is another If over the same condition.
+ *
+ * Each branch of it repeats the forward of its branch (without commits, with the same random streams) and runs the
+ * backward from there; so nothing but the If's own inputs is kept from forward to backward. The price is one more forward
+ * of the branch taken; the gain is that both branches' activations overlay in one frame and no forward value outlives it.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+typedef struct if_gradient {
+  int n_cap, n_seed, n_wrt; /* captures, output gradients that arrive, inputs wanted */
+  int *seed_result, *seed_param, *wrt, *in_argument, *out_argument;
+  neap_type *in_type;
+  const char **in_name, **out_name;
+} if_gradient;
+
+static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out, neap_error *error) {
+  const neap_net *net = NULL;
+  for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
+    if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) net = node->attrs[a].net;
+  neap_sub_spec spec = {.net = net, .n_in = g->n_cap + g->n_seed, .in_type = g->in_type, .in_name = g->in_name,
+                        .in_argument = g->in_argument, .n_out = net != NULL ? g->n_wrt : node->n_out, .out_name = g->out_name,
+                        .out_argument = g->out_argument, .n_seed = g->n_seed, .n_wrt = g->n_wrt, .seed_result = g->seed_result,
+                        .seed_param = g->seed_param, .wrt = g->wrt};
+  return build_sub(b, &spec, out, error);
+}
+
+neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din, neap_error *error) {
+  neap_graph *graph = b->graph;
+  const neap_node node = graph->node[index];
+  int most = node.n_in + node.n_out + 1;
+  if (strcmp(node.op->name, "If") != 0)
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
+  if_gradient g = {.n_cap = node.n_in - 1};
+  int *ints = neap_arena_alloc(&graph->arena, 5 * (size_t)most * sizeof *ints);
+  g.in_type = neap_arena_alloc(&graph->arena, (size_t)most * sizeof *g.in_type);
+  g.in_name = neap_arena_alloc(&graph->arena, 2 * (size_t)most * sizeof *g.in_name);
+  neap_value_id *in = neap_arena_alloc(&graph->arena, (size_t)most * sizeof *in);
+  if (ints == NULL || g.in_type == NULL || g.in_name == NULL || in == NULL) return graph_no_memory(error);
+  g.seed_result = ints, g.seed_param = ints + most, g.wrt = ints + 2 * most, g.in_argument = ints + 3 * most, g.out_argument = ints + 4 * most;
+  g.out_name = g.in_name + most;
+  in[0] = node.in[0];
+  for (int i = 0; i < g.n_cap; i++) {
+    in[1 + i] = node.in[1 + i];
+    g.in_type[i] = graph->value[node.in[1 + i]].type;
+    g.in_name[i] = graph->value[node.in[1 + i]].name;
+    if (want[1 + i]) g.wrt[g.n_wrt++] = i;
+  }
+  for (int k = 0; k < node.n_out; k++) {
+    g.out_name[k] = graph->value[node.out[k]].name;
+    if (dout[k] < 0) continue;
+    g.seed_result[g.n_seed] = k;
+    g.seed_param[g.n_seed] = g.n_cap + g.n_seed;
+    g.in_type[g.n_cap + g.n_seed] = graph->value[dout[k]].type;
+    in[1 + g.n_cap + g.n_seed++] = dout[k];
+  }
+  int n_in = 1 + g.n_cap + g.n_seed, made;
+  for (int i = 0; i < n_in - 1; i++) g.in_argument[i] = 1 + i;
+  for (int k = 0; k < g.n_wrt; k++) g.out_argument[k] = n_in + k;
+  /* The subgraphs are made before the node, with the forward's first stream: a repeated op draws the same numbers. */
+  uint32_t *shared = b->stream, stream = node.stream + 1;
+  neap_graph *sub[2] = {NULL, NULL};
+  neap_status status = NEAP_OK;
+  b->stream = &stream;
+  for (int s = 0; s < node.n_sub && s < 2 && status == NEAP_OK; s++) status = if_sub(b, &node, s, &g, &sub[s], error);
+  b->stream = shared;
+  if (status != NEAP_OK) {
+    neap_graph_free(sub[0]);
+    return status;
+  }
+  made = graph_add_node(graph, node.op, n_in, g.n_wrt);
+  if (made < 0) return graph_no_memory(error);
+  neap_node *back = &graph->node[made];
+  memcpy(back->in, in, (size_t)n_in * sizeof *in);
+  back->attrs = node.attrs, back->name = node.name, back->scope = node.scope, back->line = node.line;
+  back->phase = NEAP_PHASE_BACKWARD;
+  back->stream = (*b->stream)++;
+  back->sub = neap_arena_copy(&graph->arena, sub, sizeof sub);
+  if (back->sub == NULL) return graph_no_memory(error);
+  back->n_sub = node.n_sub;
+  for (int s = 0; s < node.n_sub; s++)
+    for (int n = 0; n < sub[s]->n_node; n++) back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  for (int k = 0; k < g.n_wrt; k++) {
+    int v = graph_add_value(graph, graph->value[node.in[1 + g.wrt[k]]].name, &g.in_type[g.wrt[k]]);
+    if (v < 0) return graph_no_memory(error);
+    graph->value[v].node = made;
+    graph->value[v].position = k;
+    graph->node[made].out[k] = v;
+    din[1 + g.wrt[k]] = v;
+  }
+  return NEAP_OK;
+}

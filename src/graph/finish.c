@@ -1,0 +1,235 @@
+/* finish.c: the last pass over a graph: commits behind everything that can fault, dead nodes and values out, values
+ * numbered in order of first mention, and the explicit edge list.
+ */
+#include "graph/graph_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- commits last ---------------------------------------------------------------------------------------------------- */
+
+/* late[n]: node n writes resident storage, or depends on one that does. Stable: both halves keep their order. An old
+ * version's readers are not late, unless for another reason, so they still come first. */
+static neap_status commits_last(neap_graph *graph, neap_error *error) {
+  int n = graph->n_node, early = 0;
+  bool *late = neap_alloc_zeroed((size_t)n), *late_value = neap_alloc_zeroed((size_t)graph->n_value);
+  neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
+  int *place = neap_alloc((size_t)n * sizeof *place);
+  neap_status status = late == NULL || late_value == NULL || sorted == NULL || place == NULL ? graph_no_memory(error) : NEAP_OK;
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < n; i++) {
+    const neap_node *node = &graph->node[i];
+    late[i] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
+    for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
+    early += !late[i];
+  }
+  for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;
+  for (int i = 0; i < n; i++) {
+    sorted[place[i]] = graph->node[i];
+    sorted[place[i]].forward = place[graph->node[i].forward];
+  }
+  memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
+done:
+  neap_free(late);
+  neap_free(late_value);
+  neap_free(sorted);
+  neap_free(place);
+  return status;
+}
+
+/* ---- dead nodes and values --------------------------------------------------------------------------------------------- */
+
+static void mark_inputs(const neap_node *node, bool *needed) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0) needed[node->in[i]] = true;
+}
+
+/* live[n] and needed[v], from what the world sees back to what that needs. */
+static void mark(const neap_graph *graph, bool *live, bool *needed) {
+  for (int k = 0; k < graph->n_output; k++) needed[graph->output[k]] = true;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last && graph->value[v].node >= 0) needed[v] = true;
+  for (int n = graph->n_node - 1; n >= 0; n--) {
+    const neap_node *node = &graph->node[n];
+    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
+    if (live[n]) mark_inputs(node, needed);
+  }
+  for (int n = 0; n < graph->n_node; n++) { /* a Free stays when what it frees does */
+    const neap_node *node = &graph->node[n];
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int i = 0; i < node->n_in; i++) live[n] = live[n] || (node->in[i] >= 0 && needed[node->in[i]]);
+    if (live[n]) mark_inputs(node, needed);
+  }
+}
+
+/* Trailing outputs that nobody reads and nobody can name. A variadic or declared one in between stays. */
+static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
+  if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return;
+  while (node->n_out > 1 && !needed[node->out[node->n_out - 1]] && !graph->value[node->out[node->n_out - 1]].is_blob) node->n_out--;
+}
+
+typedef struct renumbering {
+  neap_graph *graph;
+  int *new_id, *old_id, n;
+} renumbering;
+
+static void number(renumbering *r, int old) {
+  if (old < 0 || r->new_id[old] >= 0) return;
+  r->new_id[old] = r->n;
+  r->old_id[r->n++] = old;
+}
+
+/* The oldest version first, so that roots exist before those that refer to them. */
+static void number_with_root(renumbering *r, int old) {
+  if (old >= 0) number(r, r->graph->value[old].root);
+  number(r, old);
+}
+
+static neap_status compact(neap_graph *graph, const bool *live, neap_error *error) {
+  neap_status status = NEAP_OK;
+  renumbering r = {.graph = graph};
+  r.new_id = neap_alloc((size_t)(graph->n_value + 1) * sizeof *r.new_id);
+  r.old_id = neap_alloc((size_t)(graph->n_value + 1) * sizeof *r.old_id);
+  int *place = neap_alloc((size_t)(graph->n_node + 1) * sizeof *place);
+  neap_value *value = neap_alloc((size_t)(graph->n_value + 1) * sizeof *value);
+  if (r.new_id == NULL || r.old_id == NULL || place == NULL || value == NULL) {
+    status = graph_no_memory(error);
+    goto done;
+  }
+  for (int v = 0; v < graph->n_value; v++) r.new_id[v] = -1;
+  for (int i = 0; i < graph->n_param; i++) number(&r, graph->param[i]);
+  int n_node = 0;
+  for (int n = 0; n < graph->n_node; n++) {
+    place[n] = live[n] ? n_node : -1;
+    if (!live[n]) {
+      for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+      continue;
+    }
+    graph->node[n_node] = graph->node[n];
+    for (int i = 0; i < graph->node[n].n_in; i++) number_with_root(&r, graph->node[n].in[i]);
+    for (int k = 0; k < graph->node[n].n_out; k++) number_with_root(&r, graph->node[n].out[k]);
+    n_node++;
+  }
+  for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
+  graph->n_node = n_node;
+  for (int n = 0; n < n_node; n++) {
+    neap_node *node = &graph->node[n];
+    node->forward = place[node->forward] >= 0 ? place[node->forward] : n;
+    for (int i = 0; i < node->n_in; i++) node->in[i] = node->in[i] >= 0 ? r.new_id[node->in[i]] : NEAP_NO_VALUE;
+    for (int k = 0; k < node->n_out; k++) node->out[k] = r.new_id[node->out[k]];
+  }
+  for (int v = 0; v < r.n; v++) {
+    value[v] = graph->value[r.old_id[v]];
+    value[v].root = r.new_id[value[v].root];
+    value[v].node = value[v].node >= 0 ? place[value[v].node] : -1;
+  }
+  memcpy(graph->value, value, (size_t)r.n * sizeof *value);
+  graph->n_value = r.n;
+  for (int i = 0; i < graph->n_param; i++) graph->param[i] = r.new_id[graph->param[i]];
+  for (int k = 0; k < graph->n_output; k++) graph->output[k] = r.new_id[graph->output[k]];
+done:
+  neap_free(r.new_id);
+  neap_free(r.old_id);
+  neap_free(place);
+  neap_free(value);
+  return status;
+}
+
+static neap_status remove_dead(neap_graph *graph, neap_error *error) {
+  bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1), *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
+  neap_status status = live == NULL || needed == NULL ? graph_no_memory(error) : NEAP_OK;
+  if (status == NEAP_OK) {
+    mark(graph, live, needed);
+    for (int n = 0; n < graph->n_node; n++)
+      if (live[n]) trim_outputs(graph, &graph->node[n], needed);
+    status = compact(graph, live, error);
+  }
+  neap_free(live);
+  neap_free(needed);
+  return status;
+}
+
+/* ---- edges ---------------------------------------------------------------------------------------------------------------- */
+
+static neap_status add_edge(neap_graph *graph, int from, int to, neap_edge_kind kind, neap_error *error) {
+  if (from < 0 || from == to) return NEAP_OK;
+  if (!neap_list_grow(&graph->edge, &graph->cap_edge, graph->n_edge + 1, sizeof *graph->edge)) return graph_no_memory(error);
+  graph->edge[graph->n_edge++] = (neap_edge){from, to, kind};
+  return NEAP_OK;
+}
+
+static int compare_edges(const void *a, const void *b) {
+  const neap_edge *x = a, *y = b;
+  if (x->from != y->from) return x->from < y->from ? -1 : 1;
+  if (x->to != y->to) return x->to < y->to ? -1 : 1;
+  return (int)x->kind - (int)y->kind; /* a data edge hides an order edge between the same nodes */
+}
+
+static neap_status edge_too_late(const neap_graph *graph, int reader, int writer, neap_value_id v, neap_error *error) {
+  const neap_node *r = &graph->node[reader], *w = &graph->node[writer];
+  neap_error inner = {0};
+  bool release = (w->effects & NEAP_EFFECT_RELEASE) != 0;
+  neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name, w->op->name, w->name,
+            release ? "freed" : "overwritten");
+  neap_hint(&inner, release ? "free it after its last reader, the backward pass included" : "take the gradient before the update, or copy the blob first");
+  return graph_locate(error, &inner, r->op->name, r->name, r->scope, r->line);
+}
+
+/* Node `last` writes the next version of v, or frees it: every other reader of v comes first. */
+static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_value_id v, int last, neap_error *error) {
+  for (int u = uses->first[v]; u < uses->first[v + 1]; u++) {
+    int reader = uses->list[u];
+    if (reader > last) return edge_too_late(graph, reader, last, v, error);
+    NEAP_TRY(add_edge(graph, reader, last, NEAP_EDGE_ORDER, error));
+  }
+  return add_edge(graph, graph->value[v].node, last, NEAP_EDGE_ORDER, error);
+}
+
+/* Every node that can fault comes before the first node that commits. The last faulting ones stand for all: edges from
+ * each faulting to each committing node. A fault after a commit (it reads what was committed) is left where it is. */
+static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
+  for (int c = 0; c < graph->n_node; c++) {
+    if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
+    for (int f = 0; f < c; f++)
+      if ((graph->node[f].effects & NEAP_EFFECT_FAULT) != 0) NEAP_TRY(add_edge(graph, f, c, NEAP_EDGE_ORDER, error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, neap_error *error) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] >= 0) NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));
+    for (int p = 0; p < node->n_enforced; p++) NEAP_TRY(readers_first(graph, uses, node->in[node->enforced[p].in], n, error));
+    for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
+      if (node->in[i] >= 0) NEAP_TRY(readers_first(graph, uses, node->in[i], n, error));
+  }
+  return checks_before_commits(graph, error);
+}
+
+neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
+  neap_uses uses;
+  graph->n_edge = 0;
+  NEAP_TRY(neap_graph_uses(graph, &uses, error));
+  neap_status status = collect_edges(graph, &uses, error);
+  neap_uses_fini(&uses);
+  if (status != NEAP_OK) return status;
+  if (graph->n_edge > 0) qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
+  int kept = 0;
+  for (int e = 0; e < graph->n_edge; e++)
+    if (kept == 0 || graph->edge[kept - 1].from != graph->edge[e].from || graph->edge[kept - 1].to != graph->edge[e].to)
+      graph->edge[kept++] = graph->edge[e];
+  graph->n_edge = kept;
+  return NEAP_OK;
+}
+
+neap_status graph_finish(neap_graph *graph, neap_error *error) {
+  NEAP_TRY(commits_last(graph, error));
+  NEAP_TRY(remove_dead(graph, error));
+  return graph_make_edges(graph, error);
+}

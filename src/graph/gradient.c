@@ -1,0 +1,206 @@
+/* gradient.c: the gradient, from value to value (reverse accumulation).
+ *
+ * Nodes are visited from the last to the first. Contributions to a value's gradient are collected in a list and summed
+ * with one AddN when the node that defines the value is reached: all its readers have been visited by then.
+ * Only values on a path from wrt to a seed take part, so unused branches cost nothing.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- emitting, for grad functions of op records ------------------------------------------------------------------------ */
+
+static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set, neap_error *error) {
+  int n = neap_op_n_attrs(op);
+  neap_attr_value value[NEAP_OP_MAX_ATTR];
+  for (int i = 0; i < n; i++) {
+    value[i] = op->attrs[i].value;
+    int from = inherit != NULL ? neap_op_attr_index(inherit->op, op->attrs[i].name) : -1;
+    if (from >= 0 && inherit->op->attrs[from].type == op->attrs[i].type) value[i] = inherit->attrs[from];
+  }
+  for (; set != NULL && set->name != NULL; set++) {
+    int i = neap_op_attr_index(op, set->name);
+    if (i < 0) {
+      neap_fail(error, NEAP_INTERNAL, "the gradient sets attribute \"%s\", which %s does not have", set->name, op->name);
+      return NULL;
+    }
+    value[i] = set->value;
+  }
+  neap_attr_value *attrs = graph_copy_attrs(b->graph, op, value);
+  if (attrs == NULL) graph_no_memory(error);
+  return attrs;
+}
+
+static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
+                        const neap_grad *inherit, const neap_set *set, neap_error *error) {
+  const neap_op *op = neap_op_find(type);
+  if (op == NULL) return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist", type);
+  const char *scope = "", *line = "", *name = type;
+  if (b->forward >= 0) {
+    const neap_node *forward = &b->graph->node[b->forward];
+    char text[256];
+    snprintf(text, sizeof text, "%s.%s", forward->name, type);
+    scope = forward->scope, line = forward->line, name = neap_intern(text);
+    if (name == NULL) return graph_no_memory(error);
+  }
+  neap_node_spec spec = {.op = op, .attrs = emit_attrs(b, op, inherit, set, error), .n_in = n_in, .n_out = n_out, .in = in,
+                         .name = name, .scope = scope, .line = line};
+  int node;
+  if (spec.attrs == NULL) return NEAP_INTERNAL;
+  NEAP_TRY(build_node(b, &spec, &node, error));
+  memcpy(out, b->graph->node[node].out, (size_t)n_out * sizeof *out);
+  return NEAP_OK;
+}
+
+void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
+                    const neap_grad *inherit, const neap_set *set) {
+  neap_builder *b = grad->graph;
+  for (int k = 0; k < n_out; k++) out[k] = NEAP_NO_VALUE;
+  if (b->emit_status == NEAP_OK) b->emit_status = emit(b, type, n_in, in, n_out, out, inherit, set, b->emit_error);
+}
+
+neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, const neap_grad *inherit,
+                              const neap_set *set) {
+  neap_value_id out;
+  neap_grad_emit(grad, type, n_in, in, 1, &out, inherit, set);
+  return out;
+}
+
+neap_type neap_grad_type(const neap_grad *grad, neap_value_id value) {
+  const neap_builder *b = grad->graph;
+  return value >= 0 ? b->graph->value[value].type : (neap_type){0};
+}
+
+neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like) {
+  neap_type from = neap_grad_type(grad, value), to = neap_grad_type(grad, like);
+  if (value < 0 || like < 0 || neap_shape_equal(&from.shape, &to.shape)) return value;
+  /* Sum over the dimensions that broadcasting added or stretched, then drop those that were added. */
+  int64_t axes[NEAP_MAX_DIM];
+  int n_axes = 0, lead = from.shape.n_dim - to.shape.n_dim;
+  for (int d = 0; d < from.shape.n_dim; d++)
+    if (d < lead || (to.shape.dim[d - lead] == 1 && from.shape.dim[d] != 1)) axes[n_axes++] = d;
+  neap_value_id sum = n_axes == 0 ? value
+                                  : neap_grad_emit1(grad, "Sum", 1, &value, NULL,
+                                                    (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
+  if (lead == 0) return sum;
+  return neap_grad_emit1(grad, "Reshape", 1, &sum, NULL, (neap_set[]){NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), {0}});
+}
+
+/* ---- the backward walk --------------------------------------------------------------------------------------------------- */
+
+/* Contributions to one value's gradient, newest first. */
+typedef struct part {
+  neap_value_id value;
+  struct part *next;
+} part;
+
+typedef struct walk {
+  neap_builder *b;
+  int n_value, n_node; /* at the start: the forward graph */
+  bool *active;        /* value depends on some wrt */
+  part **parts;        /* by value */
+} walk;
+
+static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, neap_error *error) {
+  part *p = neap_arena_alloc(&w->b->graph->arena, sizeof *p);
+  if (p == NULL) return graph_no_memory(error);
+  p->value = gradient;
+  p->next = w->parts[to];
+  w->parts[to] = p;
+  return NEAP_OK;
+}
+
+/* The sum of the contributions, in the order they arrived; NEAP_NO_VALUE when there is none. */
+static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, neap_error *error) {
+  *out = NEAP_NO_VALUE;
+  int n = 0;
+  for (const part *p = w->parts[v]; p != NULL; p = p->next) n++;
+  if (n == 0) return NEAP_OK;
+  if (n > 1) {
+    neap_value_id *terms = neap_arena_alloc(&w->b->graph->arena, (size_t)n * sizeof *terms);
+    if (terms == NULL) return graph_no_memory(error);
+    int i = n;
+    for (const part *p = w->parts[v]; p != NULL; p = p->next) terms[--i] = p->value;
+    neap_grad g = {.graph = w->b};
+    int forward = w->b->forward;
+    w->b->forward = -1; /* a sum belongs to no pair: it may get any kernel */
+    neap_value_id sum = neap_grad_emit1(&g, "AddN", n, terms, NULL, NULL);
+    w->b->forward = forward;
+    NEAP_TRY(w->b->emit_status);
+    w->parts[v]->value = sum;
+    w->parts[v]->next = NULL;
+  }
+  *out = w->parts[v]->value;
+  neap_value *gradient = &w->b->graph->value[*out];
+  if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA && w->b->graph->value[v].name != NULL) {
+    char text[256];
+    snprintf(text, sizeof text, "%s.grad", w->b->graph->value[v].name);
+    if ((gradient->name = neap_intern(text)) == NULL) return graph_no_memory(error);
+  }
+  return NEAP_OK;
+}
+
+static neap_status differentiate(walk *w, int index, neap_error *error) {
+  neap_builder *b = w->b;
+  neap_arena *arena = &b->graph->arena;
+  const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
+  neap_value_id *dout = neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout), *din = dout + node.n_out;
+  bool *want = neap_arena_alloc(arena, (size_t)(node.n_in + 1) * sizeof *want);
+  if (dout == NULL || want == NULL) return graph_no_memory(error);
+  bool any_out = false, any_in = false;
+  for (int k = 0; k < node.n_out; k++) {
+    b->forward = index;
+    NEAP_TRY(total_gradient(w, node.out[k], &dout[k], error));
+    any_out = any_out || dout[k] >= 0;
+  }
+  for (int i = 0; i < node.n_in; i++) {
+    din[i] = NEAP_NO_VALUE;
+    want[i] = node.in[i] >= 0 && w->active[node.in[i]] && neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
+    any_in = any_in || want[i];
+  }
+  if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
+  b->forward = index;
+  b->emit_error = error;
+  if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
+    NEAP_TRY(graph_gradient_if(b, index, dout, want, din, error));
+  } else if (node.op->grad == NULL) {
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
+  } else {
+    neap_grad g = {.op = node.op, .attrs = node.attrs, .n_in = node.n_in, .n_out = node.n_out, .in = node.in, .out = node.out,
+                   .dout = dout, .want = want, .din = din, .graph = b};
+    NEAP_TRY(node.op->grad(&g, error));
+    NEAP_TRY(b->emit_status);
+  }
+  for (int i = 0; i < node.n_in; i++) {
+    if (!want[i] || din[i] < 0) continue;
+    if (!neap_type_equal(&b->graph->value[din[i]].type, &b->graph->value[node.in[i]].type))
+      return neap_fail(error, NEAP_INTERNAL, "the gradient of %s gives input %d another type than the input has", node.op->name, i + 1);
+    NEAP_TRY(add_part(w, node.in[i], din[i], error));
+  }
+  return NEAP_OK;
+}
+
+neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed, const neap_value_id *dseed, int n_wrt,
+                           const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error) {
+  neap_graph *graph = b->graph;
+  walk w = {.b = b, .n_value = graph->n_value, .n_node = graph->n_node};
+  w.active = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.active);
+  w.parts = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.parts);
+  if (w.active == NULL || w.parts == NULL) return graph_no_memory(error);
+  for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
+  for (int n = 0; n < w.n_node; n++) {
+    bool active = false;
+    for (int i = 0; i < graph->node[n].n_in; i++) active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
+    for (int k = 0; active && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
+  }
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  for (int i = 0; i < n_seed; i++)
+    if (dseed[i] >= 0) NEAP_TRY(add_part(&w, seed[i], dseed[i], error));
+  neap_status status = NEAP_OK;
+  for (int n = w.n_node - 1; n >= 0 && status == NEAP_OK; n--) status = differentiate(&w, n, error);
+  b->forward = -1;
+  for (int i = 0; i < n_wrt && status == NEAP_OK; i++) status = total_gradient(&w, wrt[i], &dwrt[i], error);
+  return status;
+}

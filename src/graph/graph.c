@@ -1,0 +1,136 @@
+/* graph.c: the graph as a data structure: growth, uses, look-ups, sums. */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *neap_region_name(neap_region region) {
+  static const char *const name[] = {
+#define X(symbol, text) text,
+    NEAP_REGION_MAP(X)
+#undef X
+  };
+  return (unsigned)region < NEAP_N_REGION ? name[region] : "?";
+}
+
+const char *neap_phase_name(neap_phase phase) {
+  static const char *const name[] = {"forward", "backward", "update"};
+  return (unsigned)phase < 3 ? name[phase] : "?";
+}
+
+neap_status graph_no_memory(neap_error *error) { return neap_fail(error, NEAP_MEMORY, "memory for a graph was refused"); }
+
+neap_graph *graph_new(const char *name) {
+  neap_graph *graph = neap_alloc_zeroed(sizeof *graph);
+  if (graph != NULL) graph->name = name;
+  return graph;
+}
+
+void neap_graph_free(neap_graph *graph) {
+  if (graph == NULL) return;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+  neap_free(graph->node);
+  neap_free(graph->value);
+  neap_free(graph->edge);
+  neap_free(graph->gone);
+  neap_arena_fini(&graph->arena);
+  neap_free(graph);
+}
+
+int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) {
+  if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value)) return -1;
+  int id = graph->n_value++;
+  graph->value[id] = (neap_value){.name = name, .type = *type, .node = -1, .root = id, .argument = -1,
+                                  .bytes = neap_type_bytes(type)};
+  return id;
+}
+
+int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
+  neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(n_in + n_out) * sizeof *ids);
+  if (ids == NULL || !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node)) return -1;
+  for (int i = 0; i < n_in + n_out; i++) ids[i] = NEAP_NO_VALUE;
+  int index = graph->n_node++;
+  graph->node[index] = (neap_node){.op = op, .n_in = n_in, .n_out = n_out, .in = ids, .out = ids + n_in, .forward = index,
+                                   .name = "", .scope = "", .line = "", .effects = op->effects};
+  return index;
+}
+
+bool graph_add_gone(neap_graph *graph, const char *name, const char *into) {
+  if (!neap_list_grow(&graph->gone, &graph->cap_gone, graph->n_gone + 1, sizeof *graph->gone)) return false;
+  graph->gone[graph->n_gone].name = name;
+  graph->gone[graph->n_gone++].into = into;
+  return true;
+}
+
+neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs) {
+  int n = neap_op_n_attrs(op);
+  neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
+  for (int i = 0; copy != NULL && i < n; i++) {
+    bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS || op->attrs[i].type == NEAP_ATTR_AXES;
+    if (!is_list || copy[i].n == 0) continue;
+    copy[i].ints = neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t)); /* doubles are as wide */
+    if (copy[i].ints == NULL) return NULL;
+  }
+  return copy;
+}
+
+neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope,
+                         const char *line) {
+  if (error == NULL || error->code != NEAP_OK) return inner->code;
+  *error = *inner;
+  if (error->op[0] != '\0') return inner->code; /* a deeper op has located it */
+  snprintf(error->message, sizeof error->message, "%s \"%s\": %.600s", type, name, inner->message);
+  snprintf(error->op, sizeof error->op, "%s", type);
+  snprintf(error->scope, sizeof error->scope, "%s", scope);
+  snprintf(error->line, sizeof error->line, "%s", line);
+  return inner->code;
+}
+
+/* Whether input i repeats an earlier input of the node, or is absent. */
+static bool is_repeat(const neap_node *node, int i) {
+  for (int j = 0; j < i; j++)
+    if (node->in[j] == node->in[i]) return true;
+  return node->in[i] < 0;
+}
+
+/* Counting sort: count, sum to ends, then fill from the last node down, so that each list ascends. */
+neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error *error) {
+  int total = 0;
+  out->list = NULL;
+  out->first = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *out->first);
+  if (out->first == NULL) return graph_no_memory(error);
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (!is_repeat(&graph->node[n], i)) out->first[graph->node[n].in[i]]++;
+  for (int v = 0; v < graph->n_value; v++) out->first[v] = total += out->first[v];
+  out->first[graph->n_value] = total;
+  out->list = neap_alloc((size_t)total * sizeof *out->list);
+  if (out->list == NULL) {
+    neap_uses_fini(out);
+    return graph_no_memory(error);
+  }
+  for (int n = graph->n_node - 1; n >= 0; n--)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (!is_repeat(&graph->node[n], i)) out->list[--out->first[graph->node[n].in[i]]] = n;
+  return NEAP_OK;
+}
+
+void neap_uses_fini(neap_uses *uses) {
+  neap_free(uses->first);
+  neap_free(uses->list);
+  memset(uses, 0, sizeof *uses);
+}
+
+neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
+  for (int v = graph->n_value - 1; v >= 0; v--)
+    if (graph->value[v].is_blob && graph->value[v].is_last && strcmp(graph->value[v].name, name) == 0) return v;
+  return NEAP_NO_VALUE;
+}
+
+size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
+  size_t total = 0;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].region == region && graph->value[v].root == v) total += neap_align(graph->value[v].bytes);
+  return total;
+}

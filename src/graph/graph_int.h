@@ -1,0 +1,77 @@
+/* graph_int.h: what the files of src/graph share. Nobody else includes it. */
+#ifndef NEAP_GRAPH_INT_H
+#define NEAP_GRAPH_INT_H
+
+#include "graph/graph.h"
+
+/* A graph under construction. `env` maps an interned blob name to the value it stands for at this point. */
+typedef struct neap_builder {
+  neap_graph *graph;
+  const neap_net *net;
+  const neap_graph_options *options;
+  bool rewrite;
+  bool no_commits;  /* a subnet's forward repeated for its gradient: commits are left out */
+  bool all_outputs; /* a backward may read any output of the record, named by the user or not */
+  neap_phase phase; /* of the nodes being added */
+  int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
+  uint32_t *stream; /* next stream of random numbers; shared with subgraphs */
+  neap_map env;
+  neap_error *emit_error; /* sticky while grad functions emit */
+  neap_status emit_status;
+} neap_builder;
+
+/* graph.c */
+neap_graph *graph_new(const char *name);
+int graph_add_value(neap_graph *graph, const char *name, const neap_type *type); /* -1: memory refused */
+int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out);   /* ids all NO_VALUE; -1: refused */
+bool graph_add_gone(neap_graph *graph, const char *name, const char *into);
+/* Copies one record's worth of attribute values, lists included. NULL when refused. */
+neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs);
+/* "Conv "net/conv1": " in front of inner's message, op, scope and line filled; into error. Returns inner's code. */
+neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope, const char *line);
+neap_status graph_no_memory(neap_error *error);
+
+/* build.c */
+typedef struct neap_node_spec {
+  const neap_op *op;
+  neap_attr_value *attrs; /* in the graph's arena */
+  int n_in, n_out;
+  const neap_value_id *in;
+  const char *const *out_name; /* labels; NULL list or entry: made up */
+  const char *name, *scope, *line;
+  const char *const *in_blob; /* control ops: names of the operands, to match those written; else NULL */
+} neap_node_spec;
+/* Adds a node with its output values, inferred. *node gets its index. */
+neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);
+/* A subgraph of owner's operands. net NULL: identity, results are the parameters named like the outputs. */
+typedef struct neap_sub_spec {
+  const neap_net *net;
+  int n_in;                      /* parameters: types, and names for the identity */
+  const neap_type *in_type;
+  const char *const *in_name;
+  const int *in_argument;        /* owner's operand position of each */
+  int n_out;
+  const char *const *out_name;   /* owner's outputs, for the identity */
+  const int *out_argument;       /* owner's operand position (n_in + k); or that of the input it is a version of */
+  /* Gradient of the subnet: n_seed pairs (result index, parameter that holds its gradient); results are the gradients
+   * of the parameters `wrt`. n_seed 0: a plain subgraph. */
+  int n_seed, n_wrt;
+  const int *seed_result, *seed_param, *wrt;
+} neap_sub_spec;
+neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error);
+
+/* gradient.c: emits the backward of `n_seed` values, whose gradients are given, with respect to n_wrt values. dwrt[i] is
+ * NEAP_NO_VALUE where nothing flows. */
+neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed, const neap_value_id *dseed, int n_wrt,
+                           const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error);
+/* control_gradient.c */
+neap_status graph_gradient_if(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din, neap_error *error);
+
+/* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
+neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);
+
+/* finish.c: commits last, dead nodes and values out, values in order of definition, edges. */
+neap_status graph_finish(neap_graph *graph, neap_error *error);
+neap_status graph_make_edges(neap_graph *graph, neap_error *error);
+
+#endif

@@ -1,0 +1,226 @@
+/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes. Pure and deterministic.
+ *
+ * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the result is shared by all
+ * readers of the same phase that want the same. Where a kernel writes a blocked layout but the value must be plain
+ * (resident, or an operand of an owner), the kernel writes a transient value and a Reorder follows.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A value of the old graph in one layout, in the new graph. The first of a list is the value as it was defined. */
+typedef struct version {
+  neap_value_id id;
+  neap_phase phase;
+  struct version *next;
+} version;
+
+typedef struct layouter {
+  const neap_graph *from;
+  neap_graph *to;
+  const neap_choices *choices;
+  int *next;          /* next choice, depth first */
+  version **versions; /* by old value */
+  int *node;          /* old node -> new node */
+} layouter;
+
+static neap_layout *copy_layouts(neap_graph *to, const neap_layout *from, int n) {
+  return neap_arena_copy(&to->arena, from, (size_t)NEAP_MAX(n, 1) * sizeof *from);
+}
+
+static neap_status add_version(layouter *l, neap_value_id old, neap_value_id id, neap_phase phase, neap_error *error) {
+  version *v = neap_arena_alloc(&l->to->arena, sizeof *v), **end = &l->versions[old];
+  if (v == NULL) return graph_no_memory(error);
+  *v = (version){id, phase, NULL};
+  while (*end != NULL) end = &(*end)->next;
+  *end = v;
+  return NEAP_OK;
+}
+
+/* The new graph's copy of an old value, without definition. */
+static neap_value_id copy_value(layouter *l, neap_value_id old) {
+  neap_value value = l->from->value[old];
+  int id = graph_add_value(l->to, value.name, &value.type);
+  if (id < 0) return id;
+  value.node = -1;
+  value.root = value.root == old ? id : l->versions[value.root]->id;
+  value.layout = (neap_layout){0};
+  value.bytes = neap_type_bytes(&value.type);
+  l->to->value[id] = value;
+  return id;
+}
+
+static void define(neap_graph *graph, neap_value_id v, int node, int position) {
+  graph->value[v].node = node;
+  graph->value[v].position = position;
+  graph->node[node].out[position] = v;
+}
+
+static void set_layout(neap_value *value, const neap_layout *layout, size_t stash_bytes) {
+  value->layout = *layout;
+  if (value->is_stash) value->type.shape = NEAP_SHAPE((int64_t)stash_bytes);
+  value->bytes = neap_layout_bytes(&value->type, layout);
+}
+
+/* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout`). */
+static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout, neap_value_id *out,
+                               neap_error *error) {
+  const neap_op *op = neap_op_find("Reorder");
+  if (op == NULL || op->kernels == NULL) return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
+  int n = graph_add_node(l->to, op, 1, 1);
+  if (n < 0) return graph_no_memory(error);
+  const neap_value from = l->to->value[in];
+  char text[256];
+  if (*out == NEAP_NO_VALUE) {
+    snprintf(text, sizeof text, "%s.reorder", from.name);
+    *out = graph_add_value(l->to, neap_intern(text), &from.type);
+    if (*out < 0) return graph_no_memory(error);
+    set_layout(&l->to->value[*out], layout, 0);
+  }
+  snprintf(text, sizeof text, "%s.reorder", from.name);
+  neap_node *node = &l->to->node[n];
+  node->name = neap_intern(text);
+  node->scope = for_node->scope, node->line = for_node->line, node->phase = for_node->phase;
+  if (node->phase == NEAP_PHASE_UPDATE) node->phase = NEAP_PHASE_BACKWARD;
+  node->in[0] = in;
+  define(l->to, *out, n, 0);
+  neap_attr_value defaults[NEAP_OP_MAX_ATTR];
+  for (int a = 0; a < neap_op_n_attrs(op); a++) defaults[a] = op->attrs[a].value;
+  node->attrs = graph_copy_attrs(l->to, op, defaults);
+  neap_choice choice = {.engine = NEAP_ENGINE_REF, .n_thread = for_node->choice.n_thread,
+                        .in = copy_layouts(l->to, &from.layout, 1), .out = copy_layouts(l->to, &l->to->value[*out].layout, 1)};
+  if (node->name == NULL || node->attrs == NULL || choice.in == NULL || choice.out == NULL) return graph_no_memory(error);
+  node->choice = choice;
+  node->cost.read_bytes = (double)from.bytes;
+  node->cost.write_bytes = (double)l->to->value[*out].bytes;
+  return NEAP_OK;
+}
+
+/* The new value that holds old value `v` in `want`. Parameters are converted afresh in each phase: keeping a packed weight
+ * from forward to backward would cost its bytes all the way. */
+static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v, const neap_layout *want, neap_value_id *out,
+                              neap_error *error) {
+  for (const version *s = l->versions[v]; s != NULL; s = s->next)
+    if (neap_layout_equal(&l->to->value[s->id].layout, want) && (s == l->versions[v] || s->phase == reader->phase)) {
+      *out = s->id;
+      return NEAP_OK;
+    }
+  *out = NEAP_NO_VALUE;
+  NEAP_TRY(add_reorder(l, reader, l->versions[v]->id, want, out, error));
+  return add_version(l, v, *out, reader->phase, error);
+}
+
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out, neap_error *error);
+
+static neap_status copy_node(layouter *l, int old, neap_error *error) {
+  neap_node node = l->from->node[old];
+  const neap_choice *chosen = &l->choices->choice[(*l->next)++];
+  node.choice = *chosen;
+  node.choice.in = copy_layouts(l->to, chosen->in, node.n_in);
+  node.choice.out = copy_layouts(l->to, chosen->out, node.n_out);
+  node.attrs = graph_copy_attrs(l->to, node.op, node.attrs);
+  node.enforced = neap_arena_copy(&l->to->arena, node.enforced, (size_t)node.n_enforced * sizeof *node.enforced);
+  neap_value_id *ids = neap_arena_alloc(&l->to->arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
+  if (node.choice.in == NULL || node.choice.out == NULL || node.attrs == NULL || node.enforced == NULL || ids == NULL)
+    return graph_no_memory(error);
+  for (int i = 0; i < node.n_in; i++) {
+    ids[i] = NEAP_NO_VALUE;
+    if (node.in[i] < 0) continue;
+    if (l->versions[node.in[i]] == NULL) { /* exists before the graph runs */
+      neap_value_id v = copy_value(l, node.in[i]);
+      if (v < 0) return graph_no_memory(error);
+      NEAP_TRY(add_version(l, node.in[i], v, node.phase, error));
+    }
+    NEAP_TRY(version_in(l, &node, node.in[i], &chosen->in[i], &ids[i], error));
+  }
+  int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
+  if (n < 0) return graph_no_memory(error);
+  const neap_value_id *old_out = node.out;
+  node.in = ids, node.out = ids + node.n_in;
+  node.forward = node.forward == old ? n : l->node[node.forward];
+  if (node.n_sub > 0) {
+    const neap_graph *const *subs = (const neap_graph *const *)node.sub;
+    node.sub = neap_arena_alloc(&l->to->arena, (size_t)node.n_sub * sizeof *node.sub);
+    if (node.sub == NULL) return graph_no_memory(error);
+    l->to->node[n] = node;
+    for (int s = 0; s < node.n_sub; s++) NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
+  }
+  l->to->node[n] = node;
+  l->node[old] = n;
+  for (int k = 0; k < node.n_out; k++) {
+    neap_value_id v = copy_value(l, old_out[k]);
+    if (v < 0) return graph_no_memory(error);
+    bool plain = l->to->value[v].region != NEAP_REGION_ARENA || chosen->out[k].kind == NEAP_LAYOUT_PLAIN;
+    NEAP_TRY(add_version(l, old_out[k], v, node.phase, error));
+    if (!plain || chosen->out[k].kind == NEAP_LAYOUT_PLAIN) {
+      set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
+      define(l->to, v, n, k);
+      continue;
+    }
+    /* Blocked bytes first, plain ones behind. */
+    char text[256];
+    snprintf(text, sizeof text, "%s.blocked", l->to->value[v].name);
+    neap_value_id blocked = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
+    if (blocked < 0) return graph_no_memory(error);
+    set_layout(&l->to->value[blocked], &chosen->out[k], 0);
+    define(l->to, blocked, n, k);
+    NEAP_TRY(add_reorder(l, &node, blocked, &(neap_layout){0}, &v, error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_value_id **to, neap_error *error) {
+  *to = neap_arena_alloc(&l->to->arena, (size_t)NEAP_MAX(n, 1) * sizeof **to);
+  if (*to == NULL) return graph_no_memory(error);
+  for (int i = 0; i < n; i++) {
+    if (l->versions[from[i]] == NULL) {
+      neap_value_id v = copy_value(l, from[i]);
+      if (v < 0) return graph_no_memory(error);
+      NEAP_TRY(add_version(l, from[i], v, NEAP_PHASE_FORWARD, error));
+    }
+    (*to)[i] = l->versions[from[i]]->id;
+  }
+  return NEAP_OK;
+}
+
+static neap_status lay_out_nodes(layouter *l, neap_error *error) {
+  l->to->train = l->from->train;
+  l->to->baseline_bytes = l->from->baseline_bytes;
+  l->to->n_param = l->from->n_param;
+  l->to->n_output = l->from->n_output;
+  NEAP_TRY(copy_ids(l, l->from->n_param, l->from->param, &l->to->param, error));
+  for (int n = 0; n < l->from->n_node; n++) NEAP_TRY(copy_node(l, n, error));
+  NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
+  for (int i = 0; i < l->from->n_gone; i++)
+    if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into)) return graph_no_memory(error);
+  return graph_make_edges(l->to, error);
+}
+
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out, neap_error *error) {
+  layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};
+  l.versions = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *l.versions);
+  l.node = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *l.node);
+  neap_status status = l.to == NULL || l.versions == NULL || l.node == NULL ? graph_no_memory(error) : lay_out_nodes(&l, error);
+  neap_free((void *)l.versions);
+  neap_free(l.node);
+  if (status != NEAP_OK) {
+    neap_graph_free(l.to);
+    return status;
+  }
+  *out = l.to;
+  return NEAP_OK;
+}
+
+static int count_nodes(const neap_graph *graph) {
+  int n = graph->n_node;
+  for (int i = 0; i < graph->n_node; i++)
+    for (int s = 0; s < graph->node[i].n_sub; s++) n += count_nodes(graph->node[i].sub[s]);
+  return n;
+}
+
+neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error) {
+  int next = 0, n = count_nodes(graph);
+  if (choices->n != n) return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
+  return lay_out_graph(graph, choices, &next, out, error);
+}

@@ -1,0 +1,108 @@
+/* print.c: a graph as text. The canonical form is what a plan's key is made of: no names, scopes or lines; values by
+ * number. The other is for people. */
+#include "graph/graph_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
+  switch (attr->type) {
+    case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%.17g", value->f); return;
+    case NEAP_ATTR_NET: neap_buffer_add(out, value->net != NULL ? "net" : "none"); return;
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_AXES:
+      neap_buffer_add(out, "{");
+      for (int i = 0; i < value->n; i++) neap_buffer_add(out, "%s%" PRId64, i > 0 ? "," : "", value->ints[i]);
+      neap_buffer_add(out, "}");
+      return;
+    case NEAP_ATTR_FLOATS:
+      neap_buffer_add(out, "{");
+      for (int i = 0; i < value->n; i++) neap_buffer_add(out, "%s%.17g", i > 0 ? "," : "", value->floats[i]);
+      neap_buffer_add(out, "}");
+      return;
+    default: neap_buffer_add(out, "%" PRId64, value->i);
+  }
+}
+
+static void print_attrs(const neap_node *node, neap_buffer *out) {
+  int n = neap_op_n_attrs(node->op);
+  for (int a = 0; a < n; a++) {
+    neap_buffer_add(out, "%s%s=", a == 0 ? " {" : " ", node->op->attrs[a].name);
+    print_attr(&node->op->attrs[a], &node->attrs[a], out);
+  }
+  if (n > 0) neap_buffer_add(out, "}");
+}
+
+static void indent(int depth, neap_buffer *out) { neap_buffer_add(out, "%*s", 2 * depth, ""); }
+
+static void print_value_canonical(const neap_graph *graph, int v, neap_buffer *out) {
+  const neap_value *value = &graph->value[v];
+  char shape[NEAP_SHAPE_TEXT];
+  neap_buffer_add(out, "%%%d:%s%s", v, neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, shape));
+  if (value->region != NEAP_REGION_ARENA)
+    neap_buffer_add(out, "@%s/%s%s", neap_region_name(value->region), neap_role_name(value->role), value->keep ? "/keep" : "");
+  if (value->region == NEAP_REGION_ARGUMENT) neap_buffer_add(out, "#%d", value->argument);
+  if (value->root != v) neap_buffer_add(out, "=%%%d", value->root);
+}
+
+static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out) {
+  indent(depth, out);
+  neap_buffer_add(out, "graph %d %d%s (", graph->n_node, graph->n_value, graph->train ? " train" : "");
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node < 0) {
+      neap_buffer_add(out, " ");
+      print_value_canonical(graph, v, out);
+    }
+  neap_buffer_add(out, " )\n");
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    indent(depth, out);
+    for (int k = 0; k < node->n_out; k++) {
+      print_value_canonical(graph, node->out[k], out);
+      neap_buffer_add(out, " ");
+    }
+    neap_buffer_add(out, "= %s", node->op->name);
+    for (int i = 0; i < node->n_in; i++) neap_buffer_add(out, node->in[i] < 0 ? " -" : " %%%d", node->in[i]);
+    print_attrs(node, out);
+    neap_buffer_add(out, " /%d\n", node->forward);
+    for (int s = 0; s < node->n_sub; s++) print_canonical(node->sub[s], depth + 1, out);
+  }
+  indent(depth, out);
+  neap_buffer_add(out, "outputs");
+  for (int k = 0; k < graph->n_output; k++) neap_buffer_add(out, " %%%d", graph->output[k]);
+  neap_buffer_add(out, "\n");
+}
+
+void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out) { print_canonical(graph, 0, out); }
+
+static void print_value(const neap_graph *graph, int v, neap_buffer *out) {
+  const neap_value *value = &graph->value[v];
+  char shape[NEAP_SHAPE_TEXT], layout[NEAP_LAYOUT_TEXT];
+  neap_buffer_add(out, "%s %s%s", value->name, neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, shape));
+  if (value->layout.kind != NEAP_LAYOUT_PLAIN)
+    neap_buffer_add(out, " %s", neap_layout_text(&value->layout, value->type.shape.n_dim, layout));
+  if (value->region != NEAP_REGION_ARENA) neap_buffer_add(out, " [%s]", neap_region_name(value->region));
+}
+
+static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    indent(depth, out);
+    neap_buffer_add(out, "%4d ", n + 1);
+    for (int k = 0; k < node->n_out; k++) {
+      neap_buffer_add(out, k > 0 ? ", " : "");
+      print_value(graph, node->out[k], out);
+    }
+    neap_buffer_add(out, " = %s(", node->op->name);
+    for (int i = 0; i < node->n_in; i++)
+      neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", node->in[i] < 0 ? "-" : graph->value[node->in[i]].name);
+    neap_buffer_add(out, ")  %s %s", neap_phase_name(node->phase), node->choice.in != NULL ? neap_engine_name(node->choice.engine) : "");
+    if (node->choice.scratch_bytes > 0) neap_buffer_add(out, " scratch %zu", node->choice.scratch_bytes);
+    if (node->line[0] != '\0') neap_buffer_add(out, "  %s", node->line);
+    neap_buffer_add(out, "\n");
+    for (int s = 0; s < node->n_sub; s++) print_people(node->sub[s], depth + 2, out);
+  }
+}
+
+void neap_graph_print(const neap_graph *graph, neap_buffer *out) { print_people(graph, 0, out); }
