@@ -332,12 +332,12 @@ static neap_status build_ops(neap_builder *b, neap_error *error) {
     if (out_name == NULL) return graph_no_memory(error);
     for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
     neap_node_spec spec = {.op = op->op, .attrs = graph_copy_attrs(b->graph, op->op, op->attrs), .n_in = op->n_in, .n_out = n_out,
-                           .out_name = out_name, .name = op->name, .scope = op->scope, .line = op->line,
+                           .out_name = out_name, .name = neap_intern(op->name), .scope = neap_intern(op->scope), .line = neap_intern(op->line),
                            .in_blob = (const char *const *)op->in};
     neap_value_id *in;
     int node;
-    if (spec.attrs == NULL) return graph_no_memory(error);
-    NEAP_TRY(read_names(b, op, &in, error));
+    if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL) return graph_no_memory(error);
+    NEAP_TRY(read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
     NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
     spec.in = in;
     NEAP_TRY(build_node(b, &spec, &node, error));
@@ -385,7 +385,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
 static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out, neap_error *error) {
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
-  neap_builder b = {.graph = graph_new(neap_net_name(net)), .net = net, .options = options != NULL ? options : &none, .rewrite = rewrite,
+  neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))), .net = net, .options = options != NULL ? options : &none, .rewrite = rewrite,
                     .all_outputs = neap_net_is_train(net), .forward = -1, .stream = &stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK) status = assign_roles(&b, error);
@@ -518,7 +518,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
 }
 
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
-  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_net_name(spec->net) : "identity"), .net = spec->net, .options = outer->options,
+  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"), .net = spec->net, .options = outer->options,
                     .rewrite = outer->rewrite, .no_commits = outer->no_commits || spec->n_seed > 0,
                     .all_outputs = outer->all_outputs, .forward = -1, .stream = outer->stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
