@@ -31,28 +31,11 @@ const neap_op *neap_op_find(const char *name) {
   return NULL;
 }
 
-/* Levenshtein distance without regard to case, cut off at names of 63 characters. */
-static int distance(const char *a, const char *b) {
-  int n = (int)strlen(b), row[64];
-  if (n > 63 || strlen(a) > 63) return 64;
-  for (int j = 0; j <= n; j++) row[j] = j;
-  for (int i = 1; a[i - 1] != '\0'; i++) {
-    int corner = row[0];
-    row[0] = i;
-    for (int j = 1; j <= n; j++) {
-      int swap = corner + ((a[i - 1] | 32) != (b[j - 1] | 32));
-      corner = row[j];
-      row[j] = NEAP_MIN(swap, NEAP_MIN(row[j], row[j - 1]) + 1);
-    }
-  }
-  return row[n];
-}
-
 const char *neap_op_suggest(const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
   for (int i = 0; i < NEAP_COUNT(ops); i++) {
-    int d = ops[i]->internal ? 64 : distance(name, ops[i]->name);
+    int d = ops[i]->internal ? 64 : neap_text_distance(name, ops[i]->name);
     if (d <= least && (best == NULL || d < least)) best = ops[i]->name, least = d;
   }
   return best;

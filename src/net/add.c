@@ -1,0 +1,368 @@
+/* add.c: adding an op. A draft of it is checked against the record, then committed.
+ *
+ * INVARIANT: until `commit` the net's lists are untouched; commit first takes all the room it needs, then can't fail. What
+ * a failed draft took from the arena stays unused until the net dies.
+ */
+#include "net/net_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct draft {
+  neap_net *net;
+  const neap_net_call *call;
+  neap_net_op op;       /* what will be added */
+  const char *counter;  /* "scope/conv": key in net->counter; NULL: no number was drawn */
+  int number;           /* the last one drawn */
+  char who[256];        /* "Conv \"a/conv_1\": " */
+} draft;
+
+/* Fills the record's op, scope, line and blob, once the message stands. Returns the code. */
+static neap_status located(const draft *d, neap_status code, const char *blob, neap_error *error) {
+  if (error == NULL || error->op[0] != '\0') return code;
+  snprintf(error->op, sizeof error->op, "%s", d->call->type);
+  snprintf(error->scope, sizeof error->scope, "%s", d->op.scope != NULL ? d->op.scope : "");
+  snprintf(error->line, sizeof error->line, "%s", d->op.line != NULL ? d->op.line : "");
+  if (blob != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", blob);
+  return code;
+}
+
+static neap_status out_of_memory(neap_error *error) { return neap_fail_memory(error, 64, "an op of a net"); }
+
+/* ---- identity: record, scope, line, name ---------------------------------------------------------------------------- */
+
+static neap_status find_record(draft *d, neap_error *error) {
+  d->op.op = neap_op_find(d->call->type);
+  if (d->op.op != NULL) return NEAP_OK;
+  const char *near = neap_op_suggest(d->call->type);
+  neap_fail(error, NEAP_NAME, "unknown op type \"%s\"%s%s%s", d->call->type, near != NULL ? ", did you mean \"" : "",
+            near != NULL ? near : "", near != NULL ? "\"?" : "");
+  if (near == NULL) neap_hint(error, "`neap ops` lists all ops");
+  return NEAP_NAME;
+}
+
+static bool op_name_taken(const neap_net *net, const char *name) { return neap_map_get(&net->op_of, name, -1) >= 0; }
+
+/* The next number that makes both an op name and a blob name that are free. */
+static const char *draw_name(draft *d) {
+  const char *base = neap_net_snake(d->op.op->name);
+  if (base == NULL) return NULL;
+  if (d->counter == NULL) {
+    d->counter = neap_net_join(d->op.scope, base, 0);
+    if (d->counter == NULL) return NULL;
+    d->number = neap_map_get(&d->net->counter, d->counter, 0);
+  }
+  for (;;) {
+    const char *name = neap_net_join(d->op.scope, base, ++d->number);
+    if (name == NULL || (!op_name_taken(d->net, name) && neap_net_look_up(d->net, name).cell == NULL)) return name;
+  }
+}
+
+static neap_status name_op(draft *d, neap_error *error) {
+  const neap_net_call *call = d->call;
+  const char *scope = call->scope != NULL ? call->scope : "";
+  if (scope[0] != '\0') NEAP_TRY(neap_net_check_name("scope", scope, error));
+  d->op.scope = neap_intern(scope);
+  d->op.line = neap_intern(call->line != NULL ? call->line : "");
+  if (d->op.scope == NULL || d->op.line == NULL) return out_of_memory(error);
+  if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
+  d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
+  if (d->op.name == NULL) return out_of_memory(error);
+  snprintf(d->who, sizeof d->who, "%.63s \"%.180s\": ", d->op.op->name, d->op.name);
+  int taken = neap_map_get(&d->net->op_of, d->op.name, -1);
+  if (taken < 0) return NEAP_OK;
+  const char *line = d->net->op[taken].line;
+  return neap_fail(error, NEAP_NAME, "%sanother op of net \"%s\" has this name%s%s", d->who, d->net->name,
+                   line[0] != '\0' ? ", at " : "", line);
+}
+
+/* ---- arity ------------------------------------------------------------------------------------------------------------ */
+
+/* The least and most arguments of a list; most -1: any number. */
+static void arity(const neap_arg *args, int n, int *least, int *most) {
+  *least = 0;
+  for (int i = 0; i < n; i++)
+    if ((args[i].flags & NEAP_ARG_OPTIONAL) == 0) *least = i + 1;
+  *most = n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? -1 : n;
+}
+
+static neap_status check_arity(const draft *d, const char *what, const neap_arg *args, int n_arg, int n, neap_error *error) {
+  int least, most;
+  arity(args, n_arg, &least, &most);
+  if (n >= least && (n <= most || most < 0)) return NEAP_OK;
+  char list[160] = "", want[48];
+  size_t used = 0;
+  for (int i = 0; i < n_arg && used + 40 < sizeof list; i++)
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%.30s%s", i > 0 ? ", " : "", args[i].name,
+                             (args[i].flags & NEAP_ARG_VARIADIC) != 0 ? "..." : (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? "?" : "");
+  if (most < 0)
+    snprintf(want, sizeof want, "at least %d", least);
+  else if (least == most)
+    snprintf(want, sizeof want, "%d", least);
+  else
+    snprintf(want, sizeof want, "%d to %d", least, most);
+  neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, least == 1 && most == 1 ? "" : "s", list, n);
+  if (error != NULL && error->expected[0] == '\0') {
+    snprintf(error->expected, sizeof error->expected, "%s %ss", want, what);
+    snprintf(error->got, sizeof error->got, "%d", n);
+  }
+  return NEAP_GRAPH;
+}
+
+/* ---- inputs and outputs -------------------------------------------------------------------------------------------------- */
+
+static neap_status take_inputs(draft *d, neap_error *error) {
+  const neap_net_call *call = d->call;
+  const neap_op *op = d->op.op;
+  NEAP_TRY(check_arity(d, "input", op->inputs, neap_op_n_inputs(op), call->n_in, error));
+  d->op.n_in = call->n_in;
+  d->op.in = neap_arena_alloc(&d->net->arena, (size_t)call->n_in * sizeof *d->op.in);
+  if (d->op.in == NULL) return out_of_memory(error);
+  for (int i = 0; i < call->n_in; i++) {
+    const neap_arg *arg = neap_op_input(op, i);
+    if (call->in[i] == NULL) {
+      if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) continue;
+      neap_fail(error, NEAP_GRAPH, "%sinput %s (number %d) is missing", d->who, arg->name, i + 1);
+      return located(d, NEAP_GRAPH, arg->name, error);
+    }
+    const char *name = neap_intern(call->in[i]);
+    if (name == NULL) return out_of_memory(error);
+    neap_net_found found = neap_net_look_up(d->net, name);
+    if (found.cell == NULL || found.cell->freed_by >= 0) return neap_net_fail_undefined(d->net, d->who, name, error);
+    d->op.in[i] = name;
+  }
+  return NEAP_OK;
+}
+
+/* The name of an enforced output is its input's; NULL when output j is not enforced. */
+static const char *enforced_name(const draft *d, int j) {
+  for (int k = 0; k < d->op.op->n_enforced; k++) {
+    neap_pair pair = d->op.op->enforced[k];
+    if (pair.out == j && pair.in < d->op.n_in) return d->op.in[pair.in];
+  }
+  return NULL;
+}
+
+static neap_status name_output(draft *d, int j, const char *given, neap_error *error) {
+  const neap_arg *arg = neap_op_output(d->op.op, j);
+  if (given != NULL && given[0] == '\0') {
+    if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) return NEAP_OK;
+    return neap_fail(error, NEAP_GRAPH, "%soutput %s (number %d) can't be left out", d->who, arg->name, j + 1);
+  }
+  if (given != NULL) NEAP_TRY(neap_net_check_name("blob", given, error));
+  const char *name = given != NULL ? neap_intern(given) : enforced_name(d, j);
+  /* The op's own number serves its first unnamed output, so that conv_1 is the output of conv_1. */
+  if (name == NULL && d->counter != NULL && neap_net_look_up(d->net, d->op.name).cell == NULL) {
+    name = d->op.name;
+    for (int k = 0; k < j; k++)
+      if (d->op.out[k] == name) name = NULL;
+  }
+  if (name == NULL) name = draw_name(d);
+  d->op.out[j] = name;
+  return name != NULL ? NEAP_OK : out_of_memory(error);
+}
+
+static neap_status take_outputs(draft *d, neap_error *error) {
+  const neap_net_call *call = d->call;
+  const neap_op *op = d->op.op;
+  int least, most, n = call->n_out;
+  arity(op->outputs, neap_op_n_outputs(op), &least, &most);
+  if (call->out == NULL && n == 0) n = least; /* nothing said: all required ones, named here */
+  NEAP_TRY(check_arity(d, "output", op->outputs, neap_op_n_outputs(op), n, error));
+  d->op.n_out = n;
+  d->op.out = neap_arena_alloc(&d->net->arena, (size_t)n * sizeof *d->op.out);
+  if (d->op.out == NULL) return out_of_memory(error);
+  for (int j = 0; j < n; j++) {
+    NEAP_TRY(name_output(d, j, call->out != NULL ? call->out[j] : NULL, error));
+    for (int k = 0; k < j && d->op.out[j] != NULL; k++)
+      if (d->op.out[k] == d->op.out[j]) {
+        neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1, j + 1, d->op.out[j]);
+        return located(d, NEAP_GRAPH, d->op.out[j], error);
+      }
+  }
+  return NEAP_OK;
+}
+
+/* ---- in place by name -------------------------------------------------------------------------------------------------------- */
+
+static bool has_pair(const neap_pair *pair, int n, int in, int out) {
+  for (int k = 0; k < n; k++)
+    if (pair[k].in == in && pair[k].out == out) return true;
+  return false;
+}
+
+static bool may_share_name(const neap_op *op, int in, int out) {
+  return (op->effects & NEAP_EFFECT_CONTROL) != 0 || (op->inplace_any_input && out == 0) ||
+         has_pair(op->inplace, op->n_inplace, in, out) || has_pair(op->enforced, op->n_enforced, in, out) ||
+         has_pair(op->alias, op->n_alias, in, out);
+}
+
+static neap_status check_in_place(const draft *d, int out, neap_error *error) {
+  const neap_op *op = d->op.op;
+  int same = -1;
+  for (int i = 0; i < d->op.n_in; i++) {
+    if (d->op.in[i] != d->op.out[out]) continue;
+    if (may_share_name(op, i, out)) return NEAP_OK;
+    same = i;
+  }
+  if (same < 0) return NEAP_OK;
+  neap_fail(error, NEAP_GRAPH, "%soutput %s can't be written in place over input %s (\"%s\")", d->who, neap_op_output(op, out)->name,
+            neap_op_input(op, same)->name, d->op.out[out]);
+  neap_hint(error, "give the output another name: the planner shares the bytes where it can");
+  return located(d, NEAP_GRAPH, d->op.out[out], error);
+}
+
+static neap_status check_enforced(const draft *d, neap_pair pair, neap_error *error) {
+  if (pair.in >= d->op.n_in || pair.out >= d->op.n_out) return NEAP_OK;
+  const char *in = d->op.in[pair.in], *out = d->op.out[pair.out];
+  if (in == NULL || out == NULL || in == out) return NEAP_OK;
+  neap_fail(error, NEAP_GRAPH, "%soutput %s must be written in place over input %s: expected \"%s\", got \"%s\"", d->who,
+            neap_op_output(d->op.op, pair.out)->name, neap_op_input(d->op.op, pair.in)->name, in, out);
+  return located(d, NEAP_GRAPH, out, error);
+}
+
+/* Free ends only what is neither kept nor declared, and of this net. */
+static neap_status check_release(const draft *d, neap_error *error) {
+  if ((d->op.op->effects & NEAP_EFFECT_RELEASE) == 0) return NEAP_OK;
+  for (int i = 0; i < d->op.n_in; i++) {
+    if (d->op.in[i] == NULL) continue;
+    neap_net_found found = neap_net_look_up(d->net, d->op.in[i]);
+    const neap_net_blob *blob = &found.cell->blob;
+    const char *why = found.net != d->net                                                      ? "belongs to the net around this one"
+                      : blob->keep                                                             ? "is kept"
+                      : blob->role == NEAP_ROLE_OUTPUT                                         ? "is an output of the net"
+                      : blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared"
+                                                                                               : NULL;
+    if (why == NULL) continue;
+    neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" can't be freed: it %s", d->who, blob->name, why);
+    return located(d, NEAP_GRAPH, blob->name, error);
+  }
+  return NEAP_OK;
+}
+
+static neap_status check_pairs(const draft *d, neap_error *error) {
+  for (int j = 0; j < d->op.n_out; j++)
+    if (d->op.out[j] != NULL) NEAP_TRY(check_in_place(d, j, error));
+  for (int k = 0; k < d->op.op->n_enforced; k++) NEAP_TRY(check_enforced(d, d->op.op->enforced[k], error));
+  return check_release(d, error);
+}
+
+/* ---- commit -------------------------------------------------------------------------------------------------------------------- */
+
+bool neap_net_reserve_outside(neap_net *net, int more) {
+  for (; net->outer != NULL; net = net->outer)
+    if (!neap_list_grow(&net->outside, &net->cap_outside, net->n_outside + more, sizeof *net->outside)) return false;
+  return true;
+}
+
+void neap_net_mark_read(neap_net *net, const char *name) {
+  for (; net != NULL; net = net->outer) {
+    int i = neap_map_get(&net->cell_of, name, -1);
+    if (i >= 0) {
+      net->cell[i].unread = false;
+      return;
+    }
+    int k = 0;
+    while (k < net->n_outside && net->outside[k] != name) k++;
+    if (k == net->n_outside && net->outer != NULL) net->outside[net->n_outside++] = name;
+  }
+}
+
+void neap_net_touch(neap_net *net) {
+  static uint64_t last; /* so that a version is never given twice in a process; atomic, hence safe between threads */
+  for (; net != NULL; net = net->outer) net->version = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+/* Names that the op's subnets take from outside. */
+static int n_outside_of_subs(const draft *d) {
+  int n = 0;
+  for (int i = 0; i < neap_op_n_attrs(d->op.op); i++)
+    if (d->op.op->attrs[i].type == NEAP_ATTR_NET && d->op.attrs[i].net != NULL) n += d->op.attrs[i].net->n_outside;
+  return n;
+}
+
+/* All that can be refused: room in the lists, keys in the maps. Undone when the last of it fails. */
+static bool reserve(draft *d) {
+  neap_net *net = d->net;
+  int n_new = 0;
+  if (!neap_list_grow(&net->op, &net->cap_op, net->n_op + 1, sizeof *net->op)) return false;
+  if (!neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + d->op.n_out, sizeof *net->cell)) return false;
+  if (!neap_net_reserve_outside(net, d->op.n_in + n_outside_of_subs(d))) return false;
+  if (!neap_map_set(&net->op_of, d->op.name, net->n_op)) return false;
+  for (int j = 0; j < d->op.n_out; j++) {
+    if (d->op.out[j] == NULL || neap_map_get(&net->cell_of, d->op.out[j], -1) >= 0) continue;
+    if (!neap_map_set(&net->cell_of, d->op.out[j], net->n_cell + n_new)) goto fail_names;
+    n_new++;
+  }
+  if (d->counter == NULL || neap_map_set(&net->counter, d->counter, d->number)) return true;
+fail_names:
+  neap_map_remove(&net->op_of, d->op.name);
+  for (int j = 0; j < d->op.n_out; j++)
+    if (d->op.out[j] != NULL && neap_map_get(&net->cell_of, d->op.out[j], -1) >= net->n_cell)
+      neap_map_remove(&net->cell_of, d->op.out[j]);
+  return false;
+}
+
+static bool is_gradient(const neap_op *op) {
+  return (op->effects & NEAP_EFFECT_PSEUDO) != 0 && strcmp(op->name, "Gradient") == 0;
+}
+
+static void write_output(draft *d, int j) {
+  neap_net *net = d->net;
+  const char *name = d->op.out[j];
+  if (name == NULL) return;
+  int at = neap_map_get(&net->cell_of, name, -1);
+  neap_net_cell *cell = &net->cell[at];
+  if (at >= net->n_cell) {
+    *cell = (neap_net_cell){.blob = {.name = name, .init = -1, .line = d->op.line}, .freed_by = -1};
+    net->n_cell = at + 1;
+  }
+  cell->freed_by = -1;
+  cell->n_write++;
+  if (is_gradient(d->op.op) && cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
+      neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
+    cell->blob.role = NEAP_ROLE_GRADIENT;
+  bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
+  cell->unread = cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
+}
+
+static void commit(draft *d) {
+  neap_net *net = d->net;
+  const neap_op *op = d->op.op;
+  for (int i = 0; i < d->op.n_in; i++)
+    if (d->op.in[i] != NULL) {
+      neap_net_mark_read(net, d->op.in[i]);
+      if ((op->effects & NEAP_EFFECT_RELEASE) != 0)
+        net->cell[neap_map_get(&net->cell_of, d->op.in[i], -1)].freed_by = net->n_op;
+    }
+  for (int i = 0; i < neap_op_n_attrs(op); i++) {
+    const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
+    for (int k = 0; sub != NULL && k < sub->n_outside; k++) neap_net_mark_read(net, sub->outside[k]);
+  }
+  /* Map values for new cells count up in output order, as write_output fills them. */
+  for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
+  net->op[net->n_op++] = d->op;
+  net->n_gradient += is_gradient(op);
+  neap_net_touch(net);
+}
+
+static neap_status check(draft *d, neap_error *error) {
+  snprintf(d->who, sizeof d->who, "%.63s: ", d->call->type);
+  NEAP_TRY(find_record(d, error));
+  NEAP_TRY(name_op(d, error));
+  NEAP_TRY(take_inputs(d, error));
+  NEAP_TRY(take_outputs(d, error));
+  NEAP_TRY(check_pairs(d, error));
+  return neap_net_check_attrs(d->net, d->op.op, d->call->attrs, d->who, &d->op.attrs, error);
+}
+
+neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error) {
+  draft d = {.net = net, .call = call};
+  neap_status status = check(&d, error);
+  if (status == NEAP_OK && !reserve(&d)) status = out_of_memory(error);
+  if (status != NEAP_OK) return located(&d, status, NULL, error);
+  commit(&d);
+  if (op_index != NULL) *op_index = net->n_op - 1;
+  return NEAP_OK;
+}

@@ -1,0 +1,239 @@
+/* declare.c: what is said about blobs rather than computed: declarations with their init ops, outputs, keeps, the interface
+ * of a subnet; and the Gradient op, whose outputs get their names and roles from the blobs it differentiates. */
+#include "net/net_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static neap_status fail_blob(neap_status code, const char *name, const char *line, neap_error *error) {
+  if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", name);
+  if (error != NULL && error->line[0] == '\0' && line != NULL) snprintf(error->line, sizeof error->line, "%s", line);
+  return code;
+}
+
+/* Shapes come from files too: dims >= 0 and bytes that a machine can count. */
+static neap_status check_type(const char *name, const neap_type *type, neap_error *error) {
+  int64_t elems = (int64_t)neap_dtype_bytes(type->dtype);
+  bool bad = (unsigned)type->dtype >= NEAP_N_DTYPE || elems == 0 || type->shape.n_dim < 0 || type->shape.n_dim > NEAP_MAX_DIM;
+  for (int i = 0; !bad && i < type->shape.n_dim; i++) {
+    int64_t dim = type->shape.dim[i];
+    bad = dim < 0 || (dim > 0 && elems > INT64_MAX / 2 / dim);
+    elems *= bad || dim == 0 ? 1 : dim;
+  }
+  if (!bad) return NEAP_OK;
+  neap_fail(error, NEAP_SHAPE, "blob \"%s\": its type is not one: a dtype, at most %d dimensions of at least 0 and a countable size",
+            name, NEAP_MAX_DIM);
+  return fail_blob(NEAP_SHAPE, name, NULL, error);
+}
+
+/* The init op of a blob: `set` with shape and dtype filled in from the blob's type. */
+static neap_status make_init(neap_net *net, const neap_net_blob *blob, const char *type, const neap_set *set, neap_net_op *out,
+                             neap_error *error) {
+  char who[256];
+  const neap_op *op = neap_op_find(type);
+  snprintf(who, sizeof who, "%.63s \"%.180s\": ", type, blob->name);
+  if (op == NULL) {
+    const char *near = neap_op_suggest(type);
+    return neap_fail(error, NEAP_NAME, "blob \"%s\": unknown init op \"%s\"%s%s%s", blob->name, type,
+                     near != NULL ? ", did you mean \"" : "", near != NULL ? near : "", near != NULL ? "\"?" : "");
+  }
+  int shape_at = neap_op_attr_index(op, "shape"), dtype_at = neap_op_attr_index(op, "dtype");
+  if (neap_op_n_inputs(op) > 0 || neap_op_n_outputs(op) != 1 || shape_at < 0 || op->attrs[shape_at].type != NEAP_ATTR_INTS)
+    return neap_fail(error, NEAP_GRAPH, "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
+  neap_set full[NEAP_OP_MAX_ATTR + 3] = {{0}};
+  int n = 0;
+  for (; set != NULL && set->name != NULL && n < NEAP_OP_MAX_ATTR; set++)
+    if (!neap_net_is_derived(set->name)) full[n++] = *set;
+  full[n++] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
+  if (dtype_at >= 0) full[n++] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
+  *out = (neap_net_op){.op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
+  out->in = neap_arena_alloc(&net->arena, 0);
+  out->out = neap_arena_copy(&net->arena, &blob->name, sizeof blob->name);
+  if (out->scope == NULL || out->in == NULL || out->out == NULL) return neap_fail_memory(error, sizeof *out, "an init op");
+  return neap_net_check_attrs(net, op, full, who, &out->attrs, error);
+}
+
+/* A second declaration must say the same as the first. */
+static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role, const neap_type *type, neap_error *error) {
+  const neap_net_blob *old = &cell->blob;
+  bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
+  if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  if (!declared)
+    neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it", old->name, net->name);
+  else
+    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s", old->name, neap_role_name(old->role),
+              neap_dtype_name(old->type.dtype), neap_shape_text(&old->type.shape, a), neap_role_name(role),
+              neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
+  return fail_blob(NEAP_NAME, old->name, old->line, error);
+}
+
+neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type, bool trainable,
+                             const char *init, const neap_set *init_attrs, const char *line, neap_error *error) {
+  static const neap_type untyped = {0};
+  if (type == NULL) type = &untyped;
+  NEAP_TRY(neap_net_check_name("blob", name, error));
+  if (role == NEAP_ROLE_ACTIVATION || role == NEAP_ROLE_OUTPUT)
+    return neap_fail(error, NEAP_ARGUMENT, "blob \"%s\" can't be declared as %s: ops make those", name, neap_role_name(role));
+  /* A subnet's parameters take the types of what its op gives them. */
+  if (type->dtype != NEAP_DTYPE_NONE || net->outer == NULL || role != NEAP_ROLE_INPUT) NEAP_TRY(check_type(name, type, error));
+  neap_net_blob blob = {.role = role, .trainable = trainable && role == NEAP_ROLE_PARAMETER, .type = *type, .init = -1};
+  blob.name = neap_intern(name);
+  blob.line = neap_intern(line != NULL ? line : "");
+  if (blob.name == NULL || blob.line == NULL) return neap_fail_memory(error, strlen(name), "a name");
+  int old = neap_map_get(&net->cell_of, blob.name, -1);
+  if (old >= 0) return check_again(net, &net->cell[old], role, type, error);
+
+  neap_net_op op = {0};
+  if (init != NULL) {
+    neap_status status = make_init(net, &blob, init, init_attrs, &op, error);
+    if (status != NEAP_OK) return fail_blob(status, name, line, error);
+    blob.init = net->n_init;
+  }
+  if (!neap_list_grow(&net->init, &net->cap_init, net->n_init + 1, sizeof *net->init) ||
+      !neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + 1, sizeof *net->cell) ||
+      !neap_map_set(&net->cell_of, blob.name, net->n_cell))
+    return neap_fail_memory(error, sizeof *net->cell, "a blob");
+  if (init != NULL) net->init[net->n_init++] = op;
+  net->cell[net->n_cell++] = (neap_net_cell){.blob = blob, .freed_by = -1};
+  neap_net_touch(net);
+  return NEAP_OK;
+}
+
+/* ---- outputs, keeps, interface ------------------------------------------------------------------------------------------ */
+
+/* The interned names of blobs that exist, each once, in the net's arena. With `outside` names of the nets around count. */
+static neap_status take_names(neap_net *net, const char *what, int n, const char *const *names, bool outside, const char ***out,
+                              neap_error *error) {
+  const char **list = neap_arena_alloc(&net->arena, (size_t)n * sizeof *list);
+  if (list == NULL) return neap_fail_memory(error, (size_t)n * sizeof *list, "a list of names");
+  for (int i = 0; i < n; i++) {
+    list[i] = neap_intern(names[i]);
+    if (list[i] == NULL) return neap_fail_memory(error, strlen(names[i]), "a name");
+    neap_net_found found = neap_net_look_up(net, list[i]);
+    char who[160];
+    snprintf(who, sizeof who, "net \"%.100s\": %s: ", net->name, what);
+    if (found.cell == NULL || found.cell->freed_by >= 0 || (!outside && found.net != net))
+      return neap_net_fail_undefined(net, who, list[i], error);
+    for (int k = 0; k < i; k++)
+      if (list[k] == list[i]) {
+        neap_fail(error, NEAP_NAME, "%sblob \"%s\" is named twice", who, list[i]);
+        return fail_blob(NEAP_NAME, list[i], NULL, error);
+      }
+  }
+  *out = list;
+  return NEAP_OK;
+}
+
+neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error) {
+  const char **list = NULL;
+  NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
+  for (int i = 0; i < net->n_cell; i++)
+    if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT) net->cell[i].blob.role = NEAP_ROLE_ACTIVATION;
+  for (int i = 0; i < n; i++) {
+    neap_net_cell *cell = neap_net_look_up(net, list[i]).cell;
+    if (cell->blob.role == NEAP_ROLE_ACTIVATION) cell->blob.role = NEAP_ROLE_OUTPUT;
+  }
+  net->output = list;
+  net->n_output = n;
+  net->outputs_set = true;
+  neap_net_touch(net);
+  return NEAP_OK;
+}
+
+neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
+  const char **list = NULL;
+  NEAP_TRY(take_names(net, "keep", 1, &name, false, &list, error));
+  neap_net_look_up(net, list[0]).cell->blob.keep = true;
+  neap_net_touch(net);
+  return NEAP_OK;
+}
+
+neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
+                                       neap_error *error) {
+  if (sub->outer == NULL) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\" is no subnet: it has outputs, no interface", sub->name);
+  const char **inputs = NULL, **results = NULL;
+  NEAP_TRY(take_names(sub, "inputs", n_in, in, true, &inputs, error));
+  NEAP_TRY(take_names(sub, "results", n_out, out, true, &results, error));
+  if (!neap_net_reserve_outside(sub, n_in + n_out)) return neap_fail_memory(error, sizeof *inputs, "an interface");
+  for (int i = 0; i < n_in; i++) neap_net_mark_read(sub, inputs[i]);
+  for (int i = 0; i < n_out; i++)
+    if (neap_map_get(&sub->cell_of, results[i], -1) < 0) neap_net_mark_read(sub, results[i]);
+  sub->sub_input = inputs;
+  sub->n_sub_input = n_in;
+  sub->output = results;
+  sub->n_output = n_out;
+  sub->outputs_set = sub->interface_set = true;
+  neap_net_touch(sub);
+  return NEAP_OK;
+}
+
+/* ---- gradient --------------------------------------------------------------------------------------------------------------- */
+
+/* Adds what op `o` reads, subnets included, to `needed`. */
+static bool need_inputs(neap_map *needed, const neap_net_op *o) {
+  for (int i = 0; i < o->n_in; i++)
+    if (o->in[i] != NULL && !neap_map_set(needed, o->in[i], 1)) return false;
+  for (int a = 0; a < neap_op_n_attrs(o->op); a++) {
+    const neap_net *sub = o->op->attrs[a].type == NEAP_ATTR_NET ? o->attrs[a].net : NULL;
+    for (int k = 0; sub != NULL && k < sub->n_outside; k++)
+      if (!neap_map_set(needed, sub->outside[k], 1)) return false;
+  }
+  return true;
+}
+
+/* Trainable parameters that `loss` depends on by name, in declaration order: an over-estimate where names are reused. */
+static neap_status default_wrt(neap_net *net, const char *loss, int *n, const char ***out, neap_error *error) {
+  neap_map needed = {0};
+  const char **list = neap_arena_alloc(&net->arena, (size_t)net->n_cell * sizeof *list), *name = neap_intern(loss);
+  if (list == NULL || name == NULL || !neap_map_set(&needed, name, 1)) goto fail_memory;
+  for (int i = net->n_op - 1; i >= 0; i--) {
+    const neap_net_op *o = &net->op[i];
+    bool makes = false;
+    for (int j = 0; j < o->n_out; j++) makes = makes || (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0));
+    if (makes && !need_inputs(&needed, o)) goto fail_memory;
+  }
+  *n = 0;
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->trainable && neap_map_get(&needed, blob->name, 0)) list[(*n)++] = blob->name;
+  }
+  neap_map_fini(&needed);
+  *out = list;
+  if (*n > 0) return NEAP_OK;
+  neap_fail(error, NEAP_GRAPH, "Gradient: \"%s\" depends on no trainable parameter", loss);
+  return fail_blob(NEAP_GRAPH, loss, NULL, error);
+fail_memory:
+  neap_map_fini(&needed);
+  return neap_fail_memory(error, 64, "a list of parameters");
+}
+
+/* "<blob>_grad", or with a number where that name is taken. */
+static const char *gradient_name(const neap_net *net, const char *blob) {
+  neap_buffer text = {0};
+  neap_buffer_add(&text, "%s_grad", blob);
+  const char *base = text.failed ? NULL : neap_intern(text.text), *name = base;
+  neap_buffer_fini(&text);
+  for (int i = 2; name != NULL && neap_net_look_up(net, name).cell != NULL; i++) name = neap_net_join("", base, i);
+  return name;
+}
+
+neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+                                  const char *line, neap_error *error) {
+  if (wrt == NULL) {
+    const char **list = NULL;
+    NEAP_TRY(default_wrt(net, loss, &n_wrt, &list, error));
+    wrt = list;
+  }
+  size_t bytes = (size_t)(n_wrt + 1) * sizeof(char *);
+  const char **in = neap_arena_alloc(&net->arena, bytes), **out = neap_arena_alloc(&net->arena, bytes);
+  if (in == NULL || out == NULL) return neap_fail_memory(error, bytes, "a Gradient op");
+  in[0] = loss;
+  for (int i = 0; i < n_wrt; i++) {
+    in[i + 1] = wrt[i];
+    out[i] = grads != NULL && grads[i] != NULL ? grads[i] : gradient_name(net, wrt[i]);
+    if (out[i] == NULL) return neap_fail_memory(error, 64, "a name");
+  }
+  neap_net_call call = {.type = "Gradient", .n_in = n_wrt + 1, .in = in, .n_out = n_wrt, .out = out, .line = line};
+  return neap_net_add(net, &call, NULL, error);
+}

@@ -1,0 +1,109 @@
+/* net.c: the life of a net, and reading it. Subnets belong to the net they were made in and die with it. */
+#include "net/net_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *neap_role_name(neap_role role) {
+  static const char *const name[] = {
+#define X(symbol, text) text,
+    NEAP_ROLE_MAP(X)
+#undef X
+  };
+  return (unsigned)role < (unsigned)NEAP_COUNT(name) ? name[role] : "?";
+}
+
+neap_status neap_net_new(const char *name, neap_net **out, neap_error *error) {
+  if (name == NULL) name = "net";
+  NEAP_TRY(neap_net_check_name("net", name, error));
+  neap_net *net = neap_alloc_zeroed(sizeof *net);
+  if (net == NULL) return neap_fail_memory(error, sizeof *net, "a net");
+  net->name = neap_intern(name);
+  if (net->name == NULL) {
+    neap_free(net);
+    return neap_fail_memory(error, strlen(name), "a name");
+  }
+  neap_net_touch(net);
+  *out = net;
+  return NEAP_OK;
+}
+
+static bool sub_name_taken(const neap_net *outer, const char *name) {
+  for (int i = 0; i < outer->n_sub; i++)
+    if (strcmp(outer->sub[i]->name, name) == 0) return true;
+  return false;
+}
+
+neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error) {
+  const char *unique = name != NULL ? name : "sub";
+  NEAP_TRY(neap_net_check_name("net", unique, error));
+  /* Names of the subnets of one net differ, so that the text form can refer to them. */
+  for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++) unique = neap_net_join("", name != NULL ? name : "sub", i);
+  if (unique == NULL || !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
+    return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
+  NEAP_TRY(neap_net_new(unique, out, error));
+  (*out)->outer = outer;
+  outer->sub[outer->n_sub++] = *out;
+  return NEAP_OK;
+}
+
+void neap_net_free(neap_net *net) {
+  if (net == NULL) return;
+  for (int i = 0; i < net->n_sub; i++) neap_net_free(net->sub[i]);
+  neap_free(net->sub);
+  neap_free(net->op);
+  neap_free(net->init);
+  neap_free(net->cell);
+  neap_free(net->outside);
+  neap_map_fini(&net->cell_of);
+  neap_map_fini(&net->op_of);
+  neap_map_fini(&net->counter);
+  neap_arena_fini(&net->arena);
+  neap_free(net);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+const char *neap_net_name(const neap_net *net) { return net->name; }
+uint64_t neap_net_version(const neap_net *net) { return net->version; }
+const neap_net *neap_net_outer(const neap_net *net) { return net->outer; }
+bool neap_net_is_train(const neap_net *net) { return net->n_gradient > 0; }
+
+int neap_net_n_ops(const neap_net *net) { return net->n_op; }
+const neap_net_op *neap_net_op_at(const neap_net *net, int index) {
+  return index >= 0 && index < net->n_op ? &net->op[index] : NULL;
+}
+
+int neap_net_n_inits(const neap_net *net) { return net->n_init; }
+const neap_net_op *neap_net_init_at(const neap_net *net, int index) {
+  return index >= 0 && index < net->n_init ? &net->init[index] : NULL;
+}
+
+int neap_net_n_blobs(const neap_net *net) { return net->n_cell; }
+const neap_net_blob *neap_net_blob_at(const neap_net *net, int index) {
+  return index >= 0 && index < net->n_cell ? &net->cell[index].blob : NULL;
+}
+
+const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name) {
+  const char *interned = neap_intern(name);
+  return interned != NULL ? neap_net_blob_at(net, neap_map_get(&net->cell_of, interned, -1)) : NULL;
+}
+
+int neap_net_n_outputs(const neap_net *net) {
+  if (net->outputs_set) return net->n_output;
+  int n = 0;
+  for (int i = 0; i < net->n_cell; i++) n += net->cell[i].unread;
+  return n;
+}
+
+const char *neap_net_output_at(const neap_net *net, int index) {
+  if (net->outputs_set) return index >= 0 && index < net->n_output ? net->output[index] : NULL;
+  for (int i = 0; i < net->n_cell; i++)
+    if (net->cell[i].unread && index-- == 0) return net->cell[i].blob.name;
+  return NULL;
+}
+
+int neap_net_n_sub_inputs(const neap_net *net) { return net->n_sub_input; }
+const char *neap_net_sub_input_at(const neap_net *net, int index) {
+  return index >= 0 && index < net->n_sub_input ? net->sub_input[index] : NULL;
+}

@@ -1,0 +1,80 @@
+/* net_int.h: what the files of this room share and no other room sees.
+ *
+ * A net is a list of ops, a list of cells (blobs with what building must remember) and indices by name. Copying, renaming
+ * and reading are all replays of the public calls, so that every net in the world has passed the same checks.
+ *
+ * INVARIANT: cell_of and op_of hold exactly the names of `cell` and `op`.
+ * INVARIANT: a subnet's `outside` lists each name that it reads and does not define, once.
+ */
+#ifndef NEAP_NET_INT_H
+#define NEAP_NET_INT_H
+
+#include "net/net.h"
+
+typedef struct neap_net_cell {
+  neap_net_blob blob;
+  int freed_by; /* op that ended its life (Free), or -1 */
+  int n_write;  /* ops that wrote it */
+  bool unread;  /* its last version is the output of an op, and no op has read it: an output by default */
+} neap_net_cell;
+
+struct neap_net {
+  const char *name;
+  neap_net *outer; /* of a subnet; borrowed */
+  uint64_t version;
+  int n_op, cap_op;
+  neap_net_op *op;
+  int n_init, cap_init;
+  neap_net_op *init;
+  int n_cell, cap_cell;
+  neap_net_cell *cell;
+  neap_map cell_of, op_of; /* name -> index */
+  neap_map counter;        /* "scope/conv" -> the last number given to a name "scope/conv_N" */
+  bool outputs_set;
+  int n_output;
+  const char **output;
+  bool interface_set; /* subnets */
+  int n_sub_input;
+  const char **sub_input;
+  int n_sub, cap_sub;
+  neap_net **sub; /* owned */
+  int n_outside, cap_outside;
+  const char **outside;
+  int n_gradient; /* Gradient ops */
+  neap_arena arena;
+};
+
+/* A cell that `name` (interned) means in `net` or, for subnets, outside of it; NULL when undefined. */
+typedef struct neap_net_found {
+  neap_net *net;
+  neap_net_cell *cell;
+} neap_net_found;
+neap_net_found neap_net_look_up(const neap_net *net, const char *name);
+
+/* NAME error unless `text` can be a name: see name.c. `what` is "blob", "op", "scope", "net". */
+neap_status neap_net_check_name(const char *what, const char *text, neap_error *error);
+/* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the nearest name that exists. */
+neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error);
+/* "scope/conv_3", interned; number 0: without. NULL when memory is refused. */
+const char *neap_net_join(const char *scope, const char *base, int number);
+/* "MaxPool" -> "max_pool", interned; NULL when memory is refused. */
+const char *neap_net_snake(const char *type);
+/* Where a name lies relative to its scope: "a/b/conv" in "a/b" is "conv". */
+const char *neap_net_strip_scope(const char *name, const char *scope);
+
+/* Attributes of one op (attr.c): fills n values in the net's arena from the record's defaults and `set`, all checked. `who`
+ * is the prefix of messages. */
+neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
+                                 neap_error *error);
+/* Notes that `net` reads `name`, here and in the nets around it. Room in `outside` must be there. */
+void neap_net_mark_read(neap_net *net, const char *name);
+bool neap_net_reserve_outside(neap_net *net, int more);
+/* A new version number for the net and those around it. */
+void neap_net_touch(neap_net *net);
+
+/* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL when refused.
+ * `skip` leaves out what declare derives from the type. */
+neap_set *neap_net_given(const neap_net_op *op, bool skip_derived);
+bool neap_net_is_derived(const char *attr); /* "shape" and "dtype" of an init op */
+
+#endif

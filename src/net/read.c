@@ -1,0 +1,416 @@
+/* read.c: reads the text form (its grammar is in text.c). Every line becomes one public call, so that a text, wherever it
+ * comes from, gives a checked net or a DATA error with the number of its line.
+ *
+ * INVARIANT: `at` never passes the terminating zero. Words and lists live in the parser's arena.
+ */
+#include "net/net_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 64 }; /* of subnets: a text can't exhaust the stack */
+
+typedef struct parser {
+  const char *at;
+  int line, depth;
+  neap_arena arena;
+  neap_error *error;
+} parser;
+
+/* The names of one line. */
+typedef struct names {
+  const char **item;
+  int n, cap;
+} names;
+
+static neap_status fail(parser *p, const char *expected) {
+  char got[32];
+  snprintf(got, sizeof got, "%.*s", (int)NEAP_MIN(strcspn(p->at, "\r\n"), (size_t)24), p->at);
+  return neap_fail(p->error, NEAP_DATA, "net text, line %d: expected %s, got \"%s\"", p->line, expected, got);
+}
+
+static neap_status fail_memory(parser *p) { return neap_fail_memory(p->error, 64, "reading a net"); }
+
+/* A failed call on behalf of the text: its message with the line in front. */
+static neap_status pass_on(parser *p, neap_status status, const neap_error *inner) {
+  if (status == NEAP_OK) return NEAP_OK;
+  if (status == NEAP_MEMORY) return fail_memory(p);
+  neap_fail(p->error, NEAP_DATA, "net text, line %d: %.700s", p->line, inner->message);
+  if (p->error == NULL || p->error->op[0] != '\0') return NEAP_DATA;
+  memcpy(p->error->op, inner->op, sizeof inner->op);
+  memcpy(p->error->blob, inner->blob, sizeof inner->blob);
+  memcpy(p->error->scope, inner->scope, sizeof inner->scope);
+  memcpy(p->error->line, inner->line, sizeof inner->line);
+  memcpy(p->error->hint, inner->hint, sizeof inner->hint);
+  return NEAP_DATA;
+}
+
+/* ---- words --------------------------------------------------------------------------------------------------------------- */
+
+static void skip_blanks(parser *p) { p->at += strspn(p->at, " \t\r"); }
+
+static bool at_end_of_line(parser *p) {
+  skip_blanks(p);
+  return *p->at == '\n' || *p->at == '\0';
+}
+
+static bool take(parser *p, char c) {
+  skip_blanks(p);
+  if (*p->at != c || c == '\0') return false;
+  p->at++;
+  return true;
+}
+
+static size_t word_length(const char *at) { return strcspn(at, " \t\r\n(){},\"'"); }
+
+static bool next_is(parser *p, const char *word) {
+  skip_blanks(p);
+  size_t n = word_length(p->at);
+  return n == strlen(word) && memcmp(p->at, word, n) == 0;
+}
+
+static bool take_word(parser *p, const char *word) {
+  if (!next_is(p, word)) return false;
+  p->at += strlen(word);
+  return true;
+}
+
+static neap_status read_word(parser *p, const char *expected, const char **out) {
+  skip_blanks(p);
+  size_t n = word_length(p->at);
+  if (n == 0) return fail(p, expected);
+  char *word = neap_arena_alloc(&p->arena, n + 1);
+  if (word == NULL) return fail_memory(p);
+  memcpy(word, p->at, n);
+  p->at += n;
+  *out = word;
+  return NEAP_OK;
+}
+
+static neap_status add_name(parser *p, names *list, const char *word) {
+  if (!neap_list_grow(&list->item, &list->cap, list->n + 1, sizeof *list->item)) return fail_memory(p);
+  list->item[list->n++] = word;
+  return NEAP_OK;
+}
+
+/* NAME, NAME, ..: at least one. */
+static neap_status read_names(parser *p, names *list) {
+  do {
+    const char *word = "";
+    NEAP_TRY(read_word(p, "a name", &word));
+    NEAP_TRY(add_name(p, list, word));
+  } while (take(p, ','));
+  return NEAP_OK;
+}
+
+/* " at LINE": the rest of the line. */
+static neap_status read_line_suffix(parser *p, const char **line) {
+  *line = NULL;
+  if (take_word(p, "at")) {
+    skip_blanks(p);
+    size_t n = strcspn(p->at, "\r\n");
+    char *text = neap_arena_alloc(&p->arena, n + 1);
+    if (text == NULL) return fail_memory(p);
+    memcpy(text, p->at, n);
+    p->at += n;
+    *line = text;
+  }
+  return at_end_of_line(p) ? NEAP_OK : fail(p, "the end of the line");
+}
+
+/* ---- values --------------------------------------------------------------------------------------------------------------- */
+
+static neap_status read_int(parser *p, int64_t *out) {
+  const char *start = (skip_blanks(p), p->at), *word = "", *expected = "a whole number";
+  NEAP_TRY(read_word(p, expected, &word));
+  char *end;
+  errno = 0;
+  *out = strtoll(word, &end, 10);
+  if (*end == '\0' && errno == 0) return NEAP_OK;
+  p->at = start;
+  return fail(p, expected);
+}
+
+static neap_status read_float(parser *p, double *out) {
+  const char *start = (skip_blanks(p), p->at), *word = "";
+  NEAP_TRY(read_word(p, "a number", &word));
+  char *end;
+  *out = strtod(word, &end);
+  if (*end == '\0') return NEAP_OK;
+  p->at = start;
+  return fail(p, "a number");
+}
+
+/* {1,2,3}: ints and doubles are equally wide, so one array serves both. */
+static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
+  size_t room = 1;
+  for (const char *c = p->at; *c != '}' && *c != '\n' && *c != '\0'; c++) room += *c == ',';
+  int64_t *ints = neap_arena_alloc(&p->arena, room * sizeof *ints);
+  double *numbers = (double *)(void *)ints;
+  if (ints == NULL) return fail_memory(p);
+  value->ints = ints;
+  if (!take(p, '{')) return fail(p, "a list {..}");
+  if (take(p, '}')) return NEAP_OK;
+  do {
+    if (floats)
+      NEAP_TRY(read_float(p, &numbers[value->n]));
+    else
+      NEAP_TRY(read_int(p, &ints[value->n]));
+    value->n++;
+  } while (take(p, ','));
+  if (floats) value->floats = numbers;
+  return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
+}
+
+static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
+  skip_blanks(p);
+  size_t n = word_length(p->at);
+  const char *choice = attr->choices;
+  for (*out = 0; choice != NULL; ++*out) {
+    if (n > 0 && strcspn(choice, "|") == n && memcmp(choice, p->at, n) == 0) {
+      p->at += n;
+      return NEAP_OK;
+    }
+    choice = strchr(choice, '|');
+    if (choice != NULL) choice++;
+  }
+  char expected[160];
+  snprintf(expected, sizeof expected, "%s, one of %s", attr->name, attr->choices);
+  return fail(p, expected);
+}
+
+static neap_status read_subnet_name(parser *p, const neap_net *net, neap_attr_value *value) {
+  const char *word = "";
+  NEAP_TRY(read_word(p, "the name of a subnet", &word));
+  if (strcmp(word, "_") == 0) return NEAP_OK;
+  for (int i = 0; i < net->n_sub; i++)
+    if (strcmp(net->sub[i]->name, word) == 0) value->net = net->sub[i];
+  if (value->net != NULL) return NEAP_OK;
+  return neap_fail(p->error, NEAP_DATA, "net text, line %d: no subnet \"%s\" stands before this line", p->line, word);
+}
+
+static neap_status read_value(parser *p, const neap_net *net, const neap_attr *attr, neap_attr_value *value) {
+  switch (attr->type) {
+    case NEAP_ATTR_FLOAT: return read_float(p, &value->f);
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_AXES: return skip_blanks(p), read_list(p, false, value);
+    case NEAP_ATTR_FLOATS: return skip_blanks(p), read_list(p, true, value);
+    case NEAP_ATTR_ENUM: return read_choice(p, attr, &value->i);
+    case NEAP_ATTR_NET: return read_subnet_name(p, net, value);
+    case NEAP_ATTR_BOOL:
+      value->i = take_word(p, "true");
+      return value->i == 1 || take_word(p, "false") ? NEAP_OK : fail(p, "true or false");
+    case NEAP_ATTR_DTYPE: {
+      const char *word = "";
+      NEAP_TRY(read_word(p, "a dtype", &word));
+      value->i = neap_dtype_from_name(word);
+      return value->i != NEAP_DTYPE_NONE || strcmp(word, "none") == 0 ? NEAP_OK : (p->at -= strlen(word), fail(p, "a dtype"));
+    }
+    case NEAP_ATTR_NONE:
+    case NEAP_ATTR_INT:
+    case NEAP_ATTR_AXIS: break;
+  }
+  return read_int(p, &value->i);
+}
+
+/* { NAME = VALUE, .. }, or nothing. An unknown name ends the list: the call that gets it will refuse it. */
+static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op, neap_set *set) {
+  if (!take(p, '{')) return NEAP_OK;
+  int n = 0;
+  do {
+    NEAP_TRY(read_word(p, "the name of an attribute", &set[n].name));
+    int i = op != NULL ? neap_op_attr_index(op, set[n].name) : -1;
+    if (i < 0 || n == NEAP_OP_MAX_ATTR) {
+      p->at += strcspn(p->at, "\n");
+      return NEAP_OK;
+    }
+    if (!take_word(p, "=")) return fail(p, "\"=\"");
+    NEAP_TRY(read_value(p, net, &op->attrs[i], &set[n].value));
+    set[n++].value.given = true;
+  } while (take(p, ','));
+  return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------------------ */
+
+static neap_status read_type(parser *p, neap_type *type) {
+  const char *start = (skip_blanks(p), p->at), *word = "";
+  NEAP_TRY(read_word(p, "a dtype", &word));
+  type->dtype = neap_dtype_from_name(word);
+  if (type->dtype == NEAP_DTYPE_NONE) return p->at = start, fail(p, "a dtype");
+  if (!take(p, '(')) return fail(p, "a shape (..)");
+  if (take(p, ')')) return NEAP_OK;
+  do {
+    if (type->shape.n_dim == NEAP_MAX_DIM) return fail(p, "at most 8 dimensions");
+    NEAP_TRY(read_int(p, &type->shape.dim[type->shape.n_dim++]));
+  } while (take(p, ','));
+  return take(p, ')') ? NEAP_OK : fail(p, "\",\" or \")\"");
+}
+
+static neap_status read_declaration(parser *p, neap_net *net, neap_role role) {
+  const char *name = "", *init = NULL, *line = NULL;
+  neap_type type = {0};
+  neap_set set[NEAP_OP_MAX_ATTR + 2] = {{0}};
+  NEAP_TRY(read_word(p, "a name", &name));
+  if (!at_end_of_line(p) && !next_is(p, "at")) NEAP_TRY(read_type(p, &type));
+  bool trainable = role == NEAP_ROLE_PARAMETER && !take_word(p, "frozen");
+  if (take_word(p, "=")) {
+    NEAP_TRY(read_word(p, "an init op", &init));
+    NEAP_TRY(read_attrs(p, net, neap_op_find(init), set));
+  }
+  NEAP_TRY(read_line_suffix(p, &line));
+  neap_error inner = {0};
+  return pass_on(p, neap_net_declare(net, name, role, &type, trainable, init, set, line, &inner), &inner);
+}
+
+/* "_" is an absent argument: NULL among the inputs, "" among the outputs (NULL there asks for a name). */
+static void mark_absent(names *list, const char *absent) {
+  for (int i = 0; i < list->n; i++)
+    if (strcmp(list->item[i], "_") == 0) list->item[i] = absent;
+}
+
+/* From "TYPE(" on; the outputs have been read. */
+static neap_status read_call(parser *p, neap_net *net, const char *type, names *in, names *out) {
+  neap_net_call call = {.type = type};
+  neap_set set[NEAP_OP_MAX_ATTR + 2] = {{0}};
+  if (!take(p, '(')) return fail(p, "\"(\"");
+  if (!take(p, ')')) {
+    NEAP_TRY(read_names(p, in));
+    if (!take(p, ')')) return fail(p, "\",\" or \")\"");
+  }
+  NEAP_TRY(read_attrs(p, net, neap_op_find(type), set));
+  call.name = out->n > 0 ? out->item[0] : NULL;
+  if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
+  if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
+  NEAP_TRY(read_line_suffix(p, &call.line));
+  mark_absent(in, NULL);
+  mark_absent(out, "");
+  if (call.name != NULL && call.scope != NULL) call.name = neap_net_strip_scope(call.name, call.scope);
+  /* A list without items is not "nothing said", which would name the required outputs. */
+  static const char *const none[1];
+  call.n_in = in->n;
+  call.in = in->item;
+  call.n_out = out->n;
+  call.out = out->n > 0 ? out->item : none;
+  call.attrs = set;
+  neap_error inner = {0};
+  return pass_on(p, neap_net_add(net, &call, NULL, &inner), &inner);
+}
+
+static neap_status read_op(parser *p, neap_net *net, const char *first) {
+  names in = {0}, out = {0};
+  const char *type = first;
+  skip_blanks(p);
+  neap_status status = NEAP_OK;
+  if (*p->at != '(') {
+    status = add_name(p, &out, first);
+    if (status == NEAP_OK && take(p, ',')) status = read_names(p, &out);
+    if (status == NEAP_OK && !take_word(p, "=")) status = fail(p, "\"=\"");
+    if (status == NEAP_OK) status = read_word(p, "an op type", &type);
+  }
+  if (status == NEAP_OK) status = read_call(p, net, type, &in, &out);
+  neap_free(in.item);
+  neap_free(out.item);
+  return status;
+}
+
+static neap_status read_lines(parser *p, neap_net *net);
+
+static neap_status read_subnet(parser *p, neap_net *net) {
+  const char *name = "";
+  neap_net *sub;
+  neap_error inner = {0};
+  NEAP_TRY(read_word(p, "the name of a subnet", &name));
+  if (++p->depth > MAX_DEPTH) return fail(p, "fewer subnets inside each other");
+  NEAP_TRY(pass_on(p, neap_net_new_sub(net, name, &sub, &inner), &inner));
+  if (strcmp(sub->name, name) != 0)
+    return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already", p->line, name);
+  NEAP_TRY(read_lines(p, sub));
+  p->depth--;
+  return take_word(p, "end") ? NEAP_OK : fail(p, "\"end\"");
+}
+
+/* takes A, B, newline, gives C */
+static neap_status read_interface(parser *p, neap_net *net, names *in, names *out) {
+  neap_error inner = {0};
+  if (!at_end_of_line(p)) NEAP_TRY(read_names(p, in));
+  if (!take(p, '\n')) return fail(p, "the end of the line");
+  p->line++;
+  if (!take_word(p, "gives")) return fail(p, "\"gives\"");
+  if (!at_end_of_line(p)) NEAP_TRY(read_names(p, out));
+  return pass_on(p, neap_net_set_sub_interface(net, in->n, in->item, out->n, out->item, &inner), &inner);
+}
+
+static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
+  names list = {0}, results = {0};
+  neap_error inner = {0};
+  neap_status status = NEAP_OK;
+  if (strcmp(word, "takes") == 0) {
+    status = read_interface(p, net, &list, &results);
+  } else {
+    if (!at_end_of_line(p)) status = read_names(p, &list);
+    if (status == NEAP_OK && strcmp(word, "outputs") == 0)
+      status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
+    else
+      for (int i = 0; status == NEAP_OK && i < list.n; i++)
+        status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
+  }
+  neap_free(list.item);
+  neap_free(results.item);
+  return status;
+}
+
+/* A first word is a keyword unless "=", "," or "(" follows: then it is the name of a blob or op. */
+static neap_status read_line(parser *p, neap_net *net) {
+  static const struct {
+    const char *word;
+    neap_role role;
+  } declaration[] = {{"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE},
+                     {"gradient", NEAP_ROLE_GRADIENT}};
+  const char *word = "";
+  NEAP_TRY(read_word(p, "a name or a keyword", &word));
+  skip_blanks(p);
+  if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
+  for (int i = 0; i < NEAP_COUNT(declaration); i++)
+    if (strcmp(word, declaration[i].word) == 0) return read_declaration(p, net, declaration[i].role);
+  if (strcmp(word, "subnet") == 0) return read_subnet(p, net);
+  if (strcmp(word, "keep") == 0 || strcmp(word, "outputs") == 0 || strcmp(word, "takes") == 0) return read_name_line(p, net, word);
+  return fail(p, "\"=\" after the name of an output");
+}
+
+/* To the end of the text, or to the "end" of a subnet. */
+static neap_status read_lines(parser *p, neap_net *net) {
+  for (;;) {
+    if (!at_end_of_line(p)) return fail(p, "the end of the line");
+    while (at_end_of_line(p) && *p->at == '\n') p->at++, p->line++;
+    if (*p->at == '\0') return NEAP_OK;
+    if (p->depth > 0 && next_is(p, "end")) {
+      const char *after = p->at + strlen("end");
+      after += strspn(after, " \t\r");
+      if (*after == '\n' || *after == '\0') return NEAP_OK;
+    }
+    NEAP_TRY(read_line(p, net));
+  }
+}
+
+neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
+  neap_error unseen = {0};
+  parser p = {.at = text, .line = 1, .error = error != NULL ? error : &unseen};
+  neap_net *net = NULL;
+  neap_error inner = {0};
+  const char *name = "";
+  while (at_end_of_line(&p) && *p.at == '\n') p.at++, p.line++;
+  neap_status status = take_word(&p, "net") ? read_word(&p, "the name of the net", &name) : fail(&p, "\"net NAME\"");
+  if (status == NEAP_OK) status = pass_on(&p, neap_net_new(name, &net, &inner), &inner);
+  if (status == NEAP_OK) status = read_lines(&p, net);
+  if (status == NEAP_OK && *p.at != '\0') status = fail(&p, "the end of the text");
+  neap_arena_fini(&p.arena);
+  if (status != NEAP_OK) {
+    neap_net_free(net);
+    return status;
+  }
+  *out = net;
+  return NEAP_OK;
+}

@@ -1,0 +1,144 @@
+/* rename.c: a copy of a net under other blob names; a clone is a renaming of nothing. The copy is made by replaying the
+ * calls that made the net, so that a renaming which breaks a rule (an in-place that the op does not allow) is refused. */
+#include "net/net_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct copier {
+  const neap_map *at; /* old name -> index in `to` */
+  const char *const *to;
+  neap_error *error;
+} copier;
+
+static neap_status fail_memory(const copier *c) { return neap_fail_memory(c->error, 64, "a copy of a net"); }
+
+static const char *renamed(const copier *c, const char *name) {
+  int i = name != NULL ? neap_map_get(c->at, name, -1) : -1;
+  return i >= 0 ? c->to[i] : name;
+}
+
+/* The names of a list under the renaming, from neap_alloc; `absent` stands for NULL. NULL when refused. */
+static const char **rename_list(const copier *c, int n, const char *const *name, const char *absent) {
+  const char **list = neap_alloc_zeroed((size_t)n * sizeof *list);
+  for (int i = 0; list != NULL && i < n; i++) list[i] = name[i] != NULL ? renamed(c, name[i]) : absent;
+  return list;
+}
+
+static neap_status copy_declarations(const copier *c, const neap_net *net, neap_net *to) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *b = &net->cell[i].blob;
+    if (b->type.dtype == NEAP_DTYPE_NONE && b->role != NEAP_ROLE_INPUT) continue;
+    const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
+    neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
+    if (init != NULL && set == NULL) return fail_memory(c);
+    neap_status status = neap_net_declare(to, renamed(c, b->name), b->role, &b->type, b->trainable, init != NULL ? init->op->name : NULL,
+                                          set, b->line, c->error);
+    neap_free(set);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to);
+
+/* The copies of the op's subnets, in `set`; a subnet that an earlier op has brought is taken from `subs`. */
+static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net *to, neap_map *subs, neap_set *set) {
+  for (; set->name != NULL; set++) {
+    if (op->op->attrs[neap_op_attr_index(op->op, set->name)].type != NEAP_ATTR_NET || set->value.net == NULL) continue;
+    const neap_net *from = set->value.net;
+    int i = neap_map_get(subs, from, -1);
+    if (i < 0) {
+      neap_net *sub;
+      NEAP_TRY(neap_net_new_sub(to, from->name, &sub, c->error));
+      i = to->n_sub - 1;
+      if (!neap_map_set(subs, from, i)) return fail_memory(c);
+      NEAP_TRY(copy_net(c, from, sub));
+    }
+    set->value.net = to->sub[i];
+  }
+  return NEAP_OK;
+}
+
+static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to, neap_map *subs) {
+  neap_status status;
+  neap_set *set = neap_net_given(op, false);
+  const char **in = rename_list(c, op->n_in, op->in, NULL), **out = rename_list(c, op->n_out, op->out, "");
+  if (set == NULL || in == NULL || out == NULL) {
+    status = fail_memory(c);
+    goto done;
+  }
+  status = copy_subnets(c, op, to, subs, set);
+  if (status != NEAP_OK) goto done;
+  neap_net_call call = {.type = op->op->name, .n_in = op->n_in, .n_out = op->n_out, .in = in, .out = out, .attrs = set,
+                        .name = neap_net_strip_scope(op->name, op->scope), .scope = op->scope, .line = op->line};
+  status = neap_net_add(to, &call, NULL, c->error);
+done:
+  neap_free(set);
+  neap_free(in);
+  neap_free(out);
+  return status;
+}
+
+static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to) {
+  for (int i = 0; i < net->n_cell; i++)
+    if (net->cell[i].blob.keep) NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
+  if (!net->outputs_set) return NEAP_OK;
+  const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL), **out = rename_list(c, net->n_output, net->output, NULL);
+  neap_status status = in == NULL || out == NULL ? fail_memory(c)
+                       : net->interface_set
+                         ? neap_net_set_sub_interface(to, net->n_sub_input, in, net->n_output, out, c->error)
+                         : neap_net_set_outputs(to, net->n_output, out, c->error);
+  neap_free(in);
+  neap_free(out);
+  return status;
+}
+
+static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
+  neap_map subs = {0};
+  neap_status status = copy_declarations(c, net, to);
+  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = copy_op(c, &net->op[i], to, &subs);
+  neap_map_fini(&subs);
+  return status == NEAP_OK ? copy_lists(c, net, to) : status;
+}
+
+/* Whether a blob of this name is defined in the net or in a subnet. */
+static bool has_blob(const neap_net *net, const char *name) {
+  if (neap_map_get(&net->cell_of, name, -1) >= 0) return true;
+  for (int i = 0; i < net->n_sub; i++)
+    if (has_blob(net->sub[i], name)) return true;
+  return false;
+}
+
+static neap_status index_names(const neap_net *net, int n, const char *const *from, neap_map *at, neap_error *error) {
+  for (int i = 0; i < n; i++) {
+    const char *name = neap_intern(from[i]);
+    if (name == NULL) return neap_fail_memory(error, strlen(from[i]), "a name");
+    if (!has_blob(net, name)) return neap_net_fail_undefined(net, "rename: ", name, error);
+    if (!neap_map_set(at, name, i)) return neap_fail_memory(error, 64, "a renaming");
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
+                            neap_error *error) {
+  if (net->outer != NULL)
+    return neap_fail(error, NEAP_ARGUMENT, "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
+  neap_map at = {0};
+  neap_net *copy = NULL;
+  copier c = {.at = &at, .to = to, .error = error};
+  neap_status status = index_names(net, n, from, &at, error);
+  if (status == NEAP_OK) status = neap_net_new(net->name, &copy, error);
+  if (status == NEAP_OK) status = copy_net(&c, net, copy);
+  neap_map_fini(&at);
+  if (status != NEAP_OK) {
+    neap_net_free(copy);
+    return status;
+  }
+  *out = copy;
+  return NEAP_OK;
+}
+
+neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error) {
+  return neap_net_rename(net, 0, NULL, NULL, out, error);
+}

@@ -1,0 +1,173 @@
+/* text.c: a net as text, one line a declaration or op; read.c reads it back. The grammar, words divided by white space:
+ *
+ *   net NAME
+ *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [at LINE]     "_" where one is absent; no "OUT =" without outputs
+ *   keep NAME, ..      outputs NAME, ..
+ *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
+ *   end
+ *
+ * A subnet stands before the first op that has it as attribute. `as` is left out where the op is called as its first
+ * output; `in` and `at` stand there on request. Attributes that the user did not give are left out. Axes count from 0.
+ * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading back needs.
+ */
+#include "net/net_int.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct printer {
+  neap_buffer *out;
+  bool lines;
+  int depth;
+} printer;
+
+static void indent(const printer *p) { neap_buffer_add(p->out, "%*s", 2 * p->depth, ""); }
+
+static void print_float(double x, neap_buffer *out) {
+  char text[40];
+  int digits = 6;
+  do snprintf(text, sizeof text, "%.*g", digits, x);
+  while (digits++ < 17 && strtod(text, NULL) != x);
+  neap_buffer_add(out, "%s", text);
+}
+
+static void print_list(const neap_attr_value *value, bool floats, neap_buffer *out) {
+  neap_buffer_add(out, "{");
+  for (int i = 0; i < value->n; i++) {
+    if (i > 0) neap_buffer_add(out, ",");
+    if (floats)
+      print_float(value->floats[i], out);
+    else
+      neap_buffer_add(out, "%lld", (long long)value->ints[i]);
+  }
+  neap_buffer_add(out, "}");
+}
+
+static void print_value(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
+  switch (attr->type) {
+    case NEAP_ATTR_FLOAT: print_float(value->f, out); break;
+    case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", value->i != 0 ? "true" : "false"); break;
+    case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)value->i)); break;
+    case NEAP_ATTR_NET: neap_buffer_add(out, "%s", value->net != NULL ? value->net->name : "_"); break;
+    case NEAP_ATTR_ENUM: {
+      const char *text = attr->choices;
+      for (int64_t i = 0; i < value->i; i++) text = strchr(text, '|') + 1;
+      neap_buffer_add_n(out, text, strcspn(text, "|"));
+      break;
+    }
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_AXES: print_list(value, false, out); break;
+    case NEAP_ATTR_FLOATS: print_list(value, true, out); break;
+    case NEAP_ATTR_NONE:
+    case NEAP_ATTR_INT:
+    case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)value->i); break;
+  }
+}
+
+static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *out) {
+  int n = 0;
+  for (int i = 0; i < neap_op_n_attrs(op->op); i++) {
+    const neap_attr *attr = &op->op->attrs[i];
+    if (!op->attrs[i].given || (skip_derived && neap_net_is_derived(attr->name))) continue;
+    neap_buffer_add(out, "%s%s = ", n++ == 0 ? " { " : ", ", attr->name);
+    print_value(attr, &op->attrs[i], out);
+  }
+  if (n > 0) neap_buffer_add(out, " }");
+}
+
+static void print_names(int n, const char *const *name, neap_buffer *out) {
+  for (int i = 0; i < n; i++) neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
+}
+
+/* The rest of a line: control characters would end it early. */
+static void print_line_suffix(const printer *p, const char *line) {
+  if (!p->lines || line[0] == '\0') return;
+  neap_buffer_add(p->out, " at ");
+  for (; *line != '\0'; line++) neap_buffer_add(p->out, "%c", iscntrl((unsigned char)*line) ? '?' : *line);
+}
+
+static void print_declaration(const printer *p, const neap_net *net, const neap_net_blob *blob) {
+  static const char *const word[] = {[NEAP_ROLE_INPUT] = "input", [NEAP_ROLE_PARAMETER] = "param", [NEAP_ROLE_STATE] = "state",
+                                     [NEAP_ROLE_GRADIENT] = "gradient"};
+  char shape[NEAP_SHAPE_TEXT];
+  indent(p);
+  neap_buffer_add(p->out, "%s %s", word[blob->role], blob->name);
+  if (blob->type.dtype != NEAP_DTYPE_NONE)
+    neap_buffer_add(p->out, " %s %s", neap_dtype_name(blob->type.dtype), neap_shape_text(&blob->type.shape, shape));
+  if (blob->role == NEAP_ROLE_PARAMETER && !blob->trainable) neap_buffer_add(p->out, " frozen");
+  if (blob->init >= 0) {
+    neap_buffer_add(p->out, " = %s", net->init[blob->init].op->name);
+    print_attrs(&net->init[blob->init], true, p->out);
+  }
+  print_line_suffix(p, blob->line);
+  neap_buffer_add(p->out, "\n");
+}
+
+static void print_op(const printer *p, const neap_net_op *op) {
+  indent(p);
+  print_names(op->n_out, op->out, p->out);
+  neap_buffer_add(p->out, "%s%s(", op->n_out > 0 ? " = " : "", op->op->name);
+  print_names(op->n_in, op->in, p->out);
+  neap_buffer_add(p->out, ")");
+  print_attrs(op, false, p->out);
+  if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
+  if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
+  print_line_suffix(p, op->line);
+  neap_buffer_add(p->out, "\n");
+}
+
+static void print_body(printer *p, const neap_net *net);
+
+/* Subnets of op `index` that no earlier op has. */
+static void print_subnets(printer *p, const neap_net *net, int index, neap_map *printed) {
+  const neap_net_op *op = &net->op[index];
+  for (int i = 0; i < neap_op_n_attrs(op->op); i++) {
+    const neap_net *sub = op->op->attrs[i].type == NEAP_ATTR_NET ? op->attrs[i].net : NULL;
+    if (sub == NULL || neap_map_get(printed, sub, 0)) continue;
+    if (!neap_map_set(printed, sub, 1)) p->out->failed = true;
+    indent(p);
+    neap_buffer_add(p->out, "subnet %s\n", sub->name);
+    p->depth++;
+    print_body(p, sub);
+    p->depth--;
+    indent(p);
+    neap_buffer_add(p->out, "end\n");
+  }
+}
+
+static void print_name_line(const printer *p, const char *word, int n, const char *const *name) {
+  indent(p);
+  neap_buffer_add(p->out, "%s%s", word, n > 0 ? " " : "");
+  print_names(n, name, p->out);
+  neap_buffer_add(p->out, "\n");
+}
+
+static void print_body(printer *p, const neap_net *net) {
+  neap_map printed = {0};
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT) print_declaration(p, net, blob);
+  }
+  for (int i = 0; i < net->n_op; i++) {
+    print_subnets(p, net, i, &printed);
+    print_op(p, &net->op[i]);
+  }
+  for (int i = 0; i < net->n_cell; i++)
+    if (net->cell[i].blob.keep) print_name_line(p, "keep", 1, &net->cell[i].blob.name);
+  if (net->interface_set) {
+    print_name_line(p, "takes", net->n_sub_input, net->sub_input);
+    print_name_line(p, "gives", net->n_output, net->output);
+  } else if (net->outputs_set) {
+    print_name_line(p, "outputs", net->n_output, net->output);
+  }
+  neap_map_fini(&printed);
+}
+
+void neap_net_print(const neap_net *net, bool lines, neap_buffer *out) {
+  printer p = {.out = out, .lines = lines};
+  neap_buffer_add(out, "net %s\n", net->name);
+  print_body(&p, net);
+}
