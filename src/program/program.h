@@ -49,10 +49,33 @@ typedef struct neap_run {
   const volatile sig_atomic_t *interrupted; /* may be NULL */
   bool poison;                              /* fill bytes with NaN as their value dies */
   neap_step_times *times;                   /* n_node entries by plan step, or NULL */
+  bool finished;                            /* out: the step ran to its end, so that it counts */
 } neap_run;
 
-/* DATA (fault), INTERRUPTED or OK. Fills error's op, blob, scope and line. */
-neap_status neap_program_run(neap_program *program, const neap_run *run, neap_error *error);
+/* DATA (fault), INTERRUPTED or OK. Fills error's op, blob, scope and line. A step that has begun to commit when the interrupt
+ * comes is finished and gives OK; the flag stays set, for the caller to see. */
+neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error);
+
+/* ---- one op alone (single.c): initialisers and eager calls ------------------------------------------------------------ */
+
+/* An op bound for given input types, all operands plain. Immutable but for its call: one thread at a time. */
+typedef struct neap_single neap_single;
+typedef struct neap_single_options {
+  const neap_op *op;
+  const neap_attr_value *attrs; /* one per record attribute; copied */
+  int n_in, n_out;
+  const neap_type *in;
+  bool force; /* only `engine`, else `ref` */
+  neap_engine engine;
+  int n_thread;
+} neap_single_options;
+neap_status neap_single_new(const neap_single_options *options, neap_single **out, neap_error *error);
+void neap_single_free(neap_single *single);
+const neap_type *neap_single_out_type(const neap_single *single, int output);
+size_t neap_single_scratch_bytes(const neap_single *single);
+/* `in` and `out` point to dense bytes (NULL where absent); `scratch` is aligned. DATA when the kernel records a fault. */
+neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
+                            uint32_t step, neap_error *error);
 
 /* The pool (pool.c): best fit with coalescing inside one reserved region; addresses for eager ops and policy `pool`. */
 typedef struct neap_pool neap_pool;

@@ -1,0 +1,266 @@
+/* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every choice its kernel, every
+ * control node its subprograms, so that a run has nothing left to decide.
+ *
+ * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident
+ * blob k; in a subprogram it is operand k of the owner, inputs first.
+ */
+#include "program/program_int.h"
+
+#include <stdio.h>
+
+static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
+                        neap_error *error);
+
+static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a program"); }
+
+const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype) {
+  if (op->kernels == NULL) return NULL;
+  for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
+    if (k->engine == engine && (k->dtypes == 0 || neap_dtype_in(dtype, k->dtypes))) return k;
+  return NULL;
+}
+
+neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
+  return n_in > 0 ? in[0].dtype : n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
+}
+
+/* A fault speaks of data: an index, a label, a condition. So the blob named is the first integer input, if there is one. */
+void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
+  if (error == NULL) return;
+  const neap_node *n = &graph->node[node];
+  neap_value_id blob = NEAP_NO_VALUE;
+  for (int k = 0; k < n->n_in && blob < 0; k++)
+    if (n->in[k] >= 0 && neap_dtype_in(graph->value[n->in[k]].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL))) blob = n->in[k];
+  if (blob < 0) blob = n->n_in > 0 ? n->in[0] : n->n_out > 0 ? n->out[0] : NEAP_NO_VALUE;
+  const char *const text[] = {n->op->name, n->scope, n->line, blob >= 0 ? graph->value[blob].name : NULL};
+  char *const field[] = {error->op, error->scope, error->line, error->blob};
+  const size_t room[] = {sizeof error->op, sizeof error->scope, sizeof error->line, sizeof error->blob};
+  for (int f = 0; f < NEAP_COUNT(text); f++)
+    if (text[f] != NULL && field[f][0] == '\0') snprintf(field[f], room[f], "%s", text[f]);
+}
+
+/* ---- blobs and addresses ------------------------------------------------------------------------------------------------ */
+
+static bool is_resident(neap_region region) {
+  return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT;
+}
+
+/* One blob per resident root; *index gets the blob of each root value. */
+static neap_status collect_blobs(neap_program *program, int *index, neap_error *error) {
+  const neap_graph *graph = program->graph;
+  int n = 0;
+  for (int v = 0; v < graph->n_value; v++) {
+    bool is_blob = is_resident(graph->value[v].region) && graph->value[v].root == v;
+    index[v] = is_blob ? n++ : -1;
+  }
+  program->n_blob = n;
+  program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
+  if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (index[v] >= 0)
+      program->blob[index[v]] = (neap_program_blob){.name = value->name,
+                                                    .value = v,
+                                                    .type = value->type,
+                                                    .role = value->role,
+                                                    .region = value->region,
+                                                    .defined_before = value->node < 0};
+  }
+  return NEAP_OK;
+}
+
+/* Where a value's bytes are. `blob` maps root values to blobs. A value of a resident or argument region may be the alias or
+ * the in-place successor of another: the storage's root then says which bytes, else the value itself. */
+static neap_address address_of(const neap_program *program, const int *blob, neap_value_id v) {
+  if (v < 0) return (neap_address){-1, 0};
+  const neap_graph *graph = program->graph;
+  const neap_place *place = &program->plan->place[v];
+  const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
+  if (place->region == NEAP_REGION_ARENA || place->region == NEAP_REGION_FRAME) return (neap_address){0, place->offset};
+  if (program->is_sub) {
+    bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
+    return (neap_address){1 + (own ? value->argument : storage->argument), 0};
+  }
+  int index = blob[storage->root];
+  return (neap_address){1 + (index >= 0 ? index : blob[value->root]), 0};
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------------- */
+
+static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
+  neap_operand operand = {0};
+  if (v >= 0) operand.type = graph->value[v].type, operand.layout = graph->value[v].layout;
+  return operand;
+}
+
+static neap_instruction_kind kind_of(const neap_op *op) {
+  if (op->effects & NEAP_EFFECT_CONTROL) return NEAP_INSTRUCTION_IF;
+  if ((op->effects & NEAP_EFFECT_RELEASE) || op->kernels == NULL) return NEAP_INSTRUCTION_NOTHING;
+  return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
+}
+
+/* Addresses, types and layouts of the operands. */
+static neap_status bind_operands(neap_program *program, neap_instruction *i, const int *blob, neap_error *error) {
+  const neap_node *node = &program->graph->node[i->node];
+  int n = node->n_in + node->n_out;
+  neap_operand *operand = neap_arena_alloc(&program->arena, (size_t)n * sizeof *operand);
+  i->address = neap_arena_alloc(&program->arena, (size_t)n * sizeof *i->address);
+  i->touched = neap_arena_alloc(&program->arena, (size_t)n * sizeof *i->touched);
+  if (operand == NULL || i->address == NULL || i->touched == NULL) return refused(error, (size_t)n * sizeof *operand);
+  for (int k = 0; k < n; k++) {
+    neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+    operand[k] = operand_of(program->graph, v);
+    i->address[k] = address_of(program, blob, v);
+    if (i->address[k].base != 0) continue;
+    int storage = program->plan->place[v].storage, seen = 0;
+    while (seen < i->n_touched && i->touched[seen] != storage) seen++;
+    if (seen == i->n_touched) i->touched[i->n_touched++] = storage, program->n_touch[storage]++;
+    program->bytes[storage] = NEAP_MAX(program->bytes[storage], program->plan->place[v].bytes);
+  }
+  i->call = (neap_call){.op = node->op,
+                        .attrs = node->attrs,
+                        .n_in = node->n_in,
+                        .n_out = node->n_out,
+                        .in = operand,
+                        .out = operand + node->n_in,
+                        .choice = &node->choice,
+                        .n_thread = NEAP_MAX(node->choice.n_thread, 1),
+                        .stream = node->stream};
+  return NEAP_OK;
+}
+
+static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_error *error) {
+  const neap_node *node = &program->graph->node[i->node];
+  int n = node->n_in + node->n_out;
+  neap_type *type = neap_arena_alloc(&program->arena, (size_t)n * sizeof *type);
+  if (type == NULL) return refused(error, (size_t)n * sizeof *type);
+  for (int k = 0; k < n; k++) type[k] = i->call.in[k].type;
+  neap_dtype dtype = neap_kernel_dtype(node->n_in, type, node->n_out, type + node->n_in);
+  const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, dtype);
+  if (kernel == NULL) {
+    neap_program_locate(program->graph, i->node, error);
+    return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for %s", node->op->name, node->name,
+                     neap_engine_name(node->choice.engine), neap_dtype_name(dtype));
+  }
+  if (kernel->bind != NULL) {
+    neap_bind bind = {node->op, node->attrs, node->n_in, node->n_out, type, type + node->n_in, &node->choice};
+    neap_status status = kernel->bind(&bind, &i->call.kernel, error);
+    if (status != NEAP_OK) {
+      neap_program_locate(program->graph, i->node, error);
+      return status;
+    }
+  }
+  i->kernel = kernel;
+  return NEAP_OK;
+}
+
+/* Subprograms of a control node; their frames overlay each other in the node's scratch. */
+static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_error *error) {
+  const neap_node *node = &program->graph->node[i->node];
+  i->sub = neap_arena_alloc(&program->arena, (size_t)node->n_sub * sizeof *i->sub);
+  if (i->sub == NULL) return refused(error, (size_t)node->n_sub * sizeof *i->sub);
+  i->n_sub = node->n_sub;
+  for (int s = 0; s < node->n_sub; s++) {
+    neap_plan *plan = program->plan->sub[i->node][s];
+    if (plan->arena_bytes > i->scratch_bytes)
+      return neap_fail(error, NEAP_PLAN, "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name, node->name,
+                       plan->arena_bytes, i->scratch_bytes);
+    NEAP_TRY(make(node->sub[s], plan, true, node->n_in + node->n_out, &i->sub[s], error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status bind_instruction(neap_program *program, int step, const int *blob, neap_error *error) {
+  neap_instruction *i = &program->instruction[step];
+  i->node = program->plan->order[step];
+  const neap_node *node = &program->graph->node[i->node];
+  i->kind = kind_of(node->op);
+  i->scratch_offset = program->plan->scratch_offset[i->node];
+  i->scratch_bytes = program->plan->scratch_bytes[i->node];
+  i->commits = i->kind != NEAP_INSTRUCTION_IF && (node->n_enforced > 0 || (node->op->effects & NEAP_EFFECT_COMMIT) != 0);
+  NEAP_TRY(bind_operands(program, i, blob, error));
+  switch (i->kind) {
+    case NEAP_INSTRUCTION_KERNEL:
+    case NEAP_INSTRUCTION_VIEW: return bind_kernel(program, i, error);
+    case NEAP_INSTRUCTION_IF: return bind_subs(program, i, error);
+    case NEAP_INSTRUCTION_NOTHING: break;
+  }
+  return NEAP_OK;
+}
+
+/* ---- the program ------------------------------------------------------------------------------------------------------------ */
+
+static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
+  neap_arena *arena = &program->arena;
+  size_t n_value = (size_t)program->graph->n_value;
+  program->n_base = 1 + (program->is_sub ? n_owner_operand : program->n_blob);
+  program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
+  program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
+  program->n_touch = neap_arena_alloc(arena, n_value * sizeof *program->n_touch);
+  program->bytes = neap_arena_alloc(arena, n_value * sizeof *program->bytes);
+  program->left = neap_arena_alloc(arena, n_value * sizeof *program->left);
+  program->spared = neap_arena_alloc(arena, n_value * sizeof *program->spared);
+  bool got = program->base != NULL && program->instruction != NULL && program->n_touch != NULL && program->bytes != NULL &&
+             program->left != NULL && program->spared != NULL;
+  return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
+}
+
+static neap_status fill(neap_program *program, int n_owner_operand, neap_error *error) {
+  size_t index_bytes = (size_t)program->graph->n_value * sizeof(int);
+  int *blob = neap_alloc(index_bytes);
+  if (blob == NULL) return refused(error, index_bytes);
+  neap_status status = collect_blobs(program, blob, error);
+  if (status == NEAP_OK) status = allocate_tables(program, n_owner_operand, error);
+  for (int step = 0; status == NEAP_OK && step < program->graph->n_node; step++) {
+    program->n_instruction = step + 1;
+    status = bind_instruction(program, step, blob, error);
+  }
+  if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG) status = neap_dag_new(program, error);
+  neap_free(blob);
+  return status;
+}
+
+static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
+                        neap_error *error) {
+  neap_program *program = neap_alloc_zeroed(sizeof *program);
+  if (program == NULL) {
+    if (!is_sub) neap_plan_free(plan), neap_graph_free(graph);
+    return refused(error, sizeof *program);
+  }
+  program->graph = graph;
+  program->plan = plan;
+  program->is_sub = is_sub;
+  neap_status status = fill(program, n_owner_operand, error);
+  if (status != NEAP_OK) {
+    neap_program_free(program);
+    return status;
+  }
+  *out = program;
+  return NEAP_OK;
+}
+
+neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error) {
+  *out = NULL;
+  return make(graph, plan, false, 0, out, error);
+}
+
+void neap_program_free(neap_program *program) {
+  if (program == NULL) return;
+  for (int step = 0; step < program->n_instruction; step++) {
+    neap_instruction *i = &program->instruction[step];
+    if (i->kernel != NULL && i->kernel->unbind != NULL) i->kernel->unbind(i->call.kernel);
+    for (int s = 0; s < i->n_sub; s++) neap_program_free(i->sub[s]);
+  }
+  neap_dag_free(program->dag);
+  neap_arena_fini(&program->arena);
+  if (!program->is_sub) {
+    neap_plan_free(program->plan);
+    neap_graph_free(program->graph);
+  }
+  neap_free(program);
+}
+
+const neap_graph *neap_program_graph(const neap_program *program) { return program->graph; }
+const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
+int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }
+neap_program_blob *neap_program_blob_at(neap_program *program, int index) { return &program->blob[index]; }

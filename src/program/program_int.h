@@ -1,0 +1,97 @@
+/* program_int.h: what bind.c makes and run.c, dag.c walk over. Private to program.
+ *
+ * One instruction per plan step. It owns its call (operand types and layouts filled in once); a run only adds each operand's
+ * offset to its base. INVARIANT: nothing here is written during a run but `data` pointers in calls, the base table, the
+ * poison counters and the dag's queue: the run context.
+ */
+#ifndef NEAP_PROGRAM_INT_H
+#define NEAP_PROGRAM_INT_H
+
+#include "program/program.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Where an operand's bytes are: base[base] + offset; base < 0: absent. */
+typedef struct neap_address {
+  int base;
+  size_t offset;
+} neap_address;
+
+typedef enum neap_instruction_kind {
+  NEAP_INSTRUCTION_KERNEL,
+  NEAP_INSTRUCTION_VIEW,    /* a kernel that copies; nothing to do when the plan gave both sides the same bytes */
+  NEAP_INSTRUCTION_NOTHING, /* Free: an order of edges, no work */
+  NEAP_INSTRUCTION_IF
+} neap_instruction_kind;
+
+typedef struct neap_instruction {
+  neap_instruction_kind kind;
+  int node;
+  bool commits; /* writes resident storage: after the first of these a step is finished whatever happens */
+  neap_call call;
+  neap_address *address; /* n_in inputs, then n_out outputs */
+  size_t scratch_offset, scratch_bytes;
+  const neap_kernel *kernel;
+  int n_sub;
+  neap_program **sub; /* owned */
+  int n_touched;      /* arena storages that the instruction reads or writes, each once */
+  int *touched;
+} neap_instruction;
+
+typedef struct neap_dag neap_dag;
+
+struct neap_program {
+  neap_graph *graph;
+  neap_plan *plan;
+  bool is_sub; /* graph and plan belong to the owner's; base 1 + k is the owner's operand k */
+  int n_instruction;
+  neap_instruction *instruction; /* by step */
+  int n_base;
+  void **base; /* 0: arena or frame */
+  int n_blob;
+  neap_program_blob *blob;
+  int *n_touch;      /* by storage: instructions that touch it */
+  size_t *bytes;     /* by storage: the largest of its values */
+  _Atomic int *left; /* of n_touch, in this run: at 0 the bytes are dead */
+  bool *spared;      /* by storage: a fetch may still read it after the run, so poison leaves it */
+  bool spared_known;
+  neap_dag *dag; /* NULL for the simple schedule */
+  neap_arena arena;
+};
+
+/* Who executes: one per thread of the dag schedule, one in all for the simple one. */
+typedef struct neap_lane {
+  neap_fault fault;
+  const neap_program *program; /* of the instruction that recorded the fault */
+  int node, thread;
+} neap_lane;
+
+/* INVARIANT: the phase leaves RUNNING once: to COMMITTED, from where the step is finished, or to STOPPED, after which no
+ * commit begins. One atomic word decides, so that in `dag` a commit and a stop can't both win. */
+enum { NEAP_RUN_RUNNING, NEAP_RUN_COMMITTED, NEAP_RUN_STOPPED };
+typedef struct neap_run_state {
+  neap_run *run;
+  int64_t begin_ns;
+  _Atomic int phase;
+} neap_run_state;
+
+/* Runs one instruction on `lane`. */
+void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane);
+/* Polls fault and interrupt; true when the run must stop here. */
+bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane);
+neap_status neap_program_fault(const neap_lane *lane, neap_error *error);
+
+neap_status neap_dag_new(neap_program *program, neap_error *error); /* sets program->dag */
+void neap_dag_free(neap_dag *dag);
+/* Runs all instructions; returns the lane whose fault counts, or any. */
+neap_lane *neap_dag_run(neap_program *program, neap_run_state *state);
+
+/* The record's kernel for a choice; NULL when the record has none of that engine for the dtype. */
+const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype);
+/* The dtype by which kernels are told apart: of input 0, else output 0. */
+neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out);
+/* Op, blob, scope and line of a node into the record. */
+void neap_program_locate(const neap_graph *graph, int node, neap_error *error);
+
+#endif

@@ -1,0 +1,170 @@
+/* run.c: the runner. Walks the instructions of a program in plan order (or hands them to dag.c), looks for faults and for
+ * the interrupt after each, and poisons dead bytes when asked. No Neap allocation, no name lookup, no shape work.
+ *
+ * INVARIANT: a stop wins only before the first commit; the phase word of neap_run_state decides (see program_int.h).
+ */
+#include "program/program_int.h"
+
+#include <string.h>
+
+/* NaN in every float dtype, -1 in every integer one: bytes that no correct program reads. */
+enum { POISON = 0xFF };
+
+static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane);
+
+/* ---- commit and stop ---------------------------------------------------------------------------------------------------- */
+
+static bool begin_commit(neap_run_state *state) {
+  int expected = NEAP_RUN_RUNNING;
+  return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_COMMITTED) || expected == NEAP_RUN_COMMITTED;
+}
+
+static bool is_interrupted(const neap_run *run) { return run->interrupted != NULL && *run->interrupted != 0; }
+
+bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
+  int expected = NEAP_RUN_RUNNING;
+  if (lane->fault.set || is_interrupted(state->run))
+    return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_STOPPED) || expected == NEAP_RUN_STOPPED;
+  return atomic_load(&state->phase) == NEAP_RUN_STOPPED;
+}
+
+/* ---- poison ------------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that a fetch may read after the run are no garbage: a value with a name that nobody overwrites. Found once, in the
+ * first poisoned run, because it costs a look at every pair of values. */
+static void find_spared(neap_program *program) {
+  if (program->spared_known) return;
+  program->spared_known = true;
+  for (int v = 0; !program->is_sub && v < program->graph->n_value; v++) {
+    const neap_value *value = &program->graph->value[v];
+    if (value->is_blob && value->is_last && neap_plan_overwriter(program->plan, program->graph, v) == -1)
+      program->spared[program->plan->place[v].storage] = true;
+  }
+}
+
+static void poison_begin(neap_program *program) {
+  find_spared(program);
+  for (int v = 0; v < program->graph->n_value; v++) atomic_store(&program->left[v], program->n_touch[v]);
+  if (program->base[0] != NULL) memset(program->base[0], POISON, program->plan->arena_bytes);
+}
+
+/* After an instruction: its scratch, and every storage that it was the last to touch. Counting, rather than the plan's last
+ * step, holds in any order the dag may take. */
+static void poison_after(neap_program *program, const neap_instruction *i) {
+  char *arena = program->base[0];
+  if (i->scratch_bytes > 0) memset(arena + i->scratch_offset, POISON, i->scratch_bytes);
+  for (int k = 0; k < i->n_touched; k++) {
+    int storage = i->touched[k];
+    if (atomic_fetch_sub(&program->left[storage], 1) == 1 && !program->spared[storage])
+      memset(arena + program->plan->place[storage].offset, POISON, program->bytes[storage]);
+  }
+}
+
+/* ---- instructions -------------------------------------------------------------------------------------------------------- */
+
+static void resolve(const neap_program *program, neap_instruction *i) {
+  neap_operand *operand = i->call.in; /* outputs follow the inputs */
+  for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
+    neap_address a = i->address[k];
+    operand[k].data = a.base < 0 ? NULL : (char *)program->base[a.base] + a.offset;
+  }
+  i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[0] + i->scratch_offset : NULL;
+}
+
+/* Whether every output already lies where its input does. */
+static bool is_view(const neap_call *call) {
+  for (int p = 0; p < call->op->n_alias; p++) {
+    neap_pair pair = call->op->alias[p];
+    if (pair.in < call->n_in && pair.out < call->n_out && call->in[pair.in].data != call->out[pair.out].data) return false;
+  }
+  return true;
+}
+
+/* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the owner's outputs. */
+static void run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  const neap_call *call = &i->call;
+  bool condition = neap_element_get(call->in[0].type.dtype, call->in[0].data, 0) != 0;
+  int branch = condition ? 0 : 1;
+  if (branch >= i->n_sub) return;
+  neap_program *sub = i->sub[branch];
+  sub->base[0] = call->scratch;
+  for (int k = 0; k < sub->n_base - 1; k++) sub->base[1 + k] = call->in[k].data; /* outputs follow the inputs */
+  if (state->run->poison) poison_begin(sub);
+  run_steps(sub, state, lane);
+}
+
+static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  if (i->commits && !begin_commit(state)) return;
+  switch (i->kind) {
+    case NEAP_INSTRUCTION_KERNEL: i->kernel->run(&i->call); break;
+    case NEAP_INSTRUCTION_VIEW:
+      if (!is_view(&i->call)) i->kernel->run(&i->call);
+      break;
+    case NEAP_INSTRUCTION_IF: run_if(i, state, lane); break;
+    case NEAP_INSTRUCTION_NOTHING: break;
+  }
+}
+
+static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
+  int64_t took = neap_clock_ns() - start_ns;
+  times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
+  times->n_call++;
+  times->last_ns = took;
+  times->total_ns += took;
+  times->start_ns = start_ns - begin_ns;
+  times->thread = thread;
+}
+
+void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
+  neap_instruction *i = &program->instruction[step];
+  neap_run *run = state->run;
+  bool timed = run->times != NULL && !program->is_sub;
+  int64_t start_ns = timed ? neap_clock_ns() : 0;
+  resolve(program, i);
+  i->call.seed = run->seed;
+  i->call.step = run->step;
+  i->call.fault = &lane->fault;
+  dispatch(i, state, lane);
+  if (lane->fault.set && lane->program == NULL) {
+    lane->program = program;
+    lane->node = i->node;
+    lane->fault.instruction = step;
+  }
+  if (timed) count_time(&run->times[step], state->begin_ns, start_ns, lane->thread);
+  if (run->poison) poison_after(program, i);
+}
+
+static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
+  for (int step = 0; step < program->n_instruction; step++) {
+    if (neap_run_must_stop(state, lane)) return;
+    neap_program_execute(program, step, state, lane);
+  }
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
+  const neap_graph *graph = lane->program->graph;
+  const neap_node *node = &graph->node[lane->node];
+  neap_program_locate(graph, lane->node, error);
+  return neap_fail(error, NEAP_DATA, "%s \"%s\": %s", node->op->name, node->name, lane->fault.message);
+}
+
+neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
+  neap_run_state state = {.run = run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
+  neap_lane own = {0}, *lane = &own;
+  run->finished = false;
+  program->base[0] = run->arena;
+  for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
+  if (run->poison) poison_begin(program);
+  if (program->dag != NULL)
+    lane = neap_dag_run(program, &state);
+  else
+    run_steps(program, &state, lane);
+  /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
+  if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
+  run->finished = atomic_load(&state.phase) != NEAP_RUN_STOPPED;
+  if (lane->fault.set) return neap_program_fault(lane, error);
+  if (!run->finished) return neap_fail(error, NEAP_INTERRUPTED, "Net \"%s\": interrupted", program->graph->name);
+  return NEAP_OK;
+}

@@ -1,0 +1,157 @@
+/* single.c: one op bound for given input types and run on plain operands: what initialisers and eager calls share. The
+ * kernel is the first of the record that takes the case with plain layouts.
+ */
+#include "program/program_int.h"
+
+#include <string.h>
+
+struct neap_single {
+  neap_call call; /* operand types and layouts filled in once; data by each run */
+  neap_type *type; /* n_in inputs, then n_out outputs */
+  neap_choice choice;
+  const neap_kernel *kernel;
+  neap_fault fault;
+  neap_arena arena;
+};
+
+static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_single), "an op"); }
+
+static size_t item_bytes(neap_attr_type type) { return type == NEAP_ATTR_FLOATS ? sizeof(double) : sizeof(int64_t); }
+
+/* Attributes with their lists, so that the caller's may go. */
+static neap_attr_value *copy_attrs(neap_arena *arena, const neap_op *op, const neap_attr_value *attrs) {
+  int n = neap_op_n_attrs(op);
+  neap_attr_value *copy = neap_arena_alloc(arena, (size_t)n * sizeof *copy);
+  for (int a = 0; copy != NULL && a < n; a++) {
+    neap_attr_type type = op->attrs[a].type;
+    copy[a] = attrs[a];
+    if (type != NEAP_ATTR_INTS && type != NEAP_ATTR_FLOATS && type != NEAP_ATTR_AXES) continue;
+    if (attrs[a].n == 0) continue;
+    copy[a].ints = neap_arena_copy(arena, attrs[a].ints, (size_t)attrs[a].n * item_bytes(type)); /* floats share the room */
+    if (copy[a].ints == NULL) return NULL;
+  }
+  return copy;
+}
+
+/* Subnets need a graph; an op alone has none. */
+static neap_status no_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
+                             neap_error *error) {
+  (void)subnet, (void)n_in, (void)in, (void)n_out, (void)out;
+  return neap_fail(error, NEAP_GRAPH, "%s: has a subnet, so it needs a net around it", infer->op->name);
+}
+
+static neap_status infer_types(neap_single *single, const neap_single_options *o, neap_error *error) {
+  neap_type *out = single->type + o->n_in;
+  neap_infer infer = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
+                      .out = out, .infer_subnet = no_subnet};
+  neap_status status = o->op->infer(&infer, error);
+  if (status != NEAP_OK && error != NULL && error->op[0] == '\0') strncpy(error->op, o->op->name, sizeof error->op - 1);
+  return status;
+}
+
+static bool is_plain(const neap_layout *layout, int n) {
+  for (int k = 0; k < n; k++)
+    if (layout[k].kind != NEAP_LAYOUT_PLAIN) return false;
+  return true;
+}
+
+/* Asks one kernel; true when it takes the case as it is. */
+static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o) {
+  neap_choice *choice = &single->choice;
+  choice->engine = kernel->engine;
+  choice->algorithm = 0;
+  choice->n_thread = o->n_thread;
+  choice->scratch_bytes = choice->stash_bytes = 0;
+  memset(choice->in, 0, (size_t)o->n_in * sizeof *choice->in);
+  memset(choice->out, 0, (size_t)o->n_out * sizeof *choice->out);
+  if (kernel->choose == NULL) return true;
+  neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
+  if (at_hand == NULL) return false;
+  neap_choose choose = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
+                        .out = single->type + o->n_in, .in_layout = at_hand, .scratch_limit = SIZE_MAX, .choice = choice};
+  return kernel->choose(&choose) && is_plain(choice->in, o->n_in) && is_plain(choice->out, o->n_out);
+}
+
+static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
+  neap_dtype dtype = neap_kernel_dtype(o->n_in, single->type, o->n_out, single->type + o->n_in);
+  for (const neap_kernel *k = o->op->kernels; k != NULL && k->run != NULL; k++) {
+    if (k->dtypes != 0 && !neap_dtype_in(dtype, k->dtypes)) continue;
+    if (o->force && k->engine != o->engine && k->engine != NEAP_ENGINE_REF) continue;
+    if (!takes(single, k, o)) continue;
+    single->kernel = k;
+    break;
+  }
+  if (single->kernel == NULL) return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name, neap_dtype_name(dtype));
+  for (int k = 0; k < o->n_out; k++) /* a stash is as large as the choice says */
+    if (neap_op_output(o->op, k) != NULL && (neap_op_output(o->op, k)->flags & NEAP_ARG_STASH))
+      single->type[o->n_in + k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
+  return NEAP_OK;
+}
+
+static neap_status bind(neap_single *single, const neap_single_options *o, neap_error *error) {
+  for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k]; /* outputs follow the inputs */
+  if (single->kernel->bind == NULL) return NEAP_OK;
+  neap_bind bind = {o->op, single->call.attrs, o->n_in, o->n_out, single->type, single->type + o->n_in, &single->choice};
+  neap_status status = single->kernel->bind(&bind, &single->call.kernel, error);
+  if (status != NEAP_OK) single->kernel = NULL; /* nothing to unbind */
+  return status;
+}
+
+static neap_status allocate(neap_single *single, const neap_single_options *o, neap_error *error) {
+  neap_arena *arena = &single->arena;
+  size_t n = (size_t)(o->n_in + o->n_out);
+  neap_operand *operand = neap_arena_alloc(arena, n * sizeof *operand);
+  neap_attr_value *attrs = copy_attrs(arena, o->op, o->attrs);
+  single->type = neap_arena_alloc(arena, n * sizeof *single->type);
+  single->choice.in = neap_arena_alloc(arena, n * sizeof(neap_layout));
+  if (operand == NULL || attrs == NULL || single->type == NULL || single->choice.in == NULL) return refused(error);
+  single->choice.out = single->choice.in + o->n_in;
+  if (o->n_in > 0) memcpy(single->type, o->in, (size_t)o->n_in * sizeof *o->in);
+  single->call = (neap_call){.op = o->op, .attrs = attrs, .n_in = o->n_in, .n_out = o->n_out, .in = operand,
+                             .out = operand + o->n_in, .choice = &single->choice, .n_thread = o->n_thread,
+                             .fault = &single->fault};
+  return NEAP_OK;
+}
+
+neap_status neap_single_new(const neap_single_options *options, neap_single **out, neap_error *error) {
+  *out = NULL;
+  neap_single *single = neap_alloc_zeroed(sizeof *single);
+  if (single == NULL) return refused(error);
+  neap_status status = allocate(single, options, error);
+  if (status == NEAP_OK) status = infer_types(single, options, error);
+  if (status == NEAP_OK) status = pick(single, options, error);
+  if (status == NEAP_OK) status = bind(single, options, error);
+  if (status != NEAP_OK) {
+    neap_single_free(single);
+    return status;
+  }
+  *out = single;
+  return NEAP_OK;
+}
+
+void neap_single_free(neap_single *single) {
+  if (single == NULL) return;
+  if (single->kernel != NULL && single->kernel->unbind != NULL) single->kernel->unbind(single->call.kernel);
+  neap_arena_fini(&single->arena);
+  neap_free(single);
+}
+
+const neap_type *neap_single_out_type(const neap_single *single, int output) { return &single->type[single->call.n_in + output]; }
+
+size_t neap_single_scratch_bytes(const neap_single *single) { return single->choice.scratch_bytes; }
+
+neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
+                            uint32_t step, neap_error *error) {
+  neap_call *call = &single->call;
+  for (int k = 0; k < call->n_in; k++) call->in[k].data = in[k];
+  for (int k = 0; k < call->n_out; k++) call->out[k].data = out[k];
+  call->scratch = scratch;
+  call->seed = seed;
+  call->stream = stream;
+  call->step = step;
+  single->fault.set = false;
+  single->kernel->run(call);
+  if (!single->fault.set) return NEAP_OK;
+  if (error != NULL && error->op[0] == '\0') strncpy(error->op, call->op->name, sizeof error->op - 1);
+  return neap_fail(error, NEAP_DATA, "%s: %s", call->op->name, single->fault.message);
+}
