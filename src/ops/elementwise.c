@@ -1,0 +1,105 @@
+/* elementwise.c: walks the operands of an elementwise op in stretches that its row loop can take.
+ *
+ * Dimensions are collapsed first: neighbours that every input crosses with one constant stride (or 0, where it is
+ * broadcast) become one. What is left is an odometer over a few outer dimensions and stretches along the innermost; two
+ * equal shapes leave one stretch.
+ * INVARIANT: along the innermost collapsed dimension each stride is 1 or 0.
+ */
+#include "ops/elementwise.h"
+
+typedef struct walk {
+  const neap_call *call;
+  neap_row_loop loop;
+  int n_in, n_dim;
+  int64_t dim[NEAP_MAX_DIM];
+  int64_t stride[NEAP_ROW_MAX_IN][NEAP_MAX_DIM]; /* in elements */
+} walk;
+
+/* Stride of input `in`, of shape `shape`, along dimension d of an output of n_dim dimensions. */
+static int64_t broadcast_stride(const neap_shape *shape, int d, int n_dim) {
+  int own = d - (n_dim - shape->n_dim);
+  return own < 0 || shape->dim[own] == 1 ? 0 : neap_shape_span(shape, own + 1, shape->n_dim);
+}
+
+/* Appends a dimension of n elements, merging it with the one before where all inputs allow. */
+static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
+  bool merge = w->n_dim > 0;
+  for (int k = 0; k < w->n_in && merge; k++) merge = w->stride[k][w->n_dim - 1] == stride[k] * n;
+  int d = merge ? w->n_dim - 1 : w->n_dim++;
+  w->dim[d] = merge ? w->dim[d] * n : n;
+  for (int k = 0; k < w->n_in; k++) w->stride[k][d] = stride[k];
+}
+
+static void collapse(walk *w) {
+  const neap_operand *out = &w->call->out[0];
+  const neap_shape *shape = &out->type.shape;
+  const int64_t ones[NEAP_ROW_MAX_IN] = {1, 1, 1, 1};
+  bool same = true;
+  for (int k = 0; k < w->n_in; k++) same = same && neap_shape_equal(&w->call->in[k].type.shape, shape);
+  if (same) {
+    add_dim(w, neap_operand_lanes(out), ones);
+    return;
+  }
+  for (int d = 0; d < shape->n_dim; d++) {
+    int64_t stride[NEAP_ROW_MAX_IN] = {0};
+    if (shape->dim[d] == 1) continue;
+    for (int k = 0; k < w->n_in; k++) stride[k] = broadcast_stride(&w->call->in[k].type.shape, d, shape->n_dim);
+    add_dim(w, shape->dim[d], stride);
+  }
+  if (w->n_dim == 0) add_dim(w, 1, ones);
+}
+
+/* Elements [begin, end) of the output. */
+static void walk_range(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  const int last = w->n_dim - 1;
+  int64_t index[NEAP_MAX_DIM], rest = begin;
+  for (int d = last; d >= 0; d--) {
+    index[d] = rest % w->dim[d];
+    rest /= w->dim[d];
+  }
+  neap_row row = {.call = w->call};
+  size_t out_bytes = neap_dtype_bytes(w->call->out[0].type.dtype);
+  for (int k = 0; k < w->n_in; k++) row.step[k] = w->stride[k][last];
+  for (int64_t at = begin; at < end; at += row.n) {
+    row.n = NEAP_MIN(w->dim[last] - index[last], end - at);
+    row.out = (char *)w->call->out[0].data + (size_t)at * out_bytes;
+    for (int k = 0; k < w->n_in; k++) {
+      int64_t offset = 0;
+      for (int d = 0; d <= last; d++) offset += index[d] * w->stride[k][d];
+      row.in[k] = (const char *)w->call->in[k].data + (size_t)offset * neap_dtype_bytes(w->call->in[k].type.dtype);
+    }
+    w->loop(&row);
+    index[last] = 0;
+    for (int d = last - 1; d >= 0 && ++index[d] == w->dim[d]; d--) index[d] = 0;
+  }
+}
+
+void neap_elementwise_run(const neap_call *call, int n_in, neap_row_loop loop) {
+  walk w = {.call = call, .loop = loop, .n_in = n_in};
+  collapse(&w);
+  int64_t elems = 1;
+  for (int d = 0; d < w.n_dim; d++) elems *= w.dim[d];
+  neap_parallel_for(elems, NEAP_GRAIN, call->n_thread, walk_range, &w);
+}
+
+neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error) {
+  neap_shape shape = infer->in[0].shape;
+  for (int k = 1; k < infer->n_in; k++) {
+    char so_far[NEAP_SHAPE_TEXT], own[NEAP_SHAPE_TEXT];
+    neap_shape_text(&shape, so_far);
+    if (!neap_shape_broadcast(&shape, &infer->in[k].shape, &shape))
+      return neap_infer_fail(infer, NEAP_SHAPE, k, error, "%s %s does not broadcast with %s %s: dimensions, aligned at the last, "
+                             "must be equal or 1", neap_op_input(infer->op, k)->name, neap_shape_text(&infer->in[k].shape, own),
+                             k == 1 ? neap_op_input(infer->op, 0)->name : "the inputs before it,", so_far);
+  }
+  infer->out[0].shape = shape;
+  return NEAP_OK;
+}
+
+neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
+  NEAP_TRY(neap_elementwise_infer_shape(infer, error));
+  infer->out[0].dtype = infer->in[0].dtype;
+  return NEAP_OK;
+}

@@ -1,0 +1,89 @@
+/* gelu.c: Gelu, exact (by the error function) and by the tanh approximation of the paper, and its backward.
+ *
+ * The output does not determine the input, so the backward reads the input. */
+#include "ops/elementwise.h"
+
+enum { APPROXIMATE };
+enum { EXACT, BY_TANH };
+
+/* 1/sqrt(2), 1/sqrt(2 pi), sqrt(2/pi) */
+#define ROOT_HALF 0.70710678118654752440
+#define DENSITY 0.39894228040143267794
+#define ROOT_2_PI 0.79788456080286535588
+#define CUBIC 0.044715
+
+/* The argument of tanh, and its derivative. */
+#define INNER(T, x) ((T)ROOT_2_PI * (x + (T)CUBIC * x * x * x))
+#define INNER_SLOPE(T, x) ((T)ROOT_2_PI * ((T)1 + (T)(3 * CUBIC) * x * x))
+
+NEAP_ROW1(exact_f32, float, float, , 0.5f * x * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)))
+NEAP_ROW1(exact_f64, double, double, , 0.5 * x * (1.0 + erf(x * ROOT_HALF)))
+NEAP_ROW1(tanh_f32, float, float, , 0.5f * x * (1.0f + neap_tanh_f32(INNER(float, x))))
+NEAP_ROW1(tanh_f64, double, double, , 0.5 * x * (1.0 + tanh(INNER(double, x))))
+
+/* y = gradient of the output. d/dx (x P(x)) = P(x) + x p(x). */
+NEAP_ROW2_SAME(exact_grad_f32, float, float, ,
+               y * (0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) + x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
+NEAP_ROW2_SAME(exact_grad_f64, double, double, , y * (0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
+
+static inline float tanh_slope_f32(float x) {
+  float t = neap_tanh_f32(INNER(float, x));
+  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * INNER_SLOPE(float, x);
+}
+static inline double tanh_slope_f64(double x) {
+  double t = tanh(INNER(double, x));
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * INNER_SLOPE(double, x);
+}
+NEAP_ROW2_SAME(tanh_grad_f32, float, float, , y * tanh_slope_f32(x))
+NEAP_ROW2_SAME(tanh_grad_f64, double, double, , y * tanh_slope_f64(x))
+
+static void run_forward(const neap_call *call) {
+  bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
+  neap_elementwise_run(call, 1, exact ? (f64 ? exact_f64 : exact_f32) : (f64 ? tanh_f64 : tanh_f32));
+}
+
+static void run_backward(const neap_call *call) {
+  bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
+  neap_elementwise_run(call, 2, exact ? (f64 ? exact_grad_f64 : exact_grad_f32) : (f64 ? tanh_grad_f64 : tanh_grad_f32));
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  g->din[0] = neap_grad_emit1(g, "GeluGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, g, NULL);
+  return NEAP_OK;
+}
+
+#define GELU_ATTRS \
+  {[APPROXIMATE] = {"approximate", "exact, or the tanh form of GPT-2", NEAP_ATTR_ENUM, .value = {.i = EXACT}, .choices = "none|tanh"}}
+
+const neap_op neap_op_Gelu = {
+  .name = "Gelu",
+  .summary = "Gaussian error linear unit: each element times the normal distribution function of it.",
+  .math = "y = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2;  tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2",
+  .example = "net:Gelu(\"x\", \"y\", {approximate = \"tanh\"})",
+  .source = "Hendrycks and Gimpel, arXiv 1606.08415",
+  .inputs = {{"x", "any shape"}},
+  .outputs = {{"y", "shape of x"}},
+  .attrs = GELU_ATTRS,
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = neap_infer_like,
+  .grad = grad,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_forward),
+  .cases = "{ {x={2,3,7}}, {x={2,3,7}, approximate=\"tanh\"}, {x={{33}, low=-9, high=9}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_GeluGrad = {
+  .name = "GeluGrad",
+  .summary = "Backward of Gelu.",
+  .math = "dx = dy (P(x) + x p(x)), p the normal density;  tanh: the derivative of the tanh form",
+  .internal = true,
+  .inputs = {{"x", "input of the forward"}, {"dy", "gradient of its output"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = GELU_ATTRS,
+  .inplace = {{1, 0}, {0, 0}},
+  .n_inplace = 2,
+  .infer = neap_infer_like,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_backward),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}}, {x={2,3,7}, dy={2,3,7}, approximate=\"tanh\"} }",
+};
