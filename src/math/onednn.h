@@ -1,0 +1,71 @@
+/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one.
+ *
+ * A case is one problem as plain data: operands in the order of the op's record, geometry, flags. `ask` completes it with
+ * what oneDNN wants: layouts and bytes; that is what an op's choose writes into its choice. `make` builds the kernel of a
+ * completed case. Built without oneDNN (NEAP_WITH_DNNL=0), ask always says no.
+ *
+ * INVARIANT: ask computes bytes by the way that make goes: from the finished layouts, not from a free choice of them.
+ * INVARIANT: a kernel made for n threads runs with n threads; one made for more than one never runs inside a parallel
+ * region (its weight gradients would be garbage).
+ * INVARIANT: padding lanes of every output are zero after a run, given that those of the inputs are.
+ */
+#ifndef NEAP_MATH_ONEDNN_H
+#define NEAP_MATH_ONEDNN_H
+
+#include "tensor/tensor.h"
+
+/* Operands, inputs -> outputs; those in brackets may be absent (dtype NONE, or beyond n_in, n_out). f32. */
+typedef enum neap_onednn_kind {
+  NEAP_ONEDNN_CONV,             /* x, w [b] -> y */
+  NEAP_ONEDNN_CONV_GRAD_INPUT,  /* dy, w -> dx */
+  NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw [db] */
+  NEAP_ONEDNN_POOL,             /* x -> y [stash] */
+  NEAP_ONEDNN_POOL_GRAD,        /* dy [stash] -> dx */
+  NEAP_ONEDNN_NORM,             /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
+  NEAP_ONEDNN_NORM_GRAD,        /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
+  NEAP_ONEDNN_FC,               /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
+  NEAP_ONEDNN_FC_GRAD_INPUT,    /* dy, w -> dx */
+  NEAP_ONEDNN_FC_GRAD_WEIGHT,   /* x, dy -> dw [db] */
+  NEAP_ONEDNN_RELU,             /* x -> y */
+  NEAP_ONEDNN_RELU_GRAD,        /* y, dy -> dx */
+  NEAP_ONEDNN_SUM               /* x... -> y */
+} neap_onednn_kind;
+
+enum { NEAP_ONEDNN_MAX_IN = 12, NEAP_ONEDNN_MAX_OUT = 4 };
+
+/* What conv problems may be solved by; choice->algorithm. */
+typedef enum neap_onednn_algorithm { NEAP_ONEDNN_DIRECT, NEAP_ONEDNN_WINOGRAD } neap_onednn_algorithm;
+
+typedef struct neap_onednn_case {
+  neap_onednn_kind kind;
+  int n_thread;
+  int n_in, n_out;
+  const neap_type *in, *out;
+  /* ask reads in_layout as what is at hand, out_layout only for POOL_GRAD and NORM_GRAD, and sets both; make reads both.
+   * Convolutions and products choose freely; the rest takes in_layout[0] as it is. */
+  neap_layout in_layout[NEAP_ONEDNN_MAX_IN], out_layout[NEAP_ONEDNN_MAX_OUT];
+  int n_space; /* CONV and POOL: spatial dimensions, and their window */
+  int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];
+  int64_t groups;
+  bool average, count_pad; /* POOL: else maximum; padding counts in the divisor */
+  bool global_stats;       /* NORM: mean and variance are given, constants to the backward */
+  bool relu;               /* NORM: y = max(y, 0) at the end */
+  double eps;
+  size_t scratch_limit; /* ask: an algorithm that needs more is taken only when none needs less */
+  neap_onednn_algorithm algorithm;
+  size_t scratch_bytes, stash_bytes; /* set by ask, promised to make */
+} neap_onednn_case;
+
+typedef struct neap_onednn neap_onednn; /* a kernel with its memory objects; used by one thread at a time */
+
+/* False: oneDNN has no kernel better than plain loops for this case, or a layout of its own making. */
+bool neap_onednn_ask(neap_onednn_case *problem);
+/* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the caller. */
+neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);
+void neap_onednn_free(neap_onednn *kernel);
+/* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's. */
+void neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
+/* "2.6.3", or "none". Returns text. */
+const char *neap_onednn_version(char text[24]);
+
+#endif

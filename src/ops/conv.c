@@ -1,0 +1,184 @@
+/* conv.c: Conv in one, two or three spatial dimensions, and its two backward ops.
+ *
+ * x (N,C,...), weight (O,C/g,...), y (N,O,...), as in ONNX and PyTorch: a cross-correlation. As with FC the backward is
+ * two ops, so that the first layer of a net computes no input gradient, and so that x and w die apart. Kernels: oneDNN
+ * with its blocked layouts, a matrix product over unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
+ */
+#include "ops/window.h"
+
+enum { GROUPS = NEAP_WINDOW_N_ATTR, SHAPE };
+
+#define CONV_ATTRS \
+  NEAP_WINDOW_ATTRS("size of the window; checked against the weight's", false), \
+  [GROUPS] = {"groups", "channels are convolved in this many separate groups", NEAP_ATTR_INT, .value = {.i = 1}, .least = 1, .most = 1 << 30}
+
+/* The weight fits x, and the attribute `kernel`, when given, fits the weight. */
+static neap_status check_weight(const neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
+  char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
+  int64_t groups = c->attrs[GROUPS].i;
+  const neap_attr_value *kernel = &c->attrs[NEAP_WINDOW_KERNEL];
+  NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
+  neap_shape_text(x, text), neap_shape_text(w, text_w);
+  if (groups < 1 || w->dim[1] * groups != x->dim[1])
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight %s expects %lld input channels, got x %s", text_w,
+                           (long long)(w->dim[1] * groups), text);
+  if (w->dim[0] % groups != 0)
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "groups = %lld expects a multiple of as many output channels, got weight %s",
+                           (long long)groups, text_w);
+  for (int i = 0; i < kernel->n; i++) {
+    int d = kernel->n == 1 ? 0 : i, most = kernel->n == 1 ? w->n_dim - 2 : 1;
+    for (int k = d; k < d + most && 2 + k < w->n_dim; k++)
+      if (kernel->ints[i] != w->dim[2 + k])
+        return neap_infer_fail(c, NEAP_SHAPE, 1, error, "kernel = %lld expects a weight of that size, got %s",
+                               (long long)kernel->ints[i], text_w);
+  }
+  for (int k = 2; k < w->n_dim; k++)
+    if (w->dim[k] < 1)
+      return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight expects a window of at least one element, got %s", text_w);
+  return NEAP_OK;
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  const neap_shape *b = &c->in[2].shape;
+  char text[NEAP_SHAPE_TEXT];
+  neap_window w;
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
+  NEAP_TRY(check_weight(c, error));
+  NEAP_TRY(neap_window_infer(c, c->in[1].shape.dim + 2, false, &w, error));
+  if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && (b->n_dim != 1 || b->dim[0] != c->in[1].shape.dim[0]))
+    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s", (long long)c->in[1].shape.dim[0],
+                           neap_shape_text(b, text));
+  c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, c->in[1].shape.dim[0])};
+  return NEAP_OK;
+}
+
+/* Made by grad from a checked forward: the attribute tells the shape. */
+static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  c->out[0] = (neap_type){c->in[0].dtype, neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints)};
+  return NEAP_OK;
+}
+
+static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
+  NEAP_TRY(infer_grad_input(c, error));
+  if (c->n_out > 1) c->out[1] = (neap_type){c->in[0].dtype, NEAP_SHAPE(c->attrs[SHAPE].ints[0])};
+  return NEAP_OK;
+}
+
+/* 2 N O L C/g K, the same for all three. */
+static double flops(const neap_shape *weight, const neap_shape *y) {
+  return 2.0 * (double)neap_shape_elems(y) * (double)neap_shape_span(weight, 1, weight->n_dim);
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->out[0].shape); }
+static void cost_grad_input(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->in[0].shape); }
+static void cost_grad_weight(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->out[0].shape, &c->in[1].shape); }
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];
+  bool want_bias = g->n_in > 2 && g->want[2];
+  if (g->want[0]) {
+    neap_type type = neap_grad_type(g, x);
+    g->din[0] = neap_grad_emit1(g, "ConvGradInput", 2, (neap_value_id[]){dy, w}, g,
+                                (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
+  }
+  if (g->want[1] || want_bias) {
+    neap_type type = neap_grad_type(g, w);
+    neap_value_id out[2] = {NEAP_NO_VALUE, NEAP_NO_VALUE};
+    neap_grad_emit(g, "ConvGradWeight", 2, (neap_value_id[]){x, dy}, want_bias ? 2 : 1, out, g,
+                   (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
+    if (g->want[1]) g->din[1] = out[0];
+    if (want_bias) g->din[2] = out[1];
+  }
+  return NEAP_OK;
+}
+
+/* ---- oneDNN --------------------------------------------------------------------------------------------------------- */
+
+/* Completes a problem whose operands are set: where x, weight and y stand differs by kind. */
+static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
+  const neap_shape *x = c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->out[0].shape : &c->in[0].shape;
+  const neap_shape *y = c->kind == NEAP_ONEDNN_CONV              ? &c->out[0].shape
+                        : c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->in[0].shape
+                                                                 : &c->in[1].shape;
+  const neap_shape *weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT ? &c->out[0].shape : &c->in[1].shape;
+  neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
+  neap_dnnl_set_window(c, &w);
+  c->groups = attrs[GROUPS].i;
+}
+
+#define CONV_DNNL(name, kind)                                                                    \
+  static bool choose_##name(neap_choose *choose) {                                               \
+    neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                                    \
+    describe(&c, choose->attrs);                                                                 \
+    return neap_dnnl_choose(choose, &c);                                                         \
+  }                                                                                              \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {      \
+    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                        \
+    describe(&c, bind->attrs);                                                                   \
+    return neap_dnnl_bind(bind, &c, kernel, error);                                              \
+  }
+CONV_DNNL(forward, NEAP_ONEDNN_CONV)
+CONV_DNNL(grad_input, NEAP_ONEDNN_CONV_GRAD_INPUT)
+CONV_DNNL(grad_weight, NEAP_ONEDNN_CONV_GRAD_WEIGHT)
+
+#define DNNL_KERNEL(name)                                                                               \
+  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name,   \
+   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+
+/* ---- records -------------------------------------------------------------------------------------------------------- */
+
+const neap_op neap_op_Conv = {
+  .name = "Conv",
+  .summary = "Convolution (cross-correlation) over one, two or three spatial dimensions.",
+  .math = "y[n,o,p] = b[o] + sum_{c,k} w[o,c,k] x[n,c, p stride - pad + k dilation]",
+  .example = "net:Conv({\"x\", \"w\", \"b\"}, \"y\", {stride = 2, pad = 1})",
+  .source = "ONNX Conv-11; Dumoulin and Visin, arXiv 1603.07285",
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}, {"w", "(O,C/groups,KH,KW)"}, {"b", "(O)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(N,O,OH,OW)"}},
+  .attrs = {CONV_ATTRS},
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
+                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
+                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_forward}, {0}},
+  .cases = "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, pad={1,0}, groups=2},"
+           " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, w={4,3,3}, stride={2}, dilation={2}},"
+           " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6} }",
+};
+
+const neap_op neap_op_ConvGradInput = {
+  .name = "ConvGradInput",
+  .summary = "Gradient of Conv with respect to x.",
+  .math = "dx[n,c,i] = sum over o, k and the outputs p that read i with k of w[o,c,k] dy[n,o,p]",
+  .internal = true,
+  .inputs = {{"dy", "(N,O,OH,OW)"}, {"w", "(O,C/groups,KH,KW)"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
+  .infer = infer_grad_input,
+  .cost = cost_grad_input,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input),
+                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_input, .run = neap_conv_gemm_grad_input},
+                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_input}, {0}},
+  .cases = "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, w={50,20,3,3}, shape={2,20,6,6}} }",
+};
+
+const neap_op neap_op_ConvGradWeight = {
+  .name = "ConvGradWeight",
+  .summary = "Gradients of Conv with respect to w and b.",
+  .math = "dw[o,c,k] = sum_{n,p} dy[n,o,p] x[n,c, p stride - pad + k dilation];  db[o] = sum_{n,p} dy[n,o,p]",
+  .internal = true,
+  .inputs = {{"x", "(N,C,H,W)"}, {"dy", "(N,O,OH,OW)"}},
+  .outputs = {{"dw", "shape of w"}, {"db", "(O)", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of w", NEAP_ATTR_INTS, .required = true}},
+  .infer = infer_grad_weight,
+  .cost = cost_grad_weight,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight),
+                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_weight, .run = neap_conv_gemm_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_weight}, {0}},
+  .cases = "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, dy={2,50,4,4}, shape={50,20,3,3}} }",
+};

@@ -1,0 +1,235 @@
+/* conv_ref.c: convolution by plain loops, the oracle of the other engines.
+ *
+ * Sums run in double, a row of outputs at a time: the loop over the row is the innermost, so that it becomes vector
+ * code, and the row's sums lie in a tile of doubles on the stack. What depends on the dtype are four row functions;
+ * the loops around them are written once. x (N,C,D,H,W), w (O,C/g,KD,KH,KW), y (N,O,OD,OH,OW), g groups.
+ */
+#include "math/vec.h"
+#include "ops/window.h"
+
+enum { GROUPS = NEAP_WINDOW_N_ATTR, TILE = 256 };
+
+/* Offsets are in elements of the dtype. */
+typedef struct row_functions {
+  /* sum[i] += scale * x[at + i * step] */
+  void (*gather)(double *sum, const void *x, int64_t at, int64_t step, double scale, int64_t n);
+  /* sum[i * step] += scale * x[at + i] */
+  void (*scatter)(double *sum, int64_t step, const void *x, int64_t at, double scale, int64_t n);
+  /* sum of a[at_a + i] * b[at_b + i * step] */
+  double (*dot)(const void *a, int64_t at_a, const void *b, int64_t at_b, int64_t step, int64_t n);
+  void (*store)(void *y, int64_t at, const double *sum, int64_t n);
+  double (*get)(const void *x, int64_t at);
+} row_functions;
+
+/* The unit step is spelled out: the compiler makes contiguous loads of it. dot keeps eight sums for the same reason. */
+#define ROW_FUNCTIONS(type, suffix)                                                                                         \
+  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at, int64_t step, double scale,      \
+                                                int64_t n) {                                                                \
+    const type *x = (const type *)data + at;                                                                                \
+    if (step == 1)                                                                                                          \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                       \
+    else                                                                                                                    \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                                                \
+  }                                                                                                                         \
+  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data, int64_t at, double scale,     \
+                                                 int64_t n) {                                                               \
+    const type *x = (const type *)data + at;                                                                                \
+    if (step == 1)                                                                                                          \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                       \
+    else                                                                                                                    \
+      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                                                \
+  }                                                                                                                         \
+  NEAP_MULTIVERSION static double dot_##suffix(const void *data_a, int64_t at_a, const void *data_b, int64_t at_b,          \
+                                               int64_t step, int64_t n) {                                                   \
+    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                                          \
+    double sum[8] = {0};                                                                                                    \
+    int64_t i = 0;                                                                                                          \
+    for (; step == 1 && i + 8 <= n; i += 8)                                                                                 \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];                                        \
+    for (; i + 8 <= n; i += 8)                                                                                              \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];                               \
+    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                                                        \
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));                               \
+  }                                                                                                                         \
+  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {                                        \
+    type *y = (type *)data + at;                                                                                            \
+    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                                                    \
+  }                                                                                                                         \
+  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }                           \
+  static const row_functions rows_##suffix = {gather_##suffix, scatter_##suffix, dot_##suffix, store_##suffix, get_##suffix};
+ROW_FUNCTIONS(float, f32)
+ROW_FUNCTIONS(double, f64)
+
+typedef struct job {
+  neap_window w;
+  int64_t n_o, group_o, group_c; /* O, O/g, C/g */
+  const void *x, *weight, *bias, *dy;
+  void *out;
+  const row_functions *row;
+} job;
+
+static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *weight, const neap_shape *y) {
+  int64_t groups = call->attrs[GROUPS].i;
+  job j = {.w = neap_window_of(call->attrs, x, y, weight->dim + 2), .n_o = weight->dim[0]};
+  j.group_o = weight->dim[0] / groups;
+  j.group_c = weight->dim[1];
+  j.row = call->out[0].type.dtype == NEAP_DTYPE_F64 ? &rows_f64 : &rows_f32;
+  return j;
+}
+
+/* sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o): all taps that fall inside x. */
+static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_t oh, int64_t from, int64_t n, double *sum) {
+  const neap_window *w = &j->w;
+  int64_t c0 = o / j->group_o * j->group_c;
+  for (int64_t c = 0; c < j->group_c; c++)
+    for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
+      if (d < 0 || d >= w->in[0]) continue;
+      for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
+        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
+        if (h < 0 || h >= w->in[1]) continue;
+        int64_t x_row = (((n_i * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
+        int64_t w_row = (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+        for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
+          int64_t a, b;
+          neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
+          a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
+          if (a >= b) continue;
+          int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
+          j->row->gather(sum + (a - from), j->x, at, w->stride[2], j->row->get(j->weight, w_row + kw), b - a);
+        }
+      }
+    }
+}
+
+/* Planes [begin, end) of y, numbered n * O + o. */
+static void forward_planes(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  const neap_window *w = &j->w;
+  double sum[TILE];
+  for (int64_t p = begin; p < end; p++) {
+    double bias = j->bias != NULL ? j->row->get(j->bias, p % j->n_o) : 0.0;
+    for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
+      for (int64_t from = 0; from < w->out[2]; from += TILE) {
+        int64_t n = NEAP_MIN(w->out[2] - from, TILE);
+        for (int64_t i = 0; i < n; i++) sum[i] = bias;
+        forward_row(j, p / j->n_o, p % j->n_o, r / w->out[1], r % w->out[1], from, n, sum);
+        j->row->store(j->out, p * w->n_out + r * w->out[2] + from, sum, n);
+      }
+  }
+}
+
+void neap_conv_ref_forward(const neap_call *call) {
+  job j = new_job(call, &call->in[0].type.shape, &call->in[1].type.shape, &call->out[0].type.shape);
+  j.x = call->in[0].data, j.weight = call->in[1].data, j.out = call->out[0].data;
+  j.bias = call->n_in > 2 ? call->in[2].data : NULL;
+  neap_parallel_for(j.w.batch * j.n_o, 1, call->n_thread, forward_planes, &j);
+}
+
+/* Output that reads x position `at` with `tap`: -1 when there is none. */
+static int64_t reader(const neap_window *w, int d, int64_t at, int64_t tap) {
+  int64_t o = at + w->begin[d] - tap * w->dilation[d];
+  return o >= 0 && o % w->stride[d] == 0 && o / w->stride[d] < w->out[d] ? o / w->stride[d] : -1;
+}
+
+/* sum[0,n) of dx positions [from, from+n) of row (d, h) of plane (n_i, c): every output that has read them. */
+static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int64_t h, int64_t from, int64_t n, double *sum) {
+  const neap_window *w = &j->w;
+  int64_t o0 = c / j->group_c * j->group_o;
+  for (int64_t o = o0; o < o0 + j->group_o; o++)
+    for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      int64_t od = reader(w, 0, d, kd);
+      if (od < 0) continue;
+      for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
+        int64_t oh = reader(w, 1, h, kh);
+        if (oh < 0) continue;
+        int64_t dy_row = (((n_i * j->n_o + o) * w->out[0] + od) * w->out[1] + oh) * w->out[2];
+        int64_t w_row = (((o * j->group_c + c % j->group_c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+        for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
+          int64_t a, b;
+          neap_window_range(w, 2, kw, from, from + n, &a, &b);
+          if (a >= b) continue;
+          int64_t to = a * w->stride[2] - w->begin[2] + kw * w->dilation[2] - from;
+          j->row->scatter(sum + to, w->stride[2], j->dy, dy_row + a, j->row->get(j->weight, w_row + kw), b - a);
+        }
+      }
+    }
+}
+
+/* Planes [begin, end) of dx, numbered n * C + c. */
+static void grad_input_planes(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  const neap_window *w = &j->w;
+  double sum[TILE];
+  for (int64_t p = begin; p < end; p++)
+    for (int64_t r = 0; r < w->in[0] * w->in[1]; r++)
+      for (int64_t from = 0; from < w->in[2]; from += TILE) {
+        int64_t n = NEAP_MIN(w->in[2] - from, TILE);
+        memset(sum, 0, sizeof sum);
+        grad_input_row(j, p / w->channels, p % w->channels, r / w->in[1], r % w->in[1], from, n, sum);
+        j->row->store(j->out, p * w->n_in + r * w->in[2] + from, sum, n);
+      }
+}
+
+void neap_conv_ref_grad_input(const neap_call *call) {
+  job j = new_job(call, &call->out[0].type.shape, &call->in[1].type.shape, &call->in[0].type.shape);
+  j.dy = call->in[0].data, j.weight = call->in[1].data, j.out = call->out[0].data;
+  neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, grad_input_planes, &j);
+}
+
+/* One element of dw: the products of all outputs of plane o with what tap (kd,kh,kw) read of channel c. */
+static double grad_weight_tap(const job *j, int64_t o, int64_t c, int64_t kd, int64_t kh, int64_t kw) {
+  const neap_window *w = &j->w;
+  double sum = 0;
+  int64_t d0, d1, h0, h1, a, b;
+  neap_window_range(w, 0, kd, 0, w->in[0], &d0, &d1);
+  neap_window_range(w, 1, kh, 0, w->in[1], &h0, &h1);
+  neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
+  if (a >= b) return 0;
+  for (int64_t n_i = 0; n_i < w->batch; n_i++)
+    for (int64_t od = d0; od < d1; od++)
+      for (int64_t oh = h0; oh < h1; oh++) {
+        int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
+        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
+        int64_t x_row = (((n_i * w->channels + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
+        int64_t dy_row = (((n_i * j->n_o + o) * w->out[0] + od) * w->out[1] + oh) * w->out[2];
+        int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
+        sum += j->row->dot(j->dy, dy_row + a, j->x, at, w->stride[2], b - a);
+      }
+  return sum;
+}
+
+/* Filters [begin, end) of dw, numbered o * C/g + c. */
+static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  const neap_window *w = &j->w;
+  for (int64_t f = begin; f < end; f++) {
+    int64_t o = f / j->group_c, c = o / j->group_o * j->group_c + f % j->group_c, at = f * w->n_kernel;
+    for (int64_t kd = 0; kd < w->kernel[0]; kd++)
+      for (int64_t kh = 0; kh < w->kernel[1]; kh++)
+        for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
+          double sum = grad_weight_tap(j, o, c, kd, kh, kw);
+          j->row->store(j->out, at++, &sum, 1);
+        }
+  }
+}
+
+void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, int64_t l, void *db) {
+  static const double one = 1.0;
+  static const float one_f32 = 1.0f;
+  bool f64 = dtype == NEAP_DTYPE_F64;
+  const row_functions *row = f64 ? &rows_f64 : &rows_f32;
+  for (int64_t i = 0; i < o; i++) {
+    double sum = 0; /* a dot with a constant: step 0 rereads the one */
+    for (int64_t k = 0; k < n; k++) sum += row->dot(dy, (k * o + i) * l, f64 ? (const void *)&one : (const void *)&one_f32, 0, 0, l);
+    row->store(db, i, &sum, 1);
+  }
+}
+
+void neap_conv_ref_grad_weight(const neap_call *call) {
+  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape, &call->in[1].type.shape);
+  j.x = call->in[0].data, j.dy = call->in[1].data, j.out = call->out[0].data;
+  neap_parallel_for(j.n_o * j.group_c, 1, call->n_thread, grad_weight_filters, &j);
+  if (call->n_out > 1 && call->out[1].data != NULL)
+    neap_conv_sum_bias(call->out[0].type.dtype, j.dy, j.w.batch, j.n_o, j.w.n_out, call->out[1].data);
+}

@@ -1,0 +1,429 @@
+/* pool.c: MaxPool, AveragePool, GlobalAveragePool and their backward ops.
+ *
+ * MaxPool's stash holds, per output, the number of the window's element that won (u8 when the window has at most 256,
+ * else i32), so the backward reads neither x nor y. Under oneDNN the stash is its workspace: forward and backward are of
+ * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only.
+ */
+#include "math/vec.h"
+#include "ops/window.h"
+
+#include <string.h>
+
+enum { CEIL = NEAP_WINDOW_N_ATTR, COUNT_PAD, SHAPE };
+
+extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_GlobalAveragePool, neap_op_GlobalAveragePoolGrad;
+
+/* ---- inference ------------------------------------------------------------------------------------------------------- */
+
+static size_t index_bytes(const neap_window *w) { return w->n_kernel <= 256 ? 1 : 4; }
+
+static neap_status infer_pool(neap_infer *c, neap_error *error) {
+  neap_window w;
+  NEAP_TRY(neap_window_infer(c, NULL, c->attrs[CEIL].i != 0, &w, error));
+  c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, w.channels)};
+  if (c->n_out > 1)
+    c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(neap_shape_elems(&c->out[0].shape) * (int64_t)index_bytes(&w))};
+  return NEAP_OK;
+}
+
+static neap_status infer_global(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
+  char text[NEAP_SHAPE_TEXT];
+  c->out[0] = c->in[0];
+  for (int i = 2; i < c->in[0].shape.n_dim; i++) {
+    if (c->in[0].shape.dim[i] < 1)
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x expects at least one element to average, got %s",
+                             neap_shape_text(&c->in[0].shape, text));
+    c->out[0].shape.dim[i] = 1;
+  }
+  return NEAP_OK;
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  (void)error;
+  const neap_attr_value *shape = &c->attrs[neap_op_attr_index(c->op, "shape")];
+  c->out[0] = (neap_type){c->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
+  return NEAP_OK;
+}
+
+/* One comparison or addition per element of each window. */
+static void cost_pool(const neap_infer *c, neap_cost *cost) {
+  neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
+  cost->flop = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
+}
+
+static void cost_global(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+
+/* ---- plain loops ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+  neap_window w;
+  bool f64, count_pad;
+  const void *in;
+  void *out, *index; /* index: u8 or i32 by index_bytes; NULL when nobody reads it */
+} job;
+
+static int64_t get_index(const job *j, int64_t at) {
+  return index_bytes(&j->w) == 1 ? ((const uint8_t *)j->index)[at] : ((const int32_t *)j->index)[at];
+}
+
+static void set_index(const job *j, int64_t at, int64_t index) {
+  if (j->index == NULL) return;
+  if (index_bytes(&j->w) == 1)
+    ((uint8_t *)j->index)[at] = (uint8_t)index;
+  else
+    ((int32_t *)j->index)[at] = (int32_t)index;
+}
+
+/* Taps [from, to) of output o in dimension d that fall inside x. */
+static void taps_inside(const neap_window *w, int d, int64_t o, int64_t *from, int64_t *to) {
+  int64_t start = o * w->stride[d] - w->begin[d], step = w->dilation[d];
+  *from = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
+  *to = start >= w->in[d] ? 0 : NEAP_MIN((w->in[d] - start + step - 1) / step, w->kernel[d]);
+}
+
+/* The position in a plane of x of tap (kd,kh,kw) of output (od,oh,ow). */
+static int64_t position(const neap_window *w, const int64_t o[3], int64_t kd, int64_t kh, int64_t kw) {
+  int64_t d = o[0] * w->stride[0] - w->begin[0] + kd * w->dilation[0];
+  int64_t h = o[1] * w->stride[1] - w->begin[1] + kh * w->dilation[1];
+  return (d * w->in[1] + h) * w->in[2] + o[2] * w->stride[2] - w->begin[2] + kw * w->dilation[2];
+}
+
+static void next_output(const neap_window *w, int64_t o[3]) {
+  if (++o[2] < w->out[2]) return;
+  o[2] = 0;
+  if (++o[1] < w->out[1]) return;
+  o[1] = 0;
+  o[0]++;
+}
+
+/* What an average divides by: the elements inside x, or inside x and its padding. */
+static double divisor(const job *j, const int64_t o[3]) {
+  double n = 1;
+  for (int d = 0; d < 3; d++) {
+    neap_window w = j->w;
+    if (j->count_pad) w.in[d] += w.end[d];
+    int64_t from, to;
+    taps_inside(&w, d, o[d], &from, &to);
+    n *= (double)NEAP_MAX((j->count_pad ? to : to - from), 0);
+  }
+  return n;
+}
+
+/* Planes [begin, end), numbered n * C + c. The first of equal elements wins; a NaN wins over all. A window without an
+ * element inside x gives -infinity, or 0 as an average. */
+#define POOLS(type, suffix)                                                                                      \
+  static void max_##suffix(void *context, int64_t begin, int64_t end) {                                          \
+    const job *j = context;                                                                                      \
+    const neap_window *w = &j->w;                                                                                \
+    for (int64_t p = begin; p < end; p++) {                                                                      \
+      const type *x = (const type *)j->in + p * w->n_in;                                                         \
+      type *y = (type *)j->out + p * w->n_out;                                                                   \
+      int64_t o[3] = {0};                                                                                        \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
+        int64_t from[3], to[3], won = -1;                                                                        \
+        type best = (type)-INFINITY;                                                                             \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
+            int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2];           \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                       \
+              type v = x[row + kw * w->dilation[2]];                                                             \
+              if (won < 0 || v > best || (v != v && best == best)) best = v, won = number + kw;                  \
+            }                                                                                                    \
+          }                                                                                                      \
+        y[i] = best;                                                                                             \
+        set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                                                        \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void max_grad_##suffix(void *context, int64_t begin, int64_t end) {                                     \
+    const job *j = context;                                                                                      \
+    const neap_window *w = &j->w;                                                                                \
+    for (int64_t p = begin; p < end; p++) {                                                                      \
+      const type *dy = (const type *)j->in + p * w->n_out;                                                       \
+      type *dx = (type *)j->out + p * w->n_in;                                                                   \
+      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                             \
+      int64_t o[3] = {0};                                                                                        \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
+        int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                            \
+        k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1], k[0] = won / w->kernel[2] / w->kernel[1]; \
+        bool inside = true;                                                                                      \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;    \
+        if (inside) dx[position(w, o, k[0], k[1], k[2])] += dy[i];                                               \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void average_##suffix(void *context, int64_t begin, int64_t end) {                                      \
+    const job *j = context;                                                                                      \
+    const neap_window *w = &j->w;                                                                                \
+    for (int64_t p = begin; p < end; p++) {                                                                      \
+      const type *x = (const type *)j->in + p * w->n_in;                                                         \
+      type *y = (type *)j->out + p * w->n_out;                                                                   \
+      int64_t o[3] = {0};                                                                                        \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
+        int64_t from[3], to[3];                                                                                  \
+        double sum = 0, n = divisor(j, o);                                                                       \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
+            const int64_t row = position(w, o, kd, kh, 0);                                                       \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) sum += (double)x[row + kw * w->dilation[2]];            \
+          }                                                                                                      \
+        y[i] = (type)(n > 0 ? sum / n : 0.0);                                                                    \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void average_grad_##suffix(void *context, int64_t begin, int64_t end) {                                 \
+    const job *j = context;                                                                                      \
+    const neap_window *w = &j->w;                                                                                \
+    for (int64_t p = begin; p < end; p++) {                                                                      \
+      const type *dy = (const type *)j->in + p * w->n_out;                                                       \
+      type *dx = (type *)j->out + p * w->n_in;                                                                   \
+      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                             \
+      int64_t o[3] = {0};                                                                                        \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
+        int64_t from[3], to[3];                                                                                  \
+        double n = divisor(j, o);                                                                                \
+        type share = (type)(n > 0 ? (double)dy[i] / n : 0.0);                                                    \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
+            const int64_t row = position(w, o, kd, kh, 0);                                                       \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) dx[row + kw * w->dilation[2]] += share;                 \
+          }                                                                                                      \
+      }                                                                                                          \
+    }                                                                                                            \
+  }
+POOLS(float, f32)
+POOLS(double, f64)
+
+/* `x` and `y` are the types of the forward; `in` is x or dy. */
+static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *y) {
+  job j = {.w = neap_window_of(call->attrs, x, y, NULL), .in = call->in[0].data, .out = call->out[0].data};
+  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  return j;
+}
+
+static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t), void (*f64)(void *, int64_t, int64_t)) {
+  int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
+  neap_parallel_for(j->w.batch * j->w.channels, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread, j->f64 ? f64 : f32, j);
+}
+
+static void run_max(const neap_call *call) {
+  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape);
+  j.index = call->n_out > 1 ? call->out[1].data : NULL;
+  run_planes(call, &j, max_f32, max_f64);
+}
+
+static void run_max_grad(const neap_call *call) {
+  job j = new_job(call, &call->out[0].type.shape, &call->in[0].type.shape);
+  j.index = call->in[1].data;
+  run_planes(call, &j, max_grad_f32, max_grad_f64);
+}
+
+static void run_average(const neap_call *call) {
+  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape);
+  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+  run_planes(call, &j, average_f32, average_f64);
+}
+
+static void run_average_grad(const neap_call *call) {
+  job j = new_job(call, &call->out[0].type.shape, &call->in[0].type.shape);
+  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+  run_planes(call, &j, average_grad_f32, average_grad_f64);
+}
+
+/* A window as large as x. */
+static neap_window global_window(const neap_shape *x, const neap_shape *y) {
+  static const neap_attr_value none[NEAP_WINDOW_N_ATTR];
+  return neap_window_of(none, x, y, x->dim + 2);
+}
+
+static void run_global(const neap_call *call) {
+  job j = {.w = global_window(&call->in[0].type.shape, &call->out[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  run_planes(call, &j, average_f32, average_f64);
+}
+
+static void run_global_grad(const neap_call *call) {
+  job j = {.w = global_window(&call->out[0].type.shape, &call->in[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  run_planes(call, &j, average_grad_f32, average_grad_f64);
+}
+
+static bool choose_max(neap_choose *c) {
+  if (c->n_out > 1) c->choice->stash_bytes = neap_type_bytes(&c->out[1]);
+  return true;
+}
+
+/* Indices mean what the forward's engine means by them. */
+static bool choose_max_grad(neap_choose *c) { return c->pair == NULL || c->pair->engine == NEAP_ENGINE_REF; }
+
+/* ---- oneDNN --------------------------------------------------------------------------------------------------------------- */
+
+/* Completes a problem whose operands are set. False: oneDNN would divide an average by something else. */
+static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs) {
+  bool backward = c->kind == NEAP_ONEDNN_POOL_GRAD;
+  const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape, *y = backward ? &c->in[0].shape : &c->out[0].shape;
+  bool global = op == &neap_op_GlobalAveragePool || op == &neap_op_GlobalAveragePoolGrad;
+  neap_window w = global ? global_window(x, y) : neap_window_of(attrs, x, y, NULL);
+  neap_dnnl_set_window(c, &w);
+  c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
+  c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
+  for (int d = 0; d < 3 && c->count_pad; d++) /* rounding up may reach beyond the padding, which does not count */
+    if ((w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] >= w.begin[d] + w.in[d] + w.end[d]) return false;
+  return true;
+}
+
+static bool choose_dnnl(neap_choose *choose) {
+  neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL);
+  return describe(&c, choose->op, choose->attrs) && neap_dnnl_choose(choose, &c);
+}
+
+static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_POOL);
+  describe(&c, bind->op, bind->attrs);
+  return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+static bool choose_dnnl_grad(neap_choose *choose) {
+  if (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL) return false;
+  neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL_GRAD);
+  if (!describe(&c, choose->op, choose->attrs)) return false;
+  if (choose->pair != NULL) { /* the workspace is laid out as the forward's operands are */
+    c.in_layout[0] = choose->pair->out[0];
+    c.out_layout[0] = choose->pair->in[0];
+  }
+  return neap_dnnl_choose(choose, &c);
+}
+
+static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_POOL_GRAD);
+  describe(&c, bind->op, bind->attrs);
+  return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+#define DNNL_KERNEL(suffix)                                                                                        \
+  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix, .bind = bind_dnnl##suffix,   \
+   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+
+/* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
+
+/* Emits `type` with x's shape; `stash` NEAP_NO_VALUE: none. */
+static neap_status emit_grad(neap_grad *g, const char *type, neap_value_id stash) {
+  neap_type x = neap_grad_type(g, g->in[0]);
+  g->din[0] = neap_grad_emit1(g, type, stash != NEAP_NO_VALUE ? 2 : 1, (neap_value_id[]){g->dout[0], stash}, g,
+                              (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  return NEAP_OK;
+}
+
+static neap_status grad_max(neap_grad *g, neap_error *error) {
+  if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE) return neap_fail(error, NEAP_INTERNAL, "MaxPool has no stash to differentiate with");
+  return emit_grad(g, "MaxPoolGrad", g->out[1]);
+}
+
+static neap_status grad_average(neap_grad *g, neap_error *error) {
+  (void)error;
+  return emit_grad(g, "AveragePoolGrad", NEAP_NO_VALUE);
+}
+
+static neap_status grad_global(neap_grad *g, neap_error *error) {
+  (void)error;
+  return emit_grad(g, "GlobalAveragePoolGrad", NEAP_NO_VALUE);
+}
+
+/* ---- records -------------------------------------------------------------------------------------------------------------------- */
+
+#define POOL_ATTRS                                                                 \
+  NEAP_WINDOW_ATTRS("size of the window, one for all dimensions or one each", true), \
+  [CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL}
+#define COUNT_PAD_ATTR [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, .value = {.i = 1}}
+#define SHAPE_ATTR {"shape", "of x", NEAP_ATTR_INTS, .required = true}
+
+const neap_op neap_op_MaxPool = {
+  .name = "MaxPool",
+  .summary = "The largest element of each window.",
+  .math = "y[n,c,p] = max_k x[n,c, p stride - pad + k dilation]",
+  .example = "net:MaxPool(\"x\", \"y\", {kernel = 2})",
+  .source = "ONNX MaxPool-12",
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
+  .outputs = {{"y", "(N,C,OH,OW)"}, {"stash", "which element won", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+  .attrs = {POOL_ATTRS},
+  .infer = infer_pool,
+  .cost = cost_pool,
+  .grad = grad_max,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .choose = choose_max, .run = run_max}, {0}},
+  .cases = "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, stride={2}},"
+           " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, kernel={2}, dilation={3}, stride={1}} }",
+};
+
+const neap_op neap_op_MaxPoolGrad = {
+  .name = "MaxPoolGrad",
+  .summary = "Backward of MaxPool.",
+  .math = "dx[i] = sum of dy over the windows that i won",
+  .internal = true,
+  .inputs = {{"dy", "(N,C,OH,OW)"}, {"stash", "of the forward", NEAP_BIT(U8)}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
+  .infer = infer_grad,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .choose = choose_max_grad, .run = run_max_grad}, {0}},
+};
+
+const neap_op neap_op_AveragePool = {
+  .name = "AveragePool",
+  .summary = "The mean of each window.",
+  .math = "y[n,c,p] = mean_k x[n,c, p stride - pad + k dilation]",
+  .example = "net:AveragePool(\"x\", \"y\", {kernel = 3, stride = 2, pad = 1})",
+  .source = "ONNX AveragePool-19",
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
+  .outputs = {{"y", "(N,C,OH,OW)"}},
+  .attrs = {POOL_ATTRS, COUNT_PAD_ATTR},
+  .infer = infer_pool,
+  .cost = cost_pool,
+  .grad = grad_average,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .run = run_average}, {0}},
+  .cases = "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, pad={1}, count_include_pad=false},"
+           " {x={1,2,8}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, {x={1,2,4,5,6}, kernel={2}} }",
+};
+
+const neap_op neap_op_AveragePoolGrad = {
+  .name = "AveragePoolGrad",
+  .summary = "Backward of AveragePool.",
+  .math = "dx[i] = sum of dy[p] / n[p] over the windows p that hold i",
+  .internal = true,
+  .inputs = {{"dy", "(N,C,OH,OW)"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
+  .infer = infer_grad,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .run = run_average_grad}, {0}},
+  .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
+};
+
+const neap_op neap_op_GlobalAveragePool = {
+  .name = "GlobalAveragePool",
+  .summary = "The mean over all spatial dimensions, which are kept with size 1.",
+  .math = "y[n,c] = mean_p x[n,c,p]",
+  .example = "net:GlobalAveragePool(\"x\", \"y\")",
+  .source = "ONNX GlobalAveragePool-1; Lin, Chen and Yan, arXiv 1312.4400",
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
+  .outputs = {{"y", "(N,C,1,1)"}},
+  .infer = infer_global,
+  .cost = cost_global,
+  .grad = grad_global,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .run = run_global}, {0}},
+  .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
+};
+
+const neap_op neap_op_GlobalAveragePoolGrad = {
+  .name = "GlobalAveragePoolGrad",
+  .summary = "Backward of GlobalAveragePool.",
+  .math = "dx[n,c,p] = dy[n,c] / P",
+  .internal = true,
+  .inputs = {{"dy", "(N,C,1,1)"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {SHAPE_ATTR},
+  .infer = infer_grad,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .run = run_global_grad}, {0}},
+  .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
+};

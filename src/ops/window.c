@@ -1,0 +1,75 @@
+/* window.c: the geometry of a sliding window: reads the attributes kernel, stride, pad, dilation and checks them. */
+#include "ops/window.h"
+
+/* Item i of n from a list of none, one for all, or n. */
+static int64_t item(const neap_attr_value *list, int i, int64_t missing) {
+  return list->n == 0 ? missing : list->n == 1 ? list->ints[0] : list->ints[i];
+}
+
+neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y, const int64_t *kernel) {
+  const neap_attr_value *pad = &attrs[NEAP_WINDOW_PAD];
+  neap_window w = {.n = x->n_dim - 2, .batch = x->dim[0], .channels = x->dim[1], .n_in = 1, .n_out = 1, .n_kernel = 1};
+  for (int d = 0; d < 3; d++) {
+    int i = d - (3 - w.n); /* its place in the user's lists */
+    w.in[d] = w.out[d] = w.kernel[d] = w.stride[d] = w.dilation[d] = 1;
+    if (i < 0) continue;
+    w.in[d] = x->dim[2 + i];
+    w.out[d] = y != NULL ? y->dim[2 + i] : 0;
+    w.kernel[d] = kernel != NULL ? kernel[i] : item(&attrs[NEAP_WINDOW_KERNEL], i, 1);
+    /* Only pools leave `kernel` to the attribute, and theirs is the default stride. */
+    w.stride[d] = item(&attrs[NEAP_WINDOW_STRIDE], i, kernel != NULL ? 1 : w.kernel[d]);
+    w.dilation[d] = item(&attrs[NEAP_WINDOW_DILATION], i, 1);
+    w.begin[d] = item(pad, i, 0);
+    w.end[d] = pad->n == 2 * w.n ? pad->ints[w.n + i] : w.begin[d];
+    w.n_in *= w.in[d];
+    w.n_out *= w.out[d];
+    w.n_kernel *= w.kernel[d];
+  }
+  return w;
+}
+
+/* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. */
+static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
+  for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++) {
+    int got = c->attrs[a].n;
+    if (got <= 1 || got == n || (a == NEAP_WINDOW_PAD && got == 2 * n)) continue;
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects 1 or %d values%s for %d spatial dimensions, got %d",
+                           c->op->attrs[a].name, n, a == NEAP_WINDOW_PAD ? " (or begins and ends)" : "", n, got);
+  }
+  for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++)
+    for (int i = 0; i < c->attrs[a].n; i++)
+      if (c->attrs[a].ints[i] < (a == NEAP_WINDOW_PAD ? 0 : 1))
+        return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects values of at least %d, got %lld", c->op->attrs[a].name,
+                               a == NEAP_WINDOW_PAD ? 0 : 1, (long long)c->attrs[a].ints[i]);
+  return NEAP_OK;
+}
+
+neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool ceil, neap_window *w, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape;
+  char text[NEAP_SHAPE_TEXT];
+  NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
+  NEAP_TRY(check_lists(c, x->n_dim - 2, error));
+  *w = neap_window_of(c->attrs, x, NULL, kernel);
+  w->n_out = 1;
+  for (int d = 0; d < 3; d++) {
+    if (d < 3 - w->n) continue;
+    int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1, padded = w->in[d] + w->begin[d] + w->end[d];
+    if (padded < reach || w->in[d] < 1)
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
+                             (long long)reach, (long long)padded, neap_shape_text(x, text));
+    if (kernel == NULL && (w->begin[d] >= reach || w->end[d] >= reach))
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pad expects less than the window's %lld elements, got %lld",
+                             (long long)reach, (long long)NEAP_MAX(w->begin[d], w->end[d]));
+    int64_t room = padded - reach;
+    w->out[d] = (ceil ? room + w->stride[d] - 1 : room) / w->stride[d] + 1;
+    if (ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->begin[d]) w->out[d]--;
+    w->n_out *= w->out[d];
+  }
+  return NEAP_OK;
+}
+
+neap_shape neap_window_shape(const neap_window *w, int64_t channels) {
+  neap_shape shape = {.n_dim = w->n + 2, .dim = {w->batch, channels}};
+  for (int i = 0; i < w->n; i++) shape.dim[2 + i] = w->out[3 - w->n + i];
+  return shape;
+}

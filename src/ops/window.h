@@ -1,0 +1,80 @@
+/* window.h: what Conv, the pools and BatchNorm share: the geometry of a sliding window, the kernels of Conv, and the
+ * way from an op's contexts to the oneDNN engine of math.
+ *
+ * Every windowed op has the attributes kernel, stride, pad and dilation at positions 0 to 3, so that one reader serves
+ * all. Geometry is in three spatial dimensions, depth, height, width; ranks 3 and 4 have leading ones.
+ */
+#ifndef NEAP_OPS_WINDOW_H
+#define NEAP_OPS_WINDOW_H
+
+#include "math/onednn.h"
+#include "ops/op.h"
+
+enum { NEAP_WINDOW_KERNEL, NEAP_WINDOW_STRIDE, NEAP_WINDOW_PAD, NEAP_WINDOW_DILATION, NEAP_WINDOW_N_ATTR };
+
+#define NEAP_WINDOW_ATTRS(kernel_doc, kernel_required)                                                                    \
+  [NEAP_WINDOW_KERNEL] = {"kernel", kernel_doc, NEAP_ATTR_INTS, .required = (kernel_required), .least = 1, .most = 1 << 20}, \
+  [NEAP_WINDOW_STRIDE] = {"stride", "step of the window, one for all dimensions or one each", NEAP_ATTR_INTS, .least = 1,  \
+                          .most = 1 << 20},                                                                               \
+  [NEAP_WINDOW_PAD] = {"pad", "zeros around x: one for all, one each, or all begins and then all ends", NEAP_ATTR_INTS,    \
+                       .most = 1 << 20},                                                                                  \
+  [NEAP_WINDOW_DILATION] = {"dilation", "distance of the window's elements, one for all or one each", NEAP_ATTR_INTS,      \
+                            .least = 1, .most = 1 << 20}
+
+/* x (N,C,in...), y (N,C',out...). INVARIANT: all lists are filled, unused leading dimensions with 1 (pads with 0). */
+typedef struct neap_window {
+  int n; /* spatial dimensions of x: 1 to 3 */
+  int64_t batch, channels; /* N, C of x */
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3];
+  int64_t begin[3], end[3]; /* padding before and after */
+  int64_t n_in, n_out, n_kernel; /* products of in, out, kernel */
+} neap_window;
+
+/* Geometry of checked attributes; `kernel` NULL: from the attribute. y NULL: `out` is left 0. */
+neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y, const int64_t *kernel);
+/* As neap_window_of for input 0 = x, with every check and `out` computed. stride_is_kernel: default of pools. `ceil`:
+ * sizes are rounded up, but the last window starts inside x or its leading padding (PyTorch's rule). */
+neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bool ceil, neap_window *window, neap_error *error);
+/* The shape (N, channels, out...). */
+neap_shape neap_window_shape(const neap_window *window, int64_t channels);
+
+/* Outputs [*from, *to) of one dimension whose element `tap` falls on x positions [low, high). */
+static inline void neap_window_range(const neap_window *w, int d, int64_t tap, int64_t low, int64_t high, int64_t *from,
+                                     int64_t *to) {
+  int64_t shift = tap * w->dilation[d] - w->begin[d], s = w->stride[d]; /* x position = o * s + shift */
+  int64_t a = low - shift, b = high - shift;
+  *from = a <= 0 ? 0 : (a + s - 1) / s;
+  *to = b <= 0 ? 0 : NEAP_MIN((b + s - 1) / s, w->out[d]);
+}
+
+/* ---- kernels of Conv: operands as in the records (conv.c) ------------------------------------------------------------------ */
+
+/* conv_ref.c: plain loops, sums in double */
+void neap_conv_ref_forward(const neap_call *call);
+void neap_conv_ref_grad_input(const neap_call *call);
+void neap_conv_ref_grad_weight(const neap_call *call);
+/* conv_gemm.c: one matrix product an image over an unrolled copy of x, which is the scratch */
+bool neap_conv_gemm_choose(neap_choose *choose);
+bool neap_conv_gemm_choose_grad_input(neap_choose *choose);
+bool neap_conv_gemm_choose_grad_weight(neap_choose *choose);
+void neap_conv_gemm_forward(const neap_call *call);
+void neap_conv_gemm_grad_input(const neap_call *call);
+void neap_conv_gemm_grad_weight(const neap_call *call);
+
+/* db (O) = sum of dy (N,O,L) over N and L; f32 or f64. */
+void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, int64_t l, void *db);
+
+/* ---- oneDNN kernels of any op (dnnl.c) ----------------------------------------------------------------------------------------- */
+
+/* A problem of `kind` with the operands and threads of the context; the caller adds geometry and flags. */
+neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_kind kind);
+neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind);
+void neap_dnnl_set_window(neap_onednn_case *c, const neap_window *window);
+/* Fills the choice from what oneDNN wants; false when it has no good kernel. */
+bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c);
+/* Makes the kernel and checks that it keeps the choice's promises; PLAN error when not. */
+neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error);
+void neap_dnnl_unbind(void *kernel);
+void neap_dnnl_run(const neap_call *call);
+
+#endif
