@@ -21,8 +21,7 @@ static neap_status infer_pool(neap_infer *c, neap_error *error) {
   neap_window w;
   NEAP_TRY(neap_window_infer(c, NULL, c->attrs[CEIL].i != 0, &w, error));
   c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, w.channels)};
-  if (c->n_out > 1)
-    c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(neap_shape_elems(&c->out[0].shape) * (int64_t)index_bytes(&w))};
+  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)}; /* the choice knows its bytes */
   return NEAP_OK;
 }
 
@@ -253,7 +252,8 @@ static void run_global_grad(const neap_call *call) {
 }
 
 static bool choose_max(neap_choose *c) {
-  if (c->n_out > 1) c->choice->stash_bytes = neap_type_bytes(&c->out[1]);
+  neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
+  if (c->n_out > 1) c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
   return true;
 }
 
