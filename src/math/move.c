@@ -1,0 +1,223 @@
+/* move.c: one strided copy for all ops that only move elements.
+ *
+ * The box is first made simple: dimensions of 1 go, the rest are ordered as the target lies in memory, and neighbours that
+ * are contiguous in both source and target become one. What is left is one of four: runs (the last dimension is dense in
+ * both: memcpy), a transpose (the last is dense in the target, another one in the source: square tiles, so that each
+ * cache line is used whole), a fill (the last repeats one element), or plain strided rows.
+ */
+#include "math/move.h"
+
+#include "math/vec.h"
+
+#include <string.h>
+
+/* ---- a simple box ---------------------------------------------------------------------------------------------------- */
+
+/* Larger target strides first; among equals (never, for boxes that keep the invariant) the order stays. */
+static void sort_by_target(neap_move *m) {
+  for (int i = 1; i < m->n_dim; i++)
+    for (int j = i; j > 0; j--) {
+      int64_t a = m->out_stride[j - 1], b = m->out_stride[j];
+      if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
+      neap_move old = *m;
+      m->dim[j] = old.dim[j - 1], m->in_stride[j] = old.in_stride[j - 1], m->out_stride[j] = old.out_stride[j - 1];
+      m->dim[j - 1] = old.dim[j], m->in_stride[j - 1] = old.in_stride[j], m->out_stride[j - 1] = old.out_stride[j];
+    }
+}
+
+/* At least one dimension is left. */
+static neap_move simplify(const neap_move *move) {
+  neap_move kept = {0}, out = {0};
+  for (int i = 0; i < move->n_dim; i++)
+    if (move->dim[i] != 1) neap_move_add(&kept, move->dim[i], move->in_stride[i], move->out_stride[i]);
+  sort_by_target(&kept);
+  for (int i = 0; i < kept.n_dim; i++) {
+    int last = out.n_dim - 1;
+    if (last >= 0 && out.in_stride[last] == kept.in_stride[i] * kept.dim[i] && out.out_stride[last] == kept.out_stride[i] * kept.dim[i]) {
+      out.dim[last] *= kept.dim[i];
+      out.in_stride[last] = kept.in_stride[i];
+      out.out_stride[last] = kept.out_stride[i];
+    } else {
+      neap_move_add(&out, kept.dim[i], kept.in_stride[i], kept.out_stride[i]);
+    }
+  }
+  if (out.n_dim == 0) neap_move_add(&out, 1, 1, 1);
+  return out;
+}
+
+/* ---- the innermost loops, by element size ------------------------------------------------------------------------------ */
+
+/* A row: n elements. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i < rows, j < columns. */
+typedef struct inner {
+  int64_t n, in_stride, out_stride;             /* of the last dimension */
+  int64_t rows, row_out_stride;                 /* of the one that is dense in the source */
+} inner;
+
+#define INNER(type, suffix)                                                                                         \
+  static void row_##suffix(const inner *k, const void *from, void *to) {                                            \
+    const type *restrict in = from;                                                                                 \
+    type *restrict out = to;                                                                                        \
+    if (k->in_stride == 1 && k->out_stride == 1) {                                                                  \
+      memcpy(out, in, (size_t)k->n * sizeof *out);                                                                  \
+    } else if (k->in_stride == 0 && k->out_stride == 1) {                                                           \
+      type x = *in;                                                                                                 \
+      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                                                \
+    } else {                                                                                                        \
+      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];                             \
+    }                                                                                                               \
+  }                                                                                                                 \
+  static void corner_##suffix(const type *in, int64_t in_stride, type *out, int64_t out_stride, int64_t rows, int64_t columns) { \
+    for (int64_t i = 0; i < rows; i++)                                                                              \
+      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];                        \
+  }
+INNER(uint8_t, 1)
+INNER(uint16_t, 2)
+INNER(uint32_t, 4)
+INNER(uint64_t, 8)
+
+typedef uint32_t quad __attribute__((vector_size(16)));
+
+/* 4x4 elements in registers: eight shuffles instead of sixteen scattered stores. */
+static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride) {
+  quad a, b, c, d;
+  memcpy(&a, in, sizeof a);
+  memcpy(&b, in + in_stride, sizeof b);
+  memcpy(&c, in + 2 * in_stride, sizeof c);
+  memcpy(&d, in + 3 * in_stride, sizeof d);
+  quad ab_low = __builtin_shuffle(a, b, (quad){0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, (quad){2, 6, 3, 7});
+  quad cd_low = __builtin_shuffle(c, d, (quad){0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, (quad){2, 6, 3, 7});
+  quad r0 = __builtin_shuffle(ab_low, cd_low, (quad){0, 1, 4, 5}), r1 = __builtin_shuffle(ab_low, cd_low, (quad){2, 3, 6, 7});
+  quad r2 = __builtin_shuffle(ab_high, cd_high, (quad){0, 1, 4, 5}), r3 = __builtin_shuffle(ab_high, cd_high, (quad){2, 3, 6, 7});
+  memcpy(out, &r0, sizeof r0);
+  memcpy(out + out_stride, &r1, sizeof r1);
+  memcpy(out + 2 * out_stride, &r2, sizeof r2);
+  memcpy(out + 3 * out_stride, &r3, sizeof r3);
+}
+
+static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride, int64_t rows, int64_t columns) {
+  int64_t whole_rows = rows & ~(int64_t)3, whole_columns = columns & ~(int64_t)3;
+  for (int64_t i = 0; i < whole_rows; i += 4)
+    for (int64_t j = 0; j < whole_columns; j += 4)
+      transpose_quad(in + j * in_stride + i, in_stride, out + i * out_stride + j, out_stride);
+  corner_4(in + whole_rows, in_stride, out + whole_rows * out_stride, out_stride, rows - whole_rows, columns);
+  corner_4(in + whole_columns * in_stride, in_stride, out + whole_columns, out_stride, whole_rows, columns - whole_columns);
+}
+
+static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out, int64_t out_stride, int64_t rows, int64_t columns) {
+  switch (item_bytes) {
+    case 1: corner_1(in, in_stride, out, out_stride, rows, columns); break;
+    case 2: corner_2(in, in_stride, out, out_stride, rows, columns); break;
+    case 4: tile_4(in, in_stride, out, out_stride, rows, columns); break;
+    default: corner_8(in, in_stride, out, out_stride, rows, columns); break;
+  }
+}
+
+/* ---- walking the box ------------------------------------------------------------------------------------------------------ */
+
+enum { TILE = 32 }; /* edge of a transposed tile in elements: two tiles of 8-byte elements fit the first-level cache */
+
+typedef struct walk {
+  neap_move outer; /* dimensions left to loop over */
+  inner inner;
+  bool transpose;
+  int64_t n_strip; /* transpose: strips of TILE rows; else 1 */
+  size_t item_bytes;
+  const char *in;
+  char *out;
+} walk;
+
+static void run_row(const walk *w, const char *in, char *out) {
+  switch (w->item_bytes) {
+    case 1: row_1(&w->inner, in, out); break;
+    case 2: row_2(&w->inner, in, out); break;
+    case 4: row_4(&w->inner, in, out); break;
+    default: row_8(&w->inner, in, out); break;
+  }
+}
+
+/* Rows [strip * TILE, ...) of a transpose. */
+static void run_strip(const walk *w, int64_t strip, const char *in, char *out) {
+  const inner *k = &w->inner;
+  int64_t bytes = (int64_t)w->item_bytes, first = strip * TILE, rows = NEAP_MIN(k->rows - first, TILE);
+  in += first * bytes;
+  out += first * k->row_out_stride * bytes;
+  for (int64_t j = 0; j < k->n; j += TILE)
+    tile(w->item_bytes, in + j * k->in_stride * bytes, k->in_stride, out + j * bytes, k->row_out_stride, rows, NEAP_MIN(k->n - j, TILE));
+}
+
+/* Items [begin, end): an item is one position of the outer dimensions and one strip. */
+static void walk_items(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  const neap_move *m = &w->outer;
+  int64_t index[NEAP_MOVE_MAX_DIM], rest = begin / w->n_strip, strip = begin % w->n_strip, from = 0, to = 0;
+  for (int d = m->n_dim - 1; d >= 0; d--) {
+    index[d] = rest % m->dim[d];
+    rest /= m->dim[d];
+    from += index[d] * m->in_stride[d];
+    to += index[d] * m->out_stride[d];
+  }
+  for (int64_t i = begin; i < end; i++) {
+    const char *in = w->in + from * (int64_t)w->item_bytes;
+    char *out = w->out + to * (int64_t)w->item_bytes;
+    if (w->transpose)
+      run_strip(w, strip, in, out);
+    else
+      run_row(w, in, out);
+    if (++strip < w->n_strip) continue;
+    strip = 0;
+    for (int d = m->n_dim - 1; d >= 0; d--) {
+      from += m->in_stride[d];
+      to += m->out_stride[d];
+      if (++index[d] < m->dim[d]) break;
+      from -= m->dim[d] * m->in_stride[d];
+      to -= m->dim[d] * m->out_stride[d];
+      index[d] = 0;
+    }
+  }
+}
+
+static void remove_dim(neap_move *m, int d) {
+  for (m->n_dim--; d < m->n_dim; d++)
+    m->dim[d] = m->dim[d + 1], m->in_stride[d] = m->in_stride[d + 1], m->out_stride[d] = m->out_stride[d + 1];
+}
+
+/* One dense run is cut in pieces, so that a plain copy uses all threads too. */
+static void split_run(neap_move *m) {
+  enum { PIECE = NEAP_GRAIN };
+  int last = m->n_dim - 1;
+  int64_t n = m->dim[last];
+  if (m->n_dim != 1 || n < 4 * PIECE || n % PIECE != 0) return;
+  int64_t in_stride = m->in_stride[last], out_stride = m->out_stride[last];
+  m->n_dim = 0;
+  neap_move_add(m, n / PIECE, in_stride * PIECE, out_stride * PIECE);
+  neap_move_add(m, PIECE, in_stride, out_stride);
+}
+
+void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out, int n_thread) {
+  for (int i = 0; i < move->n_dim; i++)
+    if (move->dim[i] == 0) return;
+  walk w = {.outer = simplify(move), .n_strip = 1, .item_bytes = item_bytes, .in = in, .out = out};
+  split_run(&w.outer);
+  neap_move *m = &w.outer;
+  int last = m->n_dim - 1;
+  w.inner = (inner){.n = m->dim[last], .in_stride = m->in_stride[last], .out_stride = m->out_stride[last]};
+  for (int d = 0; d < last && w.inner.out_stride == 1 && w.inner.in_stride != 1 && w.inner.in_stride != 0; d++) {
+    if (m->in_stride[d] != 1) continue;
+    w.transpose = true;
+    w.inner.rows = m->dim[d], w.inner.row_out_stride = m->out_stride[d];
+    w.n_strip = (m->dim[d] + TILE - 1) / TILE;
+  }
+  int64_t item_elems = w.inner.n;
+  remove_dim(m, last);
+  if (w.transpose) {
+    for (int d = 0; d < m->n_dim; d++)
+      if (m->in_stride[d] == 1 && m->dim[d] == w.inner.rows && m->out_stride[d] == w.inner.row_out_stride) {
+        remove_dim(m, d);
+        break;
+      }
+    item_elems *= NEAP_MIN(w.inner.rows, TILE);
+  }
+  int64_t n = w.n_strip;
+  for (int d = 0; d < m->n_dim; d++) n *= m->dim[d];
+  neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / item_elems, 1), n_thread, walk_items, &w);
+}
