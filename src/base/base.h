@@ -204,6 +204,13 @@ int64_t neap_clock_ns(void); /* monotonic */
 /* Elements a thread should have at least, for loops that are bound by memory. */
 enum { NEAP_GRAIN = 16384 };
 
+/* ---- embedded files (embedded.c): lua/neap/.. and db/.., under their paths in the repository, in the paths' order ----- */
+
+/* The text, ended by a zero that *n (may be NULL) does not count; NULL when there is no such file. */
+const char *neap_embedded_find(const char *path, size_t *n);
+/* The same by index from 0; NULL after the last. */
+const char *neap_embedded_at(int index, size_t *n, const char **path);
+
 /* ---- small arithmetic ------------------------------------------------------------------------------------------------ */
 
 static inline size_t neap_align(size_t bytes) { return (bytes + NEAP_ALIGN - 1) & ~(size_t)(NEAP_ALIGN - 1); }

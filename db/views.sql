@@ -1,0 +1,105 @@
+-- Views, each named for the question it answers; made anew whenever this file changes. `newest` is 1 for the newest plan, or
+-- run, of a net's name and mode, so that no question needs an id.
+
+-- What plans are there, and how good are they?
+CREATE VIEW v_plan AS
+SELECT
+  n.name AS net,
+  p.*,
+  p.arena_bytes - p.lower_bound_bytes AS gap_bytes,
+  round(1.0 * p.arena_bytes / nullif(p.lower_bound_bytes, 0), 4) AS over_bound,
+  round(1 - 1.0 * p.arena_bytes / nullif(p.baseline_bytes, 0), 4) AS saved,
+  p.plan_id = (SELECT max(q.plan_id) FROM net m JOIN plan q USING (net_id)
+               WHERE m.name = n.name AND q.mode = p.mode) AS newest
+FROM plan p
+JOIN net n USING (net_id);
+
+-- What is live when most is live? One row a storage: its largest value.
+CREATE VIEW v_peak AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, p.plan_id,
+  o.step, o.name AS op, o.line AS op_line, o.live_bytes, o.scratch_bytes,
+  v.blob, max(v.bytes) AS bytes, v.role, v.layer, v.shape, v.first_step, v.last_step, v.line
+FROM v_plan p
+JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step
+JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
+                 AND p.peak_step BETWEEN v.first_step AND v.last_step
+GROUP BY p.plan_id, v.storage_no, v.clone;
+
+-- How long does each value live, and who has the same storage?
+CREATE VIEW v_blob_life AS
+SELECT
+  p.net, p.mode, p.batch, p.newest,
+  v.*,
+  v.last_step - v.first_step + 1 AS n_step,
+  a.name AS first_op,
+  b.name AS last_op,
+  (SELECT group_concat(w.blob, ', ') FROM plan_value w
+   WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no <> v.value_no) AS same_storage
+FROM plan_value v
+JOIN v_plan p USING (plan_id)
+LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = v.first_step
+LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = v.last_step;
+
+-- What does each layer need? Storages are counted once, whatever the number of names on them.
+CREATE VIEW v_layer AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer,
+  coalesce(sum(v.bytes) FILTER (WHERE v.value_no = v.storage_no), 0) AS bytes,
+  coalesce(sum(v.bytes) FILTER (WHERE v.role = 'parameter' AND v.value_no = v.storage_no), 0) AS parameter_bytes,
+  coalesce(sum(v.bytes) FILTER (
+    WHERE v.region = 'arena' AND p.peak_step BETWEEN v.first_step AND v.last_step
+      AND NOT EXISTS (SELECT 1 FROM plan_value w
+                      WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no > v.value_no
+                        AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
+FROM plan_value v
+JOIN v_plan p USING (plan_id)
+GROUP BY v.plan_id, v.layer;
+
+-- Who shares bytes with whom, and why is that safe? Ask with a = '...': all pairs of a large plan are many.
+CREATE VIEW v_reuse AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, a.plan_id,
+  a.blob AS a,
+  b.blob AS b,
+  min(a.offset_bytes + a.bytes, b.offset_bytes + b.bytes) - max(a.offset_bytes, b.offset_bytes) AS shared_bytes,
+  CASE
+    WHEN a.storage_no = b.storage_no THEN
+      iif(a.value_no < b.value_no, b.reason || ': ' || b.detail, a.reason || ': ' || a.detail)
+    WHEN a.last_step < b.first_step THEN
+      a.blob || ' is last read at step ' || a.last_step || ', ' || b.blob || ' first written at step ' || b.first_step
+    WHEN b.last_step < a.first_step THEN
+      b.blob || ' is last read at step ' || b.last_step || ', ' || a.blob || ' first written at step ' || a.first_step
+    ELSE 'OVERLAP'
+  END || iif(p.executor = 'dag', '; every path keeps this order', '') AS why
+FROM plan_value a
+JOIN v_plan p USING (plan_id)
+JOIN plan_value b ON b.plan_id = a.plan_id AND b.value_no <> a.value_no AND b.region = 'arena'
+                 AND a.offset_bytes < b.offset_bytes + b.bytes AND b.offset_bytes < a.offset_bytes + a.bytes
+WHERE a.region = 'arena';
+
+-- What was run, where, how fast?
+CREATE VIEW v_run AS
+SELECT
+  p.net, p.mode, p.batch, p.dtype, p.net_id,
+  r.*,
+  p.arena_bytes, p.lower_bound_bytes,
+  m.cpu,
+  (SELECT sum(flop) FROM plan_op o WHERE o.plan_id = p.plan_id) AS flop,
+  r.run_id = (SELECT max(s.run_id) FROM net n JOIN plan q USING (net_id) JOIN run s USING (plan_id)
+              WHERE n.name = p.net AND q.mode = p.mode) AS newest
+FROM run r
+JOIN v_plan p USING (plan_id)
+JOIN machine m USING (machine_id);
+
+-- Where does the time go?
+CREATE VIEW v_op_time AS
+SELECT
+  r.net, r.mode, r.newest,
+  t.run_id, t.n_call, t.min_ns, t.median_ns, t.start_ns, t.thread,
+  o.*,
+  round(1.0 * o.flop / nullif(t.min_ns, 0), 1) AS gflop_per_s,
+  round(100.0 * t.median_ns / nullif((SELECT sum(median_ns) FROM run_op u WHERE u.run_id = t.run_id), 0), 2) AS percent
+FROM run_op t
+JOIN v_run r USING (run_id)
+JOIN plan_op o ON o.plan_id = r.plan_id AND o.step = t.step;
