@@ -1,0 +1,94 @@
+/* extremum.c: Maximum and Minimum of two tensors, with broadcasting. NaN in either wins, as in NumPy and PyTorch; where
+ * both are equal each gets half of the gradient.
+ *
+ * One backward op serves both inputs: the input it differentiates comes first. */
+#include "ops/elementwise.h"
+
+/* `x != x` keeps a NaN in x; a NaN in y fails the comparison and is taken. */
+#define EXTREMUM(NAME, op)                                                \
+  NEAP_ROW2(NAME##_f32, float, float, (x op y) | (x != x) ? x : y)        \
+  NEAP_ROW2(NAME##_f64, double, double, (x op y) | (x != x) ? x : y)      \
+  NEAP_ROW2(NAME##_i8, int8_t, int8_t, x op y ? x : y)                    \
+  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, x op y ? x : y)                  \
+  NEAP_ROW2(NAME##_i32, int32_t, int32_t, x op y ? x : y)                 \
+  NEAP_ROW2(NAME##_i64, int64_t, int64_t, x op y ? x : y)                 \
+  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
+EXTREMUM(Maximum, >)
+EXTREMUM(Minimum, <)
+
+/* x = the input, y = the other one, z = the gradient that arrives */
+NEAP_ROW3(MaximumGrad_f32, float, float, float, x > y ? z : x == y ? 0.5f * z : 0)
+NEAP_ROW3(MaximumGrad_f64, double, double, double, x > y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW_RUN(MaximumGrad, 3, NEAP_ROWS_FLOATS(MaximumGrad))
+NEAP_ROW3(MinimumGrad_f32, float, float, float, x < y ? z : x == y ? 0.5f * z : 0)
+NEAP_ROW3(MinimumGrad_f64, double, double, double, x < y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW_RUN(MinimumGrad, 3, NEAP_ROWS_FLOATS(MinimumGrad))
+
+static neap_status grad_both(neap_grad *g, const char *type) {
+  for (int i = 0; i < 2; i++)
+    if (g->want[i]) {
+      neap_value_id din = neap_grad_emit1(g, type, 3, (neap_value_id[]){g->in[i], g->in[1 - i], g->dout[0]}, NULL, NULL);
+      g->din[i] = neap_grad_reduce_to(g, din, g->in[i]);
+    }
+  return NEAP_OK;
+}
+
+static neap_status grad_max(neap_grad *g, neap_error *error) {
+  (void)error;
+  return grad_both(g, "MaximumGrad");
+}
+
+static neap_status grad_min(neap_grad *g, neap_error *error) {
+  (void)error;
+  return grad_both(g, "MinimumGrad");
+}
+
+#define BINARY                                                                                                   \
+  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},                         \
+  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,               \
+  .infer = neap_elementwise_infer,                                                                               \
+  .cases = "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, "  \
+           "{a={4}, b={2,3,4}}, {a={0,4}, b={4}}, {a={}, b={}} }"
+#define BACKWARD                                                                                                 \
+  .internal = true,                                                                                              \
+  .inputs = {{"a", "the input differentiated"}, {"b", "the other one"}, {"dy", "gradient of the output"}},        \
+  .outputs = {{"da", "shape of dy"}}, .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3,                        \
+  .infer = neap_elementwise_infer, .cases = "{ {a={3,4}, b={4}, dy={3,4}}, {a={3,4}, b={3,4}, dy={3,4}} }"
+
+const neap_op neap_op_Maximum = {
+  .name = "Maximum",
+  .summary = "The larger of two tensors, element by element, with broadcasting; half the gradient to each on ties.",
+  .math = "y = max(a, b)",
+  .example = "net:Maximum({\"a\", \"b\"}, \"y\")",
+  .source = "NumPy maximum",
+  BINARY,
+  .grad = grad_max,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Maximum),
+};
+
+const neap_op neap_op_MaximumGrad = {
+  .name = "MaximumGrad",
+  .summary = "Gradient of Maximum with respect to one input, before it is summed back to its shape.",
+  .math = "da = a > b ? dy : a = b ? dy / 2 : 0",
+  BACKWARD,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_MaximumGrad),
+};
+
+const neap_op neap_op_Minimum = {
+  .name = "Minimum",
+  .summary = "The smaller of two tensors, element by element, with broadcasting; half the gradient to each on ties.",
+  .math = "y = min(a, b)",
+  .example = "net:Minimum({\"a\", \"b\"}, \"y\")",
+  .source = "NumPy minimum",
+  BINARY,
+  .grad = grad_min,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Minimum),
+};
+
+const neap_op neap_op_MinimumGrad = {
+  .name = "MinimumGrad",
+  .summary = "Gradient of Minimum with respect to one input, before it is summed back to its shape.",
+  .math = "da = a < b ? dy : a = b ? dy / 2 : 0",
+  BACKWARD,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_MinimumGrad),
+};

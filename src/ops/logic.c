@@ -1,0 +1,62 @@
+/* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors. A bool is a byte of 0 or 1. */
+#include "ops/elementwise.h"
+
+NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, x & y)
+NEAP_ROW2(LogicalOr_row, uint8_t, uint8_t, x | y)
+NEAP_ROW2(LogicalXor_row, uint8_t, uint8_t, x ^ y)
+NEAP_ROW1(LogicalNot_row, uint8_t, uint8_t, , x ^ 1)
+
+static void run_and(const neap_call *call) { neap_elementwise_run(call, 2, LogicalAnd_row); }
+static void run_or(const neap_call *call) { neap_elementwise_run(call, 2, LogicalOr_row); }
+static void run_xor(const neap_call *call) { neap_elementwise_run(call, 2, LogicalXor_row); }
+static void run_not(const neap_call *call) { neap_elementwise_run(call, 1, LogicalNot_row); }
+
+#define LOGIC                                                                                                     \
+  .source = "NumPy logical functions",                                                                            \
+  .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)}, {"b", "broadcasts with a", NEAP_BIT(BOOL)}},                \
+  .outputs = {{"y", "broadcast shape", NEAP_BIT(BOOL)}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,              \
+  .infer = neap_elementwise_infer, .no_grad = true,                                                               \
+  .cases = "{ {a={{3,4}, dtype=\"bool\"}, b={{4}, dtype=\"bool\"}}, {a={{3,4}, dtype=\"bool\"}, b={{3,4}, dtype=\"bool\"}} }"
+
+const neap_op neap_op_LogicalAnd = {
+  .name = "LogicalAnd",
+  .summary = "Whether both are true, element by element, with broadcasting.",
+  .math = "y = a and b",
+  .example = "net:LogicalAnd({\"a\", \"b\"}, \"y\")",
+  LOGIC,
+  .kernels = NEAP_REF(run_and),
+};
+
+const neap_op neap_op_LogicalOr = {
+  .name = "LogicalOr",
+  .summary = "Whether either is true, element by element, with broadcasting.",
+  .math = "y = a or b",
+  .example = "net:LogicalOr({\"a\", \"b\"}, \"y\")",
+  LOGIC,
+  .kernels = NEAP_REF(run_or),
+};
+
+const neap_op neap_op_LogicalXor = {
+  .name = "LogicalXor",
+  .summary = "Whether exactly one is true, element by element, with broadcasting.",
+  .math = "y = a != b",
+  .example = "net:LogicalXor({\"a\", \"b\"}, \"y\")",
+  LOGIC,
+  .kernels = NEAP_REF(run_xor),
+};
+
+const neap_op neap_op_LogicalNot = {
+  .name = "LogicalNot",
+  .summary = "Negation of a bool tensor, element by element.",
+  .math = "y = not x",
+  .example = "net:LogicalNot(\"x\", \"y\")",
+  .source = "NumPy logical_not",
+  .inputs = {{"x", "any shape, bool", NEAP_BIT(BOOL)}},
+  .outputs = {{"y", "shape of x", NEAP_BIT(BOOL)}},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = neap_infer_like,
+  .no_grad = true,
+  .kernels = NEAP_REF(run_not),
+  .cases = "{ {x={{3,4}, dtype=\"bool\"}}, {x={{0,4}, dtype=\"bool\"}} }",
+};

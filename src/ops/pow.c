@@ -1,0 +1,86 @@
+/* pow.c: Pow, the power of one tensor to another, with broadcasting.
+ *
+ * At the edges the gradients follow PyTorch: an exponent of 0 gives no gradient to the base, and a base of 0 with an
+ * exponent that is not negative gives none to the exponent, where the formulas would say 0 times infinity.
+ */
+#include "ops/elementwise.h"
+
+/* By squaring; wraps around. A negative exponent leaves what truncation leaves: 1, -1 or 0. */
+static inline uint64_t power_of_integer(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : UINT64_MAX) : 0;
+  uint64_t y = 1, factor = (uint64_t)base;
+  for (; exponent > 0; exponent /= 2, factor *= factor)
+    if (exponent % 2 == 1) y *= factor;
+  return y;
+}
+
+/* The exponents that scripts write most often need no logarithm. */
+static inline float pow_f32(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
+static inline double pow_f64(double x, double y) { return y == 2.0 ? x * x : pow(x, y); }
+
+NEAP_ROW2(Pow_f32, float, float, pow_f32(x, y))
+NEAP_ROW2(Pow_f64, double, double, pow_f64(x, y))
+NEAP_ROW2(Pow_i8, int8_t, int8_t, power_of_integer(x, y))
+NEAP_ROW2(Pow_u8, uint8_t, uint8_t, power_of_integer(x, y))
+NEAP_ROW2(Pow_i32, int32_t, int32_t, power_of_integer(x, y))
+NEAP_ROW2(Pow_i64, int64_t, int64_t, power_of_integer(x, y))
+NEAP_ROW_RUN(Pow, 2, NEAP_ROWS_FLOATS(Pow), NEAP_ROWS_INTEGERS(Pow))
+
+/* x = base, y = exponent, z = gradient of the power */
+NEAP_ROW3(PowGradBase_f32, float, float, float, y == 0 ? 0 : z * y * powf(x, y - 1.0f))
+NEAP_ROW3(PowGradBase_f64, double, double, double, y == 0 ? 0 : z * y * pow(x, y - 1.0))
+NEAP_ROW_RUN(PowGradBase, 3, NEAP_ROWS_FLOATS(PowGradBase))
+NEAP_ROW3(PowGradExponent_f32, float, float, float, (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
+NEAP_ROW3(PowGradExponent_f64, double, double, double, (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
+NEAP_ROW_RUN(PowGradExponent, 3, NEAP_ROWS_FLOATS(PowGradExponent))
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  static const char *const type[] = {"PowGradBase", "PowGradExponent"};
+  for (int i = 0; i < 2; i++)
+    if (g->want[i]) {
+      neap_value_id din = neap_grad_emit1(g, type[i], 3, (neap_value_id[]){g->in[0], g->in[1], g->dout[0]}, NULL, NULL);
+      g->din[i] = neap_grad_reduce_to(g, din, g->in[i]);
+    }
+  return NEAP_OK;
+}
+
+#define BACKWARD                                                                                  \
+  .internal = true, .inputs = {{"a", "base"}, {"b", "exponent"}, {"dy", "gradient of the power"}}, \
+  .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3, .infer = neap_elementwise_infer,           \
+  .cases = "{ {a={{3,4}, low=0.2, high=3}, b={4}, dy={3,4}} }"
+
+const neap_op neap_op_Pow = {
+  .name = "Pow",
+  .summary = "Power of one tensor to another, element by element, with broadcasting.",
+  .math = "y = a^b",
+  .example = "net:Pow({\"a\", \"b\"}, \"y\")",
+  .source = "ONNX Pow-15",
+  .inputs = {{"a", "base, any shape", NEAP_NUMBERS}, {"b", "exponent, broadcasts with a", NEAP_NUMBERS}},
+  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}},
+  .inplace = {{0, 0}, {1, 0}},
+  .n_inplace = 2,
+  .infer = neap_elementwise_infer,
+  .grad = grad,
+  .kernels = NEAP_REF(run_Pow),
+  .cases = "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, low=0.2, high=3}, b={1,5}}, "
+           "{a={{2,3,4}, low=0.2, high=3}, b={}}, {a={0,4}, b={4}} }",
+};
+
+const neap_op neap_op_PowGradBase = {
+  .name = "PowGradBase",
+  .summary = "Gradient of Pow with respect to the base, before it is summed back to its shape.",
+  .math = "da = b = 0 ? 0 : dy b a^(b-1)",
+  .outputs = {{"da", "shape of dy"}},
+  BACKWARD,
+  .kernels = NEAP_REF(run_PowGradBase),
+};
+
+const neap_op neap_op_PowGradExponent = {
+  .name = "PowGradExponent",
+  .summary = "Gradient of Pow with respect to the exponent, before it is summed back to its shape.",
+  .math = "db = a = 0 and b >= 0 ? 0 : dy a^b ln a",
+  .outputs = {{"db", "shape of dy"}},
+  BACKWARD,
+  .kernels = NEAP_REF(run_PowGradExponent),
+};

@@ -1,0 +1,62 @@
+/* rounding.c: Sign, Floor, Ceil and Round: steps, whose gradient is nothing. Integers pass as they are. */
+#include "ops/elementwise.h"
+
+#define ROUNDING(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
+  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                        \
+  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                      \
+  NEAP_ROW1(NAME##_i8, int8_t, int8_t, , signed_expression)                                    \
+  NEAP_ROW1(NAME##_u8, uint8_t, uint8_t, , unsigned_expression)                                \
+  NEAP_ROW1(NAME##_i32, int32_t, int32_t, , signed_expression)                                 \
+  NEAP_ROW1(NAME##_i64, int64_t, int64_t, , signed_expression)                                 \
+  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
+
+/* Multiplying a zero or a NaN by 1 keeps it, so that NaN stays NaN. */
+ROUNDING(Sign, x > 0 ? 1 : x < 0 ? -1 : x * 1, x > 0 ? 1 : x < 0 ? -1 : x * 1, (x > 0) - (x < 0), x > 0)
+ROUNDING(Floor, floorf(x), floor(x), x, x)
+ROUNDING(Ceil, ceilf(x), ceil(x), x, x)
+ROUNDING(Round, rintf(x), rint(x), x, x)
+
+#define STEPS                                                                                          \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}},        \
+  .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like, .no_grad = true,                      \
+  .cases = "{ {x={2,3,7}}, {x={{40}, low=-9, high=9}}, {x={0,4}}, {x={}} }"
+
+const neap_op neap_op_Sign = {
+  .name = "Sign",
+  .summary = "Sign, element by element: -1, 0 or 1; NaN stays NaN.",
+  .math = "y = x > 0 ? 1 : x < 0 ? -1 : x",
+  .example = "net:Sign(\"x\", \"y\")",
+  .source = "ONNX Sign-13",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sign),
+  STEPS,
+};
+
+const neap_op neap_op_Floor = {
+  .name = "Floor",
+  .summary = "The largest integer not above, element by element.",
+  .math = "y = floor(x)",
+  .example = "net:Floor(\"x\", \"y\")",
+  .source = "ONNX Floor-13",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Floor),
+  STEPS,
+};
+
+const neap_op neap_op_Ceil = {
+  .name = "Ceil",
+  .summary = "The smallest integer not below, element by element.",
+  .math = "y = ceil(x)",
+  .example = "net:Ceil(\"x\", \"y\")",
+  .source = "ONNX Ceil-13",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Ceil),
+  STEPS,
+};
+
+const neap_op neap_op_Round = {
+  .name = "Round",
+  .summary = "The nearest integer, element by element; halves go to the even one.",
+  .math = "y = round(x)",
+  .example = "net:Round(\"x\", \"y\")",
+  .source = "IEEE 754-2019, 5.9, roundToIntegralTiesToEven",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Round),
+  STEPS,
+};

@@ -1,0 +1,287 @@
+/* unary.c: the elementary functions of one tensor, element by element, and their backward ops.
+ *
+ * Each backward reads whichever of input and output is enough, the output where there is a choice: so that the forward
+ * may run in place. The gradient of Exp is a Mul and that of Log a Div; they need no op of their own.
+ */
+#include "ops/elementwise.h"
+
+/* NAME of x, in f32 and f64. */
+#define UNARY(NAME, f32_expression, f64_expression)           \
+  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)       \
+  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)     \
+  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME))
+
+/* The same for all numbers. Integers are computed on 64 unsigned bits, so that they wrap around. */
+#define UNARY_NUMBERS(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
+  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                             \
+  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                           \
+  NEAP_ROW1(NAME##_i8, int8_t, int8_t, , signed_expression)                                         \
+  NEAP_ROW1(NAME##_u8, uint8_t, uint8_t, , unsigned_expression)                                     \
+  NEAP_ROW1(NAME##_i32, int32_t, int32_t, , signed_expression)                                      \
+  NEAP_ROW1(NAME##_i64, int64_t, int64_t, , signed_expression)                                      \
+  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
+
+UNARY_NUMBERS(Neg, -x, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)
+UNARY_NUMBERS(Abs, fabsf(x), fabs(x), x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x)
+UNARY_NUMBERS(Square, x * x, x * x, (uint64_t)x * (uint64_t)x, (uint64_t)x * (uint64_t)x)
+UNARY(Exp, neap_exp_f32(x), exp(x))
+UNARY(Log, logf(x), log(x))
+UNARY(Sqrt, sqrtf(x), sqrt(x))
+UNARY(Rsqrt, 1.0f / sqrtf(x), 1.0 / sqrt(x))
+UNARY(Sin, sinf(x), sin(x))
+UNARY(Cos, cosf(x), cos(x))
+UNARY(Reciprocal, 1.0f / x, 1.0 / x)
+UNARY(Erf, neap_erf_f32(x), erf(x))
+
+/* x = what the backward reads, y = the gradient that arrives. 2/sqrt(pi) = 1.1283791670955126 */
+#define BACKWARD(NAME, f32_expression, f64_expression)              \
+  NEAP_ROW2_SAME(NAME##_f32, float, float, , f32_expression)        \
+  NEAP_ROW2_SAME(NAME##_f64, double, double, , f64_expression)      \
+  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME))
+
+BACKWARD(AbsGrad, x > 0 ? y : x < 0 ? -y : x * 0, x > 0 ? y : x < 0 ? -y : x * 0)
+BACKWARD(SquareGrad, 2.0f * x * y, 2.0 * x * y)
+BACKWARD(SqrtGrad, y / (2.0f * x), y / (2.0 * x))
+BACKWARD(RsqrtGrad, -0.5f * y * x * x * x, -0.5 * y * x * x * x)
+BACKWARD(SinGrad, y * cosf(x), y * cos(x))
+BACKWARD(CosGrad, -y * sinf(x), -y * sin(x))
+BACKWARD(ReciprocalGrad, -y * x * x, -y * x * x)
+BACKWARD(ErfGrad, y * 1.12837917f * neap_exp_f32(-x * x), y * 1.1283791670955126 * exp(-x * x))
+
+/* din = TYPE(saved, dout), saved an input or an output of the forward. */
+static neap_status grad_of(neap_grad *g, const char *type, neap_value_id saved) {
+  g->din[0] = neap_grad_emit1(g, type, 2, (neap_value_id[]){saved, g->dout[0]}, NULL, NULL);
+  return NEAP_OK;
+}
+
+#define GRAD(NAME, type, saved)                                         \
+  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {     \
+    (void)error;                                                        \
+    return grad_of(g, type, g->saved[0]);                               \
+  }
+GRAD(Abs, "AbsGrad", in)
+GRAD(Square, "SquareGrad", in)
+GRAD(Exp, "Mul", out)
+GRAD(Sqrt, "SqrtGrad", out)
+GRAD(Rsqrt, "RsqrtGrad", out)
+GRAD(Sin, "SinGrad", in)
+GRAD(Cos, "CosGrad", in)
+GRAD(Reciprocal, "ReciprocalGrad", out)
+GRAD(Erf, "ErfGrad", in)
+
+static neap_status grad_Neg(neap_grad *g, neap_error *error) {
+  (void)error;
+  g->din[0] = neap_grad_emit1(g, "Neg", 1, g->dout, NULL, NULL);
+  return NEAP_OK;
+}
+
+static neap_status grad_Log(neap_grad *g, neap_error *error) {
+  (void)error;
+  g->din[0] = neap_grad_emit1(g, "Div", 2, (neap_value_id[]){g->dout[0], g->in[0]}, NULL, NULL);
+  return NEAP_OK;
+}
+
+#define OF_FLOATS .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, ELEMENTWISE
+#define OF_NUMBERS .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, ELEMENTWISE
+#define ELEMENTWISE .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
+#define BACKWARD_OF(forward, saved, saved_doc)                                                              \
+  .internal = true, .summary = "Backward of " forward ".",                                                  \
+  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}},                       \
+  .outputs = {{"dx", "shape of dy"}}, .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
+
+const neap_op neap_op_Neg = {
+  .name = "Neg",
+  .summary = "Negation, element by element.",
+  .math = "y = -x",
+  .example = "net:Neg(\"x\", \"y\")",
+  .source = "ONNX Neg-13",
+  OF_NUMBERS,
+  .grad = grad_Neg,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Neg),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_Abs = {
+  .name = "Abs",
+  .summary = "Absolute value, element by element; its derivative at 0 is 0.",
+  .math = "y = |x|",
+  .example = "net:Abs(\"x\", \"y\")",
+  .source = "ONNX Abs-13",
+  OF_NUMBERS,
+  .grad = grad_Abs,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Abs),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_AbsGrad = {
+  .name = "AbsGrad",
+  BACKWARD_OF("Abs", "x", "input"),
+  .math = "dx = dy sign(x)",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AbsGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Square = {
+  .name = "Square",
+  .summary = "Square, element by element.",
+  .math = "y = x^2",
+  .example = "net:Square(\"x\", \"y\")",
+  .source = "Caffe2 Sqr",
+  OF_NUMBERS,
+  .grad = grad_Square,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Square),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_SquareGrad = {
+  .name = "SquareGrad",
+  BACKWARD_OF("Square", "x", "input"),
+  .math = "dx = 2 x dy",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SquareGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Exp = {
+  .name = "Exp",
+  .summary = "Exponential function, element by element.",
+  .math = "y = e^x",
+  .example = "net:Exp(\"x\", \"y\")",
+  .source = "ONNX Exp-13",
+  OF_FLOATS,
+  .grad = grad_Exp,
+  .kernels = NEAP_REF(run_Exp),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_Log = {
+  .name = "Log",
+  .summary = "Natural logarithm, element by element.",
+  .math = "y = ln x",
+  .example = "net:Log(\"x\", \"y\")",
+  .source = "ONNX Log-13",
+  OF_FLOATS,
+  .grad = grad_Log,
+  .kernels = NEAP_REF(run_Log),
+  .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
+};
+
+const neap_op neap_op_Sqrt = {
+  .name = "Sqrt",
+  .summary = "Square root, element by element.",
+  .math = "y = sqrt x",
+  .example = "net:Sqrt(\"x\", \"y\")",
+  .source = "ONNX Sqrt-13",
+  OF_FLOATS,
+  .grad = grad_Sqrt,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sqrt),
+  .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
+};
+
+/* Plain only: the padding lanes would be 0 / 0. */
+const neap_op neap_op_SqrtGrad = {
+  .name = "SqrtGrad",
+  BACKWARD_OF("Sqrt", "y", "output"),
+  .math = "dx = dy / (2 y)",
+  .kernels = NEAP_REF(run_SqrtGrad),
+  .cases = "{ {y={{2,3,7}, low=0.5, high=2}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Rsqrt = {
+  .name = "Rsqrt",
+  .summary = "Reciprocal of the square root, element by element.",
+  .math = "y = 1 / sqrt x",
+  .example = "net:Rsqrt(\"x\", \"y\")",
+  .source = "definition",
+  OF_FLOATS,
+  .grad = grad_Rsqrt,
+  .kernels = NEAP_REF(run_Rsqrt),
+  .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
+};
+
+const neap_op neap_op_RsqrtGrad = {
+  .name = "RsqrtGrad",
+  BACKWARD_OF("Rsqrt", "y", "output"),
+  .math = "dx = -dy y^3 / 2",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_RsqrtGrad),
+  .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Sin = {
+  .name = "Sin",
+  .summary = "Sine, element by element.",
+  .math = "y = sin x",
+  .example = "net:Sin(\"x\", \"y\")",
+  .source = "ONNX Sin-7",
+  OF_FLOATS,
+  .grad = grad_Sin,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sin),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_SinGrad = {
+  .name = "SinGrad",
+  BACKWARD_OF("Sin", "x", "input"),
+  .math = "dx = dy cos x",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SinGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Cos = {
+  .name = "Cos",
+  .summary = "Cosine, element by element.",
+  .math = "y = cos x",
+  .example = "net:Cos(\"x\", \"y\")",
+  .source = "ONNX Cos-7",
+  OF_FLOATS,
+  .grad = grad_Cos,
+  .kernels = NEAP_REF(run_Cos),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_CosGrad = {
+  .name = "CosGrad",
+  BACKWARD_OF("Cos", "x", "input"),
+  .math = "dx = -dy sin x",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_CosGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Reciprocal = {
+  .name = "Reciprocal",
+  .summary = "Reciprocal, element by element.",
+  .math = "y = 1 / x",
+  .example = "net:Reciprocal(\"x\", \"y\")",
+  .source = "ONNX Reciprocal-13",
+  OF_FLOATS,
+  .grad = grad_Reciprocal,
+  .kernels = NEAP_REF(run_Reciprocal),
+  .cases = "{ {x={{2,3,7}, low=0.5, high=3}}, {x={0,4}}, {x={{}, low=-2, high=-1}} }",
+};
+
+const neap_op neap_op_ReciprocalGrad = {
+  .name = "ReciprocalGrad",
+  BACKWARD_OF("Reciprocal", "y", "output"),
+  .math = "dx = -dy y^2",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_ReciprocalGrad),
+  .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Erf = {
+  .name = "Erf",
+  .summary = "Error function, element by element.",
+  .math = "y = 2 / sqrt(pi) int_0^x exp(-t^2) dt",
+  .example = "net:Erf(\"x\", \"y\")",
+  .source = "ONNX Erf-13",
+  OF_FLOATS,
+  .grad = grad_Erf,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Erf),
+  .cases = "{ {x={2,3,7}}, {x={{99}, low=-5, high=5}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_ErfGrad = {
+  .name = "ErfGrad",
+  BACKWARD_OF("Erf", "x", "input"),
+  .math = "dx = dy 2 / sqrt(pi) exp(-x^2)",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_ErfGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
