@@ -21,7 +21,7 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_
 }
 
 neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
-  return n_in > 0 ? in[0].dtype : n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
+  return n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE ? in[0].dtype : n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
 }
 
 /* A fault speaks of data: an index, a label, a condition. So the blob named is the first integer input, if there is one. */
@@ -72,17 +72,18 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
 /* Where a value's bytes are. `blob` maps root values to blobs. A value of a resident or argument region may be the alias or
  * the in-place successor of another: the storage's root then says which bytes, else the value itself. */
 static neap_address address_of(const neap_program *program, const int *blob, neap_value_id v) {
-  if (v < 0) return (neap_address){-1, 0};
   const neap_graph *graph = program->graph;
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
   if (place->region == NEAP_REGION_ARENA || place->region == NEAP_REGION_FRAME) return (neap_address){0, place->offset};
   if (program->is_sub) {
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
-    return (neap_address){1 + (own ? value->argument : storage->argument), 0};
+    int argument = own ? value->argument : storage->argument;
+    return (neap_address){argument < 0 ? -1 : 1 + argument, 0};
   }
-  int index = blob[storage->root];
-  return (neap_address){1 + (index >= 0 ? index : blob[value->root]), 0};
+  int index = blob[place->storage] >= 0 ? blob[place->storage] : blob[storage->root];
+  if (index < 0) index = blob[value->root];
+  return (neap_address){index < 0 ? -1 : 1 + index, 0};
 }
 
 /* ---- instructions ------------------------------------------------------------------------------------------------------- */
@@ -100,7 +101,7 @@ static neap_instruction_kind kind_of(const neap_op *op) {
 }
 
 /* Addresses, types and layouts of the operands. */
-static neap_status bind_operands(neap_program *program, neap_instruction *i, const int *blob, neap_error *error) {
+static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   int n = node->n_in + node->n_out;
   neap_operand *operand = neap_arena_alloc(&program->arena, (size_t)n * sizeof *operand);
@@ -110,7 +111,7 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, con
   for (int k = 0; k < n; k++) {
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     operand[k] = operand_of(program->graph, v);
-    i->address[k] = address_of(program, blob, v);
+    i->address[k] = v >= 0 ? program->where[v] : (neap_address){-1, 0};
     if (i->address[k].base != 0) continue;
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
@@ -170,15 +171,15 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   return NEAP_OK;
 }
 
-static neap_status bind_instruction(neap_program *program, int step, const int *blob, neap_error *error) {
+static neap_status bind_instruction(neap_program *program, int step, neap_error *error) {
   neap_instruction *i = &program->instruction[step];
   i->node = program->plan->order[step];
   const neap_node *node = &program->graph->node[i->node];
   i->kind = kind_of(node->op);
   i->scratch_offset = program->plan->scratch_offset[i->node];
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
-  i->commits = i->kind != NEAP_INSTRUCTION_IF && (node->n_enforced > 0 || (node->op->effects & NEAP_EFFECT_COMMIT) != 0);
-  NEAP_TRY(bind_operands(program, i, blob, error));
+  i->commits = i->kind != NEAP_INSTRUCTION_IF && (node->n_enforced > 0 || (node->effects & NEAP_EFFECT_COMMIT) != 0);
+  NEAP_TRY(bind_operands(program, i, error));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL:
     case NEAP_INSTRUCTION_VIEW: return bind_kernel(program, i, error);
@@ -196,11 +197,12 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   program->n_base = 1 + (program->is_sub ? n_owner_operand : program->n_blob);
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
+  program->where = neap_arena_alloc(arena, n_value * sizeof *program->where);
   program->n_touch = neap_arena_alloc(arena, n_value * sizeof *program->n_touch);
   program->bytes = neap_arena_alloc(arena, n_value * sizeof *program->bytes);
   program->left = neap_arena_alloc(arena, n_value * sizeof *program->left);
   program->spared = neap_arena_alloc(arena, n_value * sizeof *program->spared);
-  bool got = program->base != NULL && program->instruction != NULL && program->n_touch != NULL && program->bytes != NULL &&
+  bool got = program->base != NULL && program->instruction != NULL && program->where != NULL && program->n_touch != NULL && program->bytes != NULL &&
              program->left != NULL && program->spared != NULL;
   return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
 }
@@ -211,9 +213,10 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
   if (blob == NULL) return refused(error, index_bytes);
   neap_status status = collect_blobs(program, blob, error);
   if (status == NEAP_OK) status = allocate_tables(program, n_owner_operand, error);
+  for (int v = 0; status == NEAP_OK && v < program->graph->n_value; v++) program->where[v] = address_of(program, blob, v);
   for (int step = 0; status == NEAP_OK && step < program->graph->n_node; step++) {
     program->n_instruction = step + 1;
-    status = bind_instruction(program, step, blob, error);
+    status = bind_instruction(program, step, error);
   }
   if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG) status = neap_dag_new(program, error);
   neap_free(blob);
@@ -258,6 +261,13 @@ void neap_program_free(neap_program *program) {
     neap_graph_free(program->graph);
   }
   neap_free(program);
+}
+
+bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
+  neap_address where = program->where[value];
+  *blob = where.base - 1;
+  *offset = where.offset;
+  return where.base >= 0;
 }
 
 const neap_graph *neap_program_graph(const neap_program *program) { return program->graph; }

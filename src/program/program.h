@@ -36,6 +36,10 @@ typedef struct neap_program_blob {
 int neap_program_n_blobs(const neap_program *program);
 neap_program_blob *neap_program_blob_at(neap_program *program, int index);
 
+/* Where a value of the graph lies: *blob is the index of its resident blob, or -1 for the arena at *offset. False for values
+ * without bytes here. */
+bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
+
 typedef struct neap_step_times {
   int n_call;
   int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
@@ -76,6 +80,10 @@ size_t neap_single_scratch_bytes(const neap_single *single);
 /* `in` and `out` point to dense bytes (NULL where absent); `scratch` is aligned. DATA when the kernel records a fault. */
 neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
                             uint32_t step, neap_error *error);
+
+/* The same elements in another layout, by the Reorder op's plain kernel. `from` and `to` hold their layout's bytes. */
+neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, const void *from, const neap_layout *to_layout,
+                         void *to, neap_error *error);
 
 /* The pool (pool.c): best fit with coalescing inside one reserved region; addresses for eager ops and policy `pool`. */
 typedef struct neap_pool neap_pool;

@@ -51,6 +51,7 @@ struct neap_program {
   void **base; /* 0: arena or frame */
   int n_blob;
   neap_program_blob *blob;
+  neap_address *where; /* by value */
   int *n_touch;      /* by storage: instructions that touch it */
   size_t *bytes;     /* by storage: the largest of its values */
   _Atomic int *left; /* of n_touch, in this run: at 0 the bytes are dead */

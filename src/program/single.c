@@ -155,3 +155,20 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   if (error != NULL && error->op[0] == '\0') strncpy(error->op, call->op->name, sizeof error->op - 1);
   return neap_fail(error, NEAP_DATA, "%s: %s", call->op->name, single->fault.message);
 }
+
+neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, const void *from, const neap_layout *to_layout,
+                         void *to, neap_error *error) {
+  const neap_op *op = neap_op_find("Reorder");
+  const neap_kernel *kernel = op != NULL ? neap_kernel_find(op, NEAP_ENGINE_REF, type->dtype) : NULL;
+  if (kernel == NULL || kernel->bind != NULL) return neap_fail(error, NEAP_INTERNAL, "Reorder: has no plain kernel");
+  neap_layout layout[2] = {*from_layout, *to_layout};
+  neap_choice choice = {.n_thread = neap_threads(), .in = &layout[0], .out = &layout[1]};
+  neap_operand operand[2] = {{(void *)(uintptr_t)from, *type, *from_layout}, {to, *type, *to_layout}}; /* an input is only read */
+  neap_attr_value attrs[NEAP_OP_MAX_ATTR];
+  for (int a = 0; a < neap_op_n_attrs(op); a++) attrs[a] = op->attrs[a].value;
+  neap_fault fault = {0};
+  neap_call call = {.op = op, .attrs = attrs, .n_in = 1, .n_out = 1, .in = &operand[0], .out = &operand[1], .choice = &choice,
+                    .n_thread = choice.n_thread, .fault = &fault};
+  kernel->run(&call);
+  return NEAP_OK;
+}

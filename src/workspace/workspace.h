@@ -68,6 +68,7 @@ uint64_t neap_workspace_seed(const neap_workspace *ws);
 uint32_t neap_workspace_step(const neap_workspace *ws);
 void neap_workspace_set_step(neap_workspace *ws, uint32_t step);
 void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed);
+void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POISON=1: dead bytes become NaN */
 size_t neap_workspace_arena_bytes(const neap_workspace *ws);
 size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it owns, for reports; not the counted truth */
 

@@ -1,0 +1,264 @@
+/* attach.c: programs in a workspace: their resident blobs found or made, the arena grown, base pointers set, runs counted.
+ *
+ * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does not start.
+ */
+#include "workspace/workspace_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "attaching a program"); }
+
+neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_program *program) {
+  for (int a = 0; a < ws->n_attachment; a++)
+    if (ws->attachment[a].program == program) return &ws->attachment[a];
+  return NULL;
+}
+
+/* ---- resident blobs -------------------------------------------------------------------------------------------------------- */
+
+/* The cell name of each program blob: its own, but for a later blob of the same name (an input that the net overwrites by
+ * name): that one gets a cell that no user can name. */
+static neap_status name_blobs(neap_program *program, neap_attachment *a, neap_error *error) {
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
+    const char *name = neap_program_blob_at(program, b)->name;
+    bool taken = false;
+    for (int c = 0; c < b && !taken; c++) taken = neap_program_blob_at(program, c)->name == name;
+    char hidden[300];
+    snprintf(hidden, sizeof hidden, "%.250s'%d", name, b);
+    a->name[b] = neap_intern(taken ? hidden : name);
+    if (a->name[b] == NULL) return refused(error, sizeof hidden);
+  }
+  return NEAP_OK;
+}
+
+/* Whether the blob must be made: unknown, or our own without bytes of this type that a program may replace. */
+static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
+  if (found.ws == NULL) return true;
+  const neap_cell *cell = &found.ws->cell[found.cell];
+  if (cell->tensor.storage == NULL) return found.ws == ws;
+  neap_type has = neap_tensor_type(&cell->tensor);
+  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before;
+}
+
+/* Types of blobs that exist must fit; parameters and state must exist already. */
+static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob, neap_found found,
+                              neap_error *error) {
+  if (must_make(ws, blob, found)) {
+    if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
+    if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
+    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob->name);
+    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" is not in the workspace", neap_program_graph(program)->name,
+              neap_role_name(blob->role), blob->name);
+    neap_hint(error, "ws:init(net) makes and fills what a net declares");
+    return NEAP_NAME;
+  }
+  const neap_tensor *t = &found.ws->cell[found.cell].tensor;
+  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before)) return NEAP_OK; /* looked at before the run */
+  neap_type has = neap_tensor_type(t);
+  if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
+  return neap_workspace_fail_type("attach", blob->name, &blob->type, &has, error);
+}
+
+/* The bytes for the missing blobs: one segment for the gradients, storage of its own for each other one. fresh[b] gets a view
+ * where one is made. */
+static neap_status make_missing(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
+                                neap_error *error) {
+  int n = neap_program_n_blobs(program), n_gradient = 0;
+  neap_type *type = neap_alloc((size_t)n * sizeof *type);
+  neap_tensor *view = neap_alloc_zeroed((size_t)n * sizeof *view);
+  neap_status status = type == NULL || view == NULL ? refused(error, (size_t)n * sizeof *view) : NEAP_OK;
+  for (int b = 0; status == NEAP_OK && b < n; b++) {
+    const neap_program_blob *blob = neap_program_blob_at(program, b);
+    neap_found found = neap_workspace_find(ws, a->name[b]);
+    status = check_blob(ws, program, blob, found, error);
+    if (status != NEAP_OK || !must_make(ws, blob, found)) continue;
+    if (blob->region == NEAP_REGION_GRADIENT)
+      type[n_gradient++] = blob->type;
+    else
+      status = neap_tensor_new(&fresh[b], blob->type.dtype, &blob->type.shape, error);
+  }
+  if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_segment(n_gradient, type, view, error);
+  for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
+    const neap_program_blob *blob = neap_program_blob_at(program, b);
+    if (blob->region == NEAP_REGION_GRADIENT && must_make(ws, blob, neap_workspace_find(ws, a->name[b]))) fresh[b] = view[g++];
+  }
+  neap_free(type);
+  neap_free(view);
+  return status;
+}
+
+/* Gives the fresh views to cells, old or new. */
+static neap_status publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh, neap_error *error) {
+  int n_before = ws->n_cell, n = neap_program_n_blobs(program);
+  for (int b = 0; b < n; b++) {
+    if (fresh[b].storage == NULL || neap_map_get(&ws->index, a->name[b], -1) >= 0) continue;
+    if (neap_workspace_add_cell(ws, a->name[b]) >= 0) continue;
+    while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
+    return refused(error, sizeof(neap_cell));
+  }
+  for (int b = 0; b < n; b++) {
+    const neap_program_blob *blob = neap_program_blob_at(program, b);
+    if (fresh[b].storage == NULL) continue;
+    neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
+    neap_tensor_fini(&cell->tensor);
+    *cell = (neap_cell){.name = cell->name, .role = blob->role, .region = blob->region, .tensor = fresh[b],
+                        .in_segment = blob->region == NEAP_REGION_GRADIENT};
+    fresh[b] = (neap_tensor){0};
+    ws->version++;
+  }
+  return NEAP_OK;
+}
+
+/* ---- the arena --------------------------------------------------------------------------------------------------------------- */
+
+static neap_status check_limits(const neap_workspace *ws, const neap_program *program, size_t need, neap_error *error) {
+  const char *name = neap_program_graph(program)->name;
+  char a[24], b[24];
+  if (ws->budget_bytes > 0 && need > ws->budget_bytes) {
+    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)need;
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": arena of %s exceeds the workspace's budget of %s", name,
+                     neap_bytes_text((double)need, a), neap_bytes_text((double)ws->budget_bytes, b));
+  }
+  size_t held = neap_workspace_held_bytes(ws) - ws->arena_bytes + NEAP_MAX(need, ws->arena_bytes);
+  if (ws->total_bytes > 0 && held > ws->total_bytes) {
+    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
+                     neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
+  }
+  return NEAP_OK;
+}
+
+/* Puts a larger arena in the old one's place. Its values do not move over. */
+static void replace_arena(neap_workspace *ws, neap_storage *arena) {
+  neap_storage_release(ws->arena);
+  ws->arena = arena;
+  ws->arena_bytes = neap_storage_bytes(arena);
+  ws->n_run++; /* views of the old arena are views of nothing that runs */
+  ws->last = NULL;
+}
+
+/* ---- attach and detach ---------------------------------------------------------------------------------------------------------- */
+
+static void attachment_fini(neap_attachment *a) {
+  int n = a->program != NULL ? neap_program_n_blobs(a->program) : 0;
+  for (int b = 0; a->tensor != NULL && b < n; b++) neap_tensor_fini(&a->tensor[b]);
+  neap_free((void *)a->name);
+  neap_free(a->tensor);
+  neap_free(a->cell);
+}
+
+/* Looks every blob up again. No allocation: runs call it when names have moved. */
+static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
+  const char *net = neap_program_graph(a->program)->name;
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
+    neap_program_blob *blob = neap_program_blob_at(a->program, b);
+    neap_found found = neap_workspace_find(ws, a->name[b]);
+    if (found.ws == NULL || found.ws->cell[found.cell].tensor.storage == NULL) {
+      neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace", net, blob->name);
+      return NEAP_NAME;
+    }
+    const neap_tensor *t = &found.ws->cell[found.cell].tensor;
+    neap_type has = neap_tensor_type(t);
+    if (!neap_type_equal(&has, &blob->type)) {
+      char what[160];
+      snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
+      return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
+    }
+    neap_tensor fresh = neap_tensor_retain(t);
+    neap_tensor_fini(&a->tensor[b]);
+    a->tensor[b] = fresh;
+    a->cell[b] = found;
+  }
+  a->version = neap_workspace_chain_version(ws);
+  return NEAP_OK;
+}
+
+/* Everything that may be refused comes before the first change. */
+static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
+  size_t need = neap_program_plan(a->program)->arena_bytes;
+  NEAP_TRY(name_blobs(a->program, a, error));
+  NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
+  NEAP_TRY(check_limits(ws, a->program, need, error));
+  if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
+  neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
+  if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
+  neap_status status = publish(ws, a->program, a, fresh, error);
+  if (status != NEAP_OK)
+    neap_storage_release(arena);
+  else if (arena != NULL)
+    replace_arena(ws, arena);
+  return status;
+}
+
+neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error) {
+  if (neap_workspace_attachment(ws, program) != NULL) return NEAP_OK;
+  size_t n = (size_t)neap_program_n_blobs(program);
+  neap_attachment a = {.program = program, .name = neap_alloc_zeroed(n * sizeof *a.name), .tensor = neap_alloc_zeroed(n * sizeof *a.tensor),
+                       .cell = neap_alloc_zeroed(n * sizeof *a.cell)};
+  neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
+  neap_status status;
+  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || fresh == NULL)
+    status = refused(error, n * sizeof *fresh);
+  else
+    status = attach(ws, &a, fresh, error);
+  a.version = neap_workspace_chain_version(ws) - 1; /* stale: the first run looks the blobs up */
+  if (status == NEAP_OK) {
+    ws->attachment[ws->n_attachment++] = a;
+  } else {
+    attachment_fini(&a);
+  }
+  for (size_t b = 0; fresh != NULL && b < n; b++) neap_tensor_fini(&fresh[b]);
+  neap_free(fresh);
+  return status;
+}
+
+void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
+  neap_attachment *a = neap_workspace_attachment(ws, program);
+  if (a == NULL) return;
+  attachment_fini(a);
+  *a = ws->attachment[--ws->n_attachment];
+  if (ws->last == program) ws->last = NULL;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------------- */
+
+static neap_status check_filled(const neap_attachment *a, neap_error *error) {
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
+    const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+    if (!blob->defined_before || a->cell[b].ws->cell[a->cell[b].cell].filled) continue;
+    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob->name);
+    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" has not been fed", neap_program_graph(a->program)->name,
+              neap_role_name(blob->role), blob->name);
+    neap_hint(error, "ws:feed(\"%s\", tensor), or give it to run", blob->name);
+    return NEAP_NAME;
+  }
+  return NEAP_OK;
+}
+
+static void mark_written(const neap_attachment *a) {
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) a->cell[b].ws->cell[a->cell[b].cell].filled = true;
+}
+
+neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
+  neap_attachment *a = neap_workspace_attachment(ws, program);
+  if (a == NULL) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
+  if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
+  NEAP_TRY(check_filled(a, error));
+  for (int b = 0; b < neap_program_n_blobs(program); b++) neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
+  a->last_run = ++ws->n_run;
+  ws->last = NULL; /* until it has finished, the arena is nobody's */
+  neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
+                  .seed = ws->seed,
+                  .step = ws->step,
+                  .interrupted = &neap_interrupted,
+                  .poison = ws->poison,
+                  .times = times};
+  neap_status status = neap_program_run(program, &run, error);
+  if (!run.finished) return status;
+  mark_written(a);
+  ws->last = program;
+  ws->last_name = neap_program_graph(program)->name;
+  if (neap_program_graph(program)->train) ws->step++;
+  return status;
+}

@@ -1,0 +1,218 @@
+/* blob.c: feed, fetch and view.
+ *
+ * A name means the cell of that name, unless the last program to run has a later version of it: a transient value in the
+ * arena, or another version of resident bytes under a new name. A transient value can be read while nobody has taken its
+ * bytes; the error says who has, and what to do.
+ */
+#include "workspace/workspace_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
+                                     neap_error *error) {
+  char want[NEAP_SHAPE_TEXT], have[NEAP_SHAPE_TEXT];
+  neap_shape_text(&expected->shape, want);
+  neap_shape_text(&got->shape, have);
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+    snprintf(error->expected, sizeof error->expected, "%s %.110s", neap_dtype_name(expected->dtype), want);
+    snprintf(error->got, sizeof error->got, "%s %.110s", neap_dtype_name(got->dtype), have);
+  }
+  return neap_fail(error, expected->dtype == got->dtype ? NEAP_SHAPE : NEAP_DTYPE, "%s \"%s\": expects %s %s, got %s %s", what, name,
+                   neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
+}
+
+/* ---- feed --------------------------------------------------------------------------------------------------------------------- */
+
+/* A dense tensor of its own with the elements of `tensor`, or with `share` the tensor itself. */
+static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out, neap_error *error) {
+  if (!share) return neap_tensor_clone(tensor, NEAP_DTYPE_NONE, out, error);
+  *out = neap_tensor_retain(tensor);
+  return NEAP_OK;
+}
+
+static void mark_fed(neap_workspace *ws, neap_cell *cell) {
+  cell->filled = true;
+  cell->fed_run = ws->n_run;
+}
+
+neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
+  if (share && !neap_tensor_is_dense(tensor))
+    return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
+  neap_found found = neap_workspace_find(ws, name);
+  neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  neap_type got = neap_tensor_type(tensor), has = {0};
+  if (cell != NULL && cell->tensor.storage != NULL) has = neap_tensor_type(&cell->tensor);
+  bool same = cell != NULL && cell->tensor.storage != NULL && neap_type_equal(&has, &got);
+  if (cell != NULL && cell->in_segment && !same) return neap_workspace_fail_type("feed", name, &has, &got, error);
+  if (cell != NULL && cell->in_segment && share)
+    return neap_hint(error, "feed it without share"),
+           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared", name, neap_region_name(cell->region));
+  if (same && !share && !cell->is_shared) {
+    NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
+    mark_fed(ws, cell);
+    return NEAP_OK;
+  }
+  neap_tensor fresh;
+  NEAP_TRY(take(tensor, share, &fresh, error));
+  if (cell == NULL) {
+    int index = neap_workspace_add_cell(ws, name);
+    if (index < 0) {
+      neap_tensor_fini(&fresh);
+      return neap_fail_memory(error, sizeof(neap_cell), "a blob");
+    }
+    cell = &ws->cell[index];
+    found.ws = ws;
+  }
+  neap_tensor_fini(&cell->tensor);
+  cell->tensor = fresh;
+  cell->is_shared = share;
+  mark_fed(ws, cell);
+  found.ws->version++;
+  return NEAP_OK;
+}
+
+/* ---- finding what a name means now ---------------------------------------------------------------------------------------- */
+
+/* What a name leads to. `layout` is that of transient bytes. */
+typedef struct meaning {
+  neap_tensor tensor; /* a reference the caller drops; its strides mean nothing unless the layout is plain */
+  neap_layout layout;
+  bool transient;
+} meaning;
+
+static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
+  for (int n = 0; n < graph->n_node; n++)
+    for (int k = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) && k < graph->node[n].n_in; k++)
+      if (graph->node[n].in[k] == v) return &graph->node[n];
+  return NULL;
+}
+
+static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+    snprintf(error->hint, sizeof error->hint, "ws:keep \"%s\" makes it resident", name);
+  }
+  return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
+}
+
+static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name, int owner, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(program);
+  const neap_plan *plan = neap_program_plan(program);
+  char why[300];
+  if (owner >= 0)
+    snprintf(why, sizeof why, "its bytes now belong to \"%s\" (step %d)", graph->value[owner].name, plan->place[owner].first);
+  else
+    snprintf(why, sizeof why, "its bytes were used as scratch by a later step");
+  return fail_released(verb, name, error, why);
+}
+
+/* Value v of the program that ran last: in the arena while intact, or in the bytes of a resident blob. */
+static neap_status mean_value(neap_workspace *ws, const char *verb, const char *name, neap_value_id v, meaning *out, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(ws->last);
+  const neap_value *value = &graph->value[v];
+  const neap_node *release = freed_by(graph, v);
+  if (release != NULL) return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s \"%s\" has freed it", verb, name, release->op->name, release->name);
+  int blob;
+  size_t offset;
+  if (!neap_program_where(ws->last, v, &blob, &offset))
+    return neap_fail(error, NEAP_INTERNAL, "%s \"%s\": the value has no bytes", verb, name);
+  if (blob >= 0) {
+    const neap_tensor *bytes = &neap_workspace_attachment(ws, ws->last)->tensor[blob];
+    out->tensor = neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
+    return NEAP_OK;
+  }
+  int owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
+  if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
+  out->tensor = neap_tensor_view(ws->arena, (int64_t)offset, value->type.dtype, &value->type.shape);
+  out->layout = value->layout;
+  out->transient = true;
+  return NEAP_OK;
+}
+
+/* Value of the last program that the name stands for, when that is later than the cell; else NEAP_NO_VALUE. */
+static neap_value_id later_value(const neap_workspace *ws, const char *name, const neap_cell *cell) {
+  if (ws->last == NULL || (cell != NULL && cell->fed_run >= ws->n_run && cell->filled)) return NEAP_NO_VALUE;
+  const neap_graph *graph = neap_program_graph(ws->last);
+  neap_value_id v = neap_graph_find(graph, name);
+  int blob;
+  size_t offset;
+  if (v < 0 || cell == NULL || !neap_program_where(ws->last, v, &blob, &offset)) return v;
+  /* The value lies in the cell's own bytes: the cell answers. */
+  return blob >= 0 && neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob] == cell->name ? NEAP_NO_VALUE : v;
+}
+
+/* Nothing in the arena or the table answers to the name: say what is known of it. */
+static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
+  for (int a = 0; a < ws->n_attachment; a++) {
+    const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
+    for (int i = 0; i < graph->n_gone; i++)
+      if (strcmp(graph->gone[i].name, name) == 0) {
+        char why[200];
+        snprintf(why, sizeof why, "\"%s\" has absorbed it", graph->gone[i].into);
+        return fail_released(verb, name, error, why);
+      }
+    if (neap_graph_find(graph, name) < 0) continue;
+    if (ws->attachment[a].last_run == 0)
+      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name, graph->name);
+    char why[300];
+    if (ws->last == NULL)
+      snprintf(why, sizeof why, "the last run did not finish");
+    else
+      snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since", ws->last_name);
+    return fail_released(verb, name, error, why);
+  }
+  return neap_workspace_fail_unknown(ws, verb, name, error);
+}
+
+static neap_status mean(neap_workspace *ws, const char *verb, const char *name, meaning *out, neap_error *error) {
+  *out = (meaning){0};
+  neap_found found = neap_workspace_find(ws, name);
+  const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  neap_value_id v = later_value(ws, name, cell);
+  if (v >= 0) return mean_value(ws, verb, name, v, out, error);
+  if (cell == NULL) return fail_missing(ws, verb, name, error);
+  if (!cell->filled) {
+    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
+    return neap_fail(error, NEAP_RELEASED, "%s \"%s\": nothing has been fed or computed yet", verb, name);
+  }
+  out->tensor = neap_tensor_retain(&cell->tensor);
+  return NEAP_OK;
+}
+
+/* ---- fetch and view ------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
+  meaning m;
+  *out = (neap_tensor){0};
+  NEAP_TRY(mean(ws, "fetch", name, &m, error));
+  neap_status status;
+  if (m.layout.kind == NEAP_LAYOUT_PLAIN)
+    status = neap_tensor_clone(&m.tensor, NEAP_DTYPE_NONE, out, error);
+  else {
+    neap_type type = neap_tensor_type(&m.tensor);
+    status = neap_tensor_new(out, type.dtype, &type.shape, error);
+    if (status == NEAP_OK)
+      status = neap_reorder(&type, &m.layout, neap_tensor_data(&m.tensor), &(neap_layout){0}, neap_tensor_data(out), error);
+    if (status != NEAP_OK) neap_tensor_fini(out);
+  }
+  neap_tensor_fini(&m.tensor);
+  return status;
+}
+
+neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error) {
+  meaning m;
+  *out = (neap_tensor){0};
+  NEAP_TRY(mean(ws, "view", name, &m, error));
+  if (generation != NULL) *generation = m.transient ? ws->n_run : 0;
+  if (m.layout.kind != NEAP_LAYOUT_PLAIN) {
+    neap_tensor_fini(&m.tensor);
+    char text[NEAP_LAYOUT_TEXT];
+    neap_fail(error, NEAP_ARGUMENT, "view \"%s\": its elements lie in layout %s", name, neap_layout_text(&m.layout, NEAP_MAX_DIM, text));
+    neap_hint(error, "ws:fetch \"%s\" gives a plain copy", name);
+    return NEAP_ARGUMENT;
+  }
+  *out = m.tensor;
+  return NEAP_OK;
+}

@@ -1,0 +1,149 @@
+/* segment.c: segments of resident tensors, and init: the blobs a net declares, made and filled.
+ *
+ * INVARIANT: a segment is one allocation; its tensors lie one after another, each rounded up to NEAP_ALIGN, as forecasts
+ * count them (neap_graph_region_bytes). It lives as long as any view of it.
+ */
+#include "workspace/workspace_int.h"
+
+#include <string.h>
+
+neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error) {
+  size_t bytes = 0;
+  for (int i = 0; i < n; i++) {
+    size_t one = neap_type_bytes(&type[i]);
+    if (one > SIZE_MAX / 4 || bytes > SIZE_MAX / 4) return neap_fail_memory(error, SIZE_MAX, "a segment");
+    bytes += neap_align(one);
+  }
+  neap_storage *storage = neap_storage_new(bytes);
+  if (storage == NULL) return neap_fail_memory(error, bytes, "a segment");
+  int64_t at = 0;
+  for (int i = 0; i < n; i++) {
+    view[i] = neap_tensor_view(storage, at, type[i].dtype, &type[i].shape);
+    at += (int64_t)neap_align(neap_type_bytes(&type[i]));
+  }
+  neap_storage_release(storage); /* the views keep it */
+  return NEAP_OK;
+}
+
+/* Declared blobs of one role that the workspace lacks, and the segment made for them. */
+typedef struct batch {
+  neap_role role;
+  neap_region region;
+  int n;
+  int *blob; /* index in the net */
+  neap_type *type;
+  neap_tensor *view;
+} batch;
+
+enum { N_BATCH = 2 };
+
+static void drop_views(batch *b) {
+  for (int i = 0; i < b->n; i++) neap_tensor_fini(&b->view[i]);
+}
+
+/* The blob's type as the net declares it against the one that exists: equal, or an error. */
+static neap_status check_existing(const neap_workspace *ws, neap_found found, const neap_net_blob *blob, neap_error *error) {
+  (void)ws;
+  const neap_tensor *t = &found.ws->cell[found.cell].tensor;
+  if (t->storage == NULL) return NEAP_OK;
+  neap_type has = neap_tensor_type(t);
+  if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
+  return neap_workspace_fail_type("init", blob->name, &blob->type, &has, error);
+}
+
+/* A blob that was created without bytes is as good as missing when it is our own. */
+static bool is_missing(const neap_workspace *ws, neap_found found) {
+  return found.ws == NULL || (found.ws == ws && found.ws->cell[found.cell].tensor.storage == NULL);
+}
+
+static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, neap_arena *room, neap_error *error) {
+  size_t n = (size_t)neap_net_n_blobs(net);
+  b->blob = neap_arena_alloc(room, n * sizeof *b->blob);
+  b->type = neap_arena_alloc(room, n * sizeof *b->type);
+  b->view = neap_arena_alloc(room, n * sizeof *b->view);
+  if (b->blob == NULL || b->type == NULL || b->view == NULL) return neap_fail_memory(error, n * sizeof *b->view, "init");
+  int missing = 0;
+  for (int i = 0; i < (int)n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != b->role || blob->type.dtype == NEAP_DTYPE_NONE) continue;
+    neap_found found = neap_workspace_find(ws, blob->name);
+    if (!is_missing(ws, found)) {
+      NEAP_TRY(check_existing(ws, found, blob, error));
+      continue;
+    }
+    b->blob[missing] = i;
+    b->type[missing++] = blob->type;
+  }
+  if (missing == 0) return NEAP_OK;
+  NEAP_TRY(neap_workspace_make_segment(missing, b->type, b->view, error));
+  b->n = missing;
+  return NEAP_OK;
+}
+
+/* Streams are stable by name, so that adding a layer does not change what the others start with. */
+static uint32_t stream_of(const char *name) { return (uint32_t)neap_hash_bytes(name, strlen(name)).low; }
+
+static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const neap_net_blob *blob, const neap_tensor *view,
+                        neap_error *error) {
+  neap_single *single;
+  neap_single_options options = {.op = op->op, .attrs = op->attrs, .n_out = 1, .n_thread = neap_threads()};
+  NEAP_TRY(neap_single_new(&options, &single, error));
+  neap_status status = NEAP_OK;
+  void *scratch = NULL;
+  if (!neap_type_equal(neap_single_out_type(single, 0), &blob->type))
+    status = neap_workspace_fail_type("init", blob->name, &blob->type, neap_single_out_type(single, 0), error);
+  size_t scratch_bytes = neap_single_scratch_bytes(single);
+  if (status == NEAP_OK && scratch_bytes > 0 && (scratch = neap_alloc_data(scratch_bytes)) == NULL)
+    status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
+  if (status == NEAP_OK)
+    status = neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
+  neap_free(scratch);
+  neap_single_free(single);
+  return status;
+}
+
+static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
+  for (int i = 0; i < b->n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
+    if (blob->init < 0) continue;
+    NEAP_TRY(fill(ws, neap_net_init_at(net, blob->init), blob, &b->view[i], error));
+  }
+  return NEAP_OK;
+}
+
+/* Cells for all names of a batch; what has been added is undone by the caller. */
+static neap_status add_names(neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
+  for (int i = 0; i < b->n; i++) {
+    const char *name = neap_net_blob_at(net, b->blob[i])->name;
+    if (neap_map_get(&ws->index, name, -1) < 0 && neap_workspace_add_cell(ws, name) < 0)
+      return neap_fail_memory(error, sizeof(neap_cell), "blobs");
+  }
+  return NEAP_OK;
+}
+
+static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
+  for (int i = 0; i < b->n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
+    neap_cell *cell = &ws->cell[neap_map_get(&ws->index, blob->name, -1)];
+    *cell = (neap_cell){.name = cell->name, .role = b->role, .region = b->region, .tensor = b->view[i], .in_segment = true,
+                        .filled = blob->init >= 0, .fed_run = ws->n_run};
+    b->view[i] = (neap_tensor){0};
+  }
+  ws->version++;
+}
+
+neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
+  batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
+                            {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE}};
+  neap_arena room = {0};
+  neap_status status = NEAP_OK;
+  int n_before = ws->n_cell;
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = collect(ws, net, &batches[i], &room, error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_all(ws, net, &batches[i], error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = add_names(ws, net, &batches[i], error);
+  while (status != NEAP_OK && ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) move_views(ws, net, &batches[i]);
+  for (int i = 0; i < N_BATCH; i++) drop_views(&batches[i]);
+  neap_arena_fini(&room);
+  return status;
+}

@@ -1,0 +1,280 @@
+/* workspace.c: the life of a workspace, its table of names, and the nets it stores.
+ *
+ * Look-up order: own names, forwarded names, then (unless names are forwarded) the parent's.
+ */
+#include "workspace/workspace_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+volatile sig_atomic_t neap_interrupted;
+
+/* ---- life ------------------------------------------------------------------------------------------------------------------- */
+
+static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_workspace), "a workspace"); }
+
+/* Every forwarded name must lead somewhere in the parent when the child is made. */
+static neap_status add_forwards(neap_workspace *ws, const neap_workspace_options *o, neap_error *error) {
+  if (o->n_forward == 0) return NEAP_OK;
+  if (o->parent == NULL) return neap_fail(error, NEAP_ARGUMENT, "workspace: names can be forwarded to a parent only, and none is given");
+  size_t bytes = (size_t)o->n_forward * sizeof(char *);
+  ws->forward_name = neap_alloc(bytes);
+  ws->forward_target = neap_alloc(bytes);
+  if (ws->forward_name == NULL || ws->forward_target == NULL) return refused(error);
+  for (int i = 0; i < o->n_forward; i++) {
+    const char *name = neap_intern(o->forward_name[i]), *target = neap_intern(o->forward_target[i]);
+    if (name == NULL || target == NULL) return refused(error);
+    for (int j = 0; j < i; j++)
+      if (ws->forward_name[j] == name && ws->forward_target[j] != target)
+        return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"", name, ws->forward_target[j], target);
+    if (neap_workspace_find(o->parent, target).ws == NULL) return neap_workspace_fail_unknown(o->parent, "forward", target, error);
+    ws->forward_name[i] = name;
+    ws->forward_target[i] = target;
+    ws->n_forward = i + 1;
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out, neap_error *error) {
+  *out = NULL;
+  neap_workspace *ws = neap_alloc_zeroed(sizeof *ws);
+  if (ws == NULL) return refused(error);
+  const char *poison = getenv("NEAP_POISON");
+  atomic_store(&ws->n_ref, 1);
+  ws->seed = options->seed;
+  ws->budget_bytes = options->budget_bytes;
+  ws->total_bytes = options->total_bytes;
+  ws->poison = poison != NULL && strcmp(poison, "0") != 0 && poison[0] != '\0';
+  if (options->parent != NULL) ws->parent = neap_workspace_retain(options->parent);
+  neap_status status = add_forwards(ws, options, error);
+  if (status != NEAP_OK) {
+    neap_workspace_release(ws);
+    return status;
+  }
+  *out = ws;
+  return NEAP_OK;
+}
+
+neap_workspace *neap_workspace_retain(neap_workspace *ws) {
+  atomic_fetch_add(&ws->n_ref, 1);
+  return ws;
+}
+
+void neap_workspace_release(neap_workspace *ws) {
+  if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
+  while (ws->n_attachment > 0) neap_workspace_detach(ws, ws->attachment[0].program);
+  for (int c = 0; c < ws->n_cell; c++) neap_tensor_fini(&ws->cell[c].tensor);
+  for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
+  neap_storage_release(ws->arena);
+  neap_workspace_release(ws->parent);
+  neap_map_fini(&ws->index);
+  neap_free(ws->cell);
+  neap_free(ws->attachment);
+  neap_free((void *)ws->forward_name);
+  neap_free((void *)ws->forward_target);
+  neap_free((void *)ws->net);
+  neap_free(ws);
+}
+
+uint64_t neap_workspace_seed(const neap_workspace *ws) { return ws->seed; }
+uint32_t neap_workspace_step(const neap_workspace *ws) { return ws->step; }
+void neap_workspace_set_step(neap_workspace *ws, uint32_t step) { ws->step = step; }
+void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) { ws->seed = seed; }
+void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
+size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes; }
+uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run; }
+
+/* ---- names ------------------------------------------------------------------------------------------------------------------- */
+
+neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
+  const char *key = neap_intern(name);
+  for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
+    int cell = neap_map_get(&at->index, key, -1);
+    if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell}; /* the caller's constness is not its parents' */
+    if (at->n_forward == 0) continue;
+    int i = 0;
+    while (i < at->n_forward && at->forward_name[i] != key) i++;
+    if (i == at->n_forward) break;
+    key = at->forward_target[i];
+  }
+  return (neap_found){NULL, -1};
+}
+
+uint64_t neap_workspace_chain_version(const neap_workspace *ws) {
+  uint64_t version = 0;
+  for (; ws != NULL; ws = ws->parent) version += ws->version; /* versions only grow, so the sum tells any change */
+  return version;
+}
+
+bool neap_workspace_reserve(neap_workspace *ws, int n) {
+  return neap_list_grow(&ws->cell, &ws->cap_cell, ws->n_cell + n, sizeof *ws->cell);
+}
+
+int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
+  const char *key = neap_intern(name);
+  if (key == NULL || !neap_workspace_reserve(ws, 1) || !neap_map_set(&ws->index, key, ws->n_cell)) return -1;
+  ws->cell[ws->n_cell] = (neap_cell){.name = key, .region = NEAP_REGION_IO};
+  ws->version++;
+  return ws->n_cell++;
+}
+
+void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
+  neap_tensor_fini(&ws->cell[cell].tensor);
+  neap_map_remove(&ws->index, ws->cell[cell].name);
+  ws->cell[cell] = ws->cell[--ws->n_cell];
+  if (cell < ws->n_cell) neap_map_set(&ws->index, ws->cell[cell].name, cell); /* present: takes no memory */
+  ws->version++;
+}
+
+neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
+  const char *near = NULL;
+  int least = 1 + (int)strlen(name) / 3;
+  for (const neap_workspace *at = ws; at != NULL; at = at->n_forward > 0 ? NULL : at->parent)
+    for (int c = 0; c < at->n_cell; c++) {
+      int d = neap_text_distance(name, at->cell[c].name);
+      if (d <= least && (near == NULL || d < least)) near = at->cell[c].name, least = d;
+    }
+  if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
+  neap_fail(error, NEAP_NAME, "%s \"%s\": the workspace has no such blob", verb, name);
+  if (near != NULL) return neap_hint(error, "did you mean \"%s\"?", near), NEAP_NAME;
+  return NEAP_NAME;
+}
+
+bool neap_workspace_has(const neap_workspace *ws, const char *name) { return neap_workspace_find(ws, name).ws != NULL; }
+
+neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local, neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws == ws || (found.ws != NULL && !local)) return NEAP_OK;
+  return neap_workspace_add_cell(ws, name) >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+}
+
+bool neap_workspace_remove(neap_workspace *ws, const char *name) {
+  const char *key = neap_intern(name);
+  int cell = key != NULL ? neap_map_get(&ws->index, key, -1) : -1;
+  if (cell < 0) return false;
+  neap_workspace_drop_cell(ws, cell);
+  return true;
+}
+
+neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error) {
+  const char *old = neap_intern(from), *new = neap_intern(to);
+  if (old == NULL || new == NULL) return refused(error);
+  int cell = neap_map_get(&ws->index, old, -1);
+  if (cell < 0 && neap_workspace_has(ws, from))
+    return neap_fail(error, NEAP_NAME, "rename \"%s\": it is the parent's; only own blobs can be renamed", from);
+  if (cell < 0) return neap_workspace_fail_unknown(ws, "rename", from, error);
+  if (neap_workspace_has(ws, to)) return neap_fail(error, NEAP_NAME, "rename \"%s\": there is a blob \"%s\" already", from, to);
+  if (!neap_map_set(&ws->index, new, cell)) return refused(error);
+  neap_map_remove(&ws->index, old);
+  ws->cell[cell].name = new;
+  ws->version++;
+  return NEAP_OK;
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------------------- */
+
+static bool shares_earlier(const neap_workspace *ws, int cell) {
+  const neap_tensor *t = &ws->cell[cell].tensor;
+  for (int c = 0; c < cell; c++)
+    if (ws->cell[c].tensor.storage == t->storage && ws->cell[c].tensor.offset_bytes == t->offset_bytes) return true;
+  return false;
+}
+
+static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
+  const neap_cell *c = &ws->cell[cell];
+  bool is_tensor = c->tensor.storage != NULL;
+  *info = (neap_blob_info){.name = name, .kind = is_tensor ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY, .role = c->role,
+                           .region = c->region, .borrowed = borrowed};
+  if (!is_tensor) return;
+  info->type = neap_tensor_type(&c->tensor);
+  info->bytes = neap_type_bytes(&info->type);
+  info->shares = shares_earlier(ws, cell);
+}
+
+/* Whether a workspace between `from` and `to` (exclusive) owns the name, so that `to`'s is hidden. */
+static bool is_hidden(const neap_workspace *from, const neap_workspace *to, const char *name) {
+  for (; from != to; from = from->parent)
+    if (neap_map_get(&from->index, name, -1) >= 0) return true;
+  return false;
+}
+
+static void visit_transient(const neap_workspace *ws, void (*visit)(void *, const neap_blob_info *), void *context) {
+  const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
+  for (int v = 0; graph != NULL && v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (!value->is_blob || !value->is_last || value->region != NEAP_REGION_ARENA) continue;
+    if (neap_map_get(&ws->index, value->name, -1) >= 0) continue;
+    visit(context, &(neap_blob_info){.name = value->name, .kind = NEAP_BLOB_TRANSIENT, .role = value->role, .type = value->type,
+                                     .region = NEAP_REGION_ARENA, .bytes = value->bytes});
+  }
+}
+
+void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context) {
+  neap_blob_info info;
+  for (int c = 0; c < ws->n_cell; c++) {
+    describe(ws, c, ws->cell[c].name, false, &info);
+    visit(context, &info);
+  }
+  visit_transient(ws, visit, context);
+  for (int i = 0; i < ws->n_forward; i++) {
+    neap_found found = neap_workspace_find(ws->parent, ws->forward_target[i]);
+    if (found.ws == NULL || neap_map_get(&ws->index, ws->forward_name[i], -1) >= 0) continue;
+    describe(found.ws, found.cell, ws->forward_name[i], true, &info);
+    visit(context, &info);
+  }
+  const neap_workspace *at = ws;
+  while (at->n_forward == 0 && at->parent != NULL) {
+    at = at->parent;
+    for (int c = 0; c < at->n_cell; c++) {
+      if (is_hidden(ws, at, at->cell[c].name)) continue;
+      describe(at, c, at->cell[c].name, true, &info);
+      visit(context, &info);
+    }
+  }
+}
+
+size_t neap_workspace_held_bytes(const neap_workspace *ws) {
+  size_t bytes = ws->arena_bytes;
+  for (int c = 0; c < ws->n_cell; c++) {
+    neap_type type = neap_tensor_type(&ws->cell[c].tensor);
+    if (ws->cell[c].tensor.storage != NULL && !shares_earlier(ws, c)) bytes += neap_align(neap_type_bytes(&type));
+  }
+  return bytes;
+}
+
+/* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
+
+static int net_index(const neap_workspace *ws, const char *name) {
+  for (int i = 0; i < ws->n_net; i++)
+    if (strcmp(neap_net_name(ws->net[i]), name) == 0) return i;
+  return -1;
+}
+
+neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
+  const char *name = neap_net_name(net);
+  if (name == NULL || name[0] == '\0') return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
+  int i = net_index(ws, name);
+  if (i >= 0 && !overwrite) return neap_fail(error, NEAP_NAME, "workspace: there is a net \"%s\" already", name);
+  if (i < 0 && !neap_list_grow(&ws->net, &ws->cap_net, ws->n_net + 1, sizeof(neap_net *)))
+    return neap_fail_memory(error, sizeof(neap_net *), "a net's name");
+  if (i >= 0 && ws->net[i] != net)
+    neap_net_free(ws->net[i]);
+  else if (i < 0)
+    i = ws->n_net++;
+  ws->net[i] = net;
+  return NEAP_OK;
+}
+
+neap_net *neap_workspace_net(const neap_workspace *ws, const char *name) {
+  int i = net_index(ws, name);
+  return i >= 0 ? ws->net[i] : NULL;
+}
+
+bool neap_workspace_delete_net(neap_workspace *ws, const char *name) {
+  int i = net_index(ws, name);
+  if (i < 0) return false;
+  neap_net_free(ws->net[i]);
+  for (ws->n_net--; i < ws->n_net; i++) ws->net[i] = ws->net[i + 1];
+  return true;
+}

@@ -1,0 +1,84 @@
+/* workspace_int.h: cells, attachments and what the files of this room share. Private to workspace.
+ *
+ * INVARIANT: index holds exactly the names of `cell`. INVARIANT: `version` changes whenever a cell is made, dropped, renamed or
+ * gets other bytes; an attachment whose version differs from the chain's looks its blobs up again before it runs.
+ */
+#ifndef NEAP_WORKSPACE_INT_H
+#define NEAP_WORKSPACE_INT_H
+
+#include "workspace/workspace.h"
+
+#include <stdatomic.h>
+
+typedef struct neap_cell {
+  const char *name; /* interned */
+  neap_role role;
+  neap_region region;
+  neap_tensor tensor; /* {0}: declared, no bytes yet */
+  bool filled;        /* somebody has written the bytes */
+  bool in_segment;    /* part of a segment: never moves */
+  bool is_shared;     /* the user's storage, held by reference */
+  uint64_t fed_run;   /* n_run when it was fed last */
+} neap_cell;
+
+/* Where a name leads: the workspace that owns the cell, and the cell's index there. ws NULL: nowhere. */
+typedef struct neap_found {
+  neap_workspace *ws;
+  int cell;
+} neap_found;
+
+/* A program and the bytes it uses; holding references, so that removing a name can't pull bytes from under a program. */
+typedef struct neap_attachment {
+  neap_program *program;
+  uint64_t version; /* of the chain of workspaces when the blobs were looked up */
+  const char **name;    /* of the cell of each program blob */
+  neap_tensor *tensor;  /* its bytes */
+  neap_found *cell;      /* the cell itself, valid with `version` */
+  uint64_t last_run; /* n_run of its last run; 0: none */
+} neap_attachment;
+
+struct neap_workspace {
+  _Atomic int n_ref;
+  neap_workspace *parent; /* retained */
+  int n_forward;
+  const char **forward_name, **forward_target;
+  uint64_t seed;
+  uint32_t step;
+  size_t budget_bytes, total_bytes;
+  bool poison;
+
+  neap_cell *cell;
+  int n_cell, cap_cell;
+  neap_map index; /* name -> cell */
+  uint64_t version;
+
+  neap_storage *arena;
+  size_t arena_bytes;
+  neap_attachment *attachment;
+  int n_attachment, cap_attachment;
+  uint64_t n_run;          /* runs begun on the arena: the generation of transient views */
+  neap_program *last;      /* the program whose transient bytes the arena holds; NULL: nobody's */
+  const char *last_name;   /* of the net that ran last, for messages */
+
+  neap_net **net; /* owned */
+  int n_net, cap_net;
+};
+
+neap_found neap_workspace_find(const neap_workspace *ws, const char *name);
+/* A new own cell; -1 when memory is refused. The name must be free. */
+int neap_workspace_add_cell(neap_workspace *ws, const char *name);
+void neap_workspace_drop_cell(neap_workspace *ws, int cell);
+/* Room for n more cells, so that adding them can't fail. */
+bool neap_workspace_reserve(neap_workspace *ws, int n);
+uint64_t neap_workspace_chain_version(const neap_workspace *ws);
+neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_program *program);
+/* NAME error with the nearest name that exists. */
+neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb, const char *name, neap_error *error);
+/* Two types in one sentence. */
+neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
+                                     neap_error *error);
+
+/* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
+neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error);
+
+#endif
