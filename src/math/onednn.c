@@ -1,7 +1,215 @@
-/* onednn.c */
+/* onednn.c: the oneDNN engine: asks for layouts and bytes, makes kernels, runs them. With its two neighbours (layouts in
+ * onednn_md.c, problems in onednn_desc.c) the only code that includes dnnl.h.
+ *
+ * A kernel is a primitive and one memory object per argument, made once; a run only sets their addresses. oneDNN clears
+ * padding lanes whenever an address is set, so an address is set only when it has changed.
+ */
 #include "math/onednn.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#if NEAP_WITH_DNNL
+
+#include "math/onednn_int.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+struct neap_onednn {
+  dnnl_primitive_t primitive;
+  dnnl_stream_t stream;
+  int n_thread, n_arg;
+  onednn_arg arg[ONEDNN_MAX_ARG];
+  dnnl_memory_t memory[ONEDNN_MAX_ARG];
+  void *address[ONEDNN_MAX_ARG]; /* what memory[i] points at */
+};
+
+/* ---- engine and threads ------------------------------------------------------------------------------------------------- */
+
+/* oneDNN's engine holds no memory of a problem's size and is safe to share, so the process has one. */
+static dnnl_engine_t the_engine;
+static dnnl_primitive_attr_t the_attr; /* scratch is the caller's */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_engine(void) {
+  if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) the_engine = NULL;
+  if (dnnl_primitive_attr_create(&the_attr) != dnnl_success ||
+      dnnl_primitive_attr_set_scratchpad_mode(the_attr, dnnl_scratchpad_mode_user) != dnnl_success)
+    the_engine = NULL;
+}
+
+static bool have_engine(void) { return pthread_once(&once, make_engine) == 0 && the_engine != NULL; }
+
+/* oneDNN takes OpenMP's number of threads when a primitive is made and when it runs. Returns the number to go back to. */
+static int threads_enter(int n_thread) {
+  int before = omp_get_max_threads();
+  if (before != n_thread) omp_set_num_threads(n_thread);
+  return before;
+}
+
+static void threads_leave(int before, int n_thread) {
+  if (before != n_thread) omp_set_num_threads(before);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------------------------------------- */
+
+static size_t argument_bytes(const_dnnl_primitive_desc_t pd, int arg) {
+  const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
+  return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
+}
+
+static size_t stash_bytes(const onednn_problem *p) {
+  for (int i = 0; i < p->n_arg; i++)
+    if (p->arg[i].arg == DNNL_ARG_WORKSPACE) return argument_bytes(p->pd, DNNL_ARG_WORKSPACE);
+  return 0;
+}
+
+/* oneDNN falls back on loops of its own, slower than ours. */
+static bool is_fast(const_dnnl_primitive_desc_t pd) {
+  const char *name = NULL;
+  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL && strncmp(name, "ref", 3) != 0;
+}
+
+/* Writes the layouts that oneDNN has chosen into the case. */
+static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
+  for (int i = 0; i < p->n_arg; i++) {
+    const onednn_arg *a = &p->arg[i];
+    neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
+    const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
+    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
+    if (a->keeps_plain)
+      memset(layout, 0, sizeof *layout);
+    else if (md == NULL || !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))
+      return false;
+  }
+  return true;
+}
+
+static bool has_elements(const neap_onednn_case *c) {
+  for (int i = 0; i < c->n_in + c->n_out; i++) {
+    const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+    bool stash = type->dtype == NEAP_DTYPE_U8;
+    if (type->dtype != NEAP_DTYPE_NONE && !stash && neap_shape_elems(&type->shape) == 0) return false;
+  }
+  return true;
+}
+
+/* One algorithm. Free layouts first, then the bytes of the same problem with its layouts fixed. */
+static bool ask_algorithm(neap_onednn_case *c) {
+  onednn_problem p;
+  bool good = onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
+  if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
+  if (!good) return false;
+  good = onednn_describe(c, false, the_engine, the_attr, &p) && is_fast(p.pd);
+  if (good) {
+    c->scratch_bytes = argument_bytes(p.pd, DNNL_ARG_SCRATCHPAD);
+    c->stash_bytes = stash_bytes(&p);
+  }
+  if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
+  return good;
+}
+
+bool neap_onednn_ask(neap_onednn_case *c) {
+  if (!have_engine() || !has_elements(c)) return false;
+  int before = threads_enter(c->n_thread);
+  c->algorithm = NEAP_ONEDNN_DIRECT;
+  bool good = ask_algorithm(c);
+  threads_leave(before, c->n_thread);
+  return good;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes that an operand has by its layout; a stash has what the choice gave it. */
+static size_t promised_bytes(const neap_onednn_case *c, const onednn_arg *a) {
+  const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
+  if (a->arg == DNNL_ARG_WORKSPACE) return a->is_out ? c->stash_bytes : neap_type_bytes(type);
+  return neap_layout_bytes(type, a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position]);
+}
+
+static neap_status check_promises(const neap_onednn_case *c, const onednn_problem *p, neap_error *error) {
+  size_t scratch = argument_bytes(p->pd, DNNL_ARG_SCRATCHPAD);
+  if (scratch != c->scratch_bytes)
+    return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu", scratch, c->scratch_bytes);
+  for (int i = 0; i < p->n_arg; i++) {
+    size_t want = argument_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
+    if (want != promised)
+      return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want, p->arg[i].position, promised);
+  }
+  return NEAP_OK;
+}
+
+static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const onednn_arg *arg) {
+  const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg->arg);
+  if (md == NULL || dnnl_memory_create(&k->memory[k->n_arg], md, the_engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
+  k->arg[k->n_arg++] = *arg;
+  return true;
+}
+
+static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *p, neap_onednn *k, neap_error *error) {
+  static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = -1};
+  NEAP_TRY(check_promises(c, p, error));
+  bool good = dnnl_primitive_create(&k->primitive, p->pd) == dnnl_success &&
+              dnnl_stream_create(&k->stream, the_engine, dnnl_stream_default_flags) == dnnl_success;
+  for (int i = 0; good && i < p->n_arg; i++) good = add_memory(k, p->pd, &p->arg[i]);
+  if (good && c->scratch_bytes > 0) good = add_memory(k, p->pd, &scratch);
+  return good ? NEAP_OK : neap_fail(error, NEAP_INTERNAL, "oneDNN could not make a kernel that it had agreed to");
+}
+
+neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_error *error) {
+  onednn_problem p = {0};
+  neap_status status;
+  *out = NULL;
+  if (!have_engine()) return neap_fail(error, NEAP_INTERNAL, "oneDNN could not be started");
+  neap_onednn *k = neap_alloc_zeroed(sizeof *k);
+  if (k == NULL) return neap_fail_memory(error, sizeof *k, "a oneDNN kernel");
+  k->n_thread = c->n_thread;
+  int before = threads_enter(c->n_thread);
+  if (onednn_describe(c, false, the_engine, the_attr, &p))
+    status = make_kernel(c, &p, k, error);
+  else
+    status = neap_fail(error, NEAP_PLAN, "oneDNN has no kernel for the layouts of the plan");
+  if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
+  threads_leave(before, c->n_thread);
+  if (status != NEAP_OK)
+    neap_onednn_free(k);
+  else
+    *out = k;
+  return status;
+}
+
+void neap_onednn_free(neap_onednn *k) {
+  if (k == NULL) return;
+  for (int i = 0; i < k->n_arg; i++) dnnl_memory_destroy(k->memory[i]);
+  if (k->stream != NULL) dnnl_stream_destroy(k->stream);
+  if (k->primitive != NULL) dnnl_primitive_destroy(k->primitive);
+  neap_free(k);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------------ */
+
+void neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
+  dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
+  for (int i = 0; i < k->n_arg; i++) {
+    const onednn_arg *a = &k->arg[i];
+    void *address = a->position < 0 ? scratch : a->is_out ? out[a->position] : in[a->position];
+    if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
+    k->address[i] = address;
+    args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
+  }
+  int before = threads_enter(k->n_thread);
+  dnnl_primitive_execute(k->primitive, k->stream, k->n_arg, args);
+  threads_leave(before, k->n_thread);
+}
+
+const char *neap_onednn_version(char text[24]) {
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(text, 24, "%d.%d.%d", v->major, v->minor, v->patch);
+  return text;
+}
+
+#else /* built without oneDNN: no case is taken, so nothing is ever made */
 
 bool neap_onednn_ask(neap_onednn_case *problem) {
   (void)problem;
@@ -20,3 +228,5 @@ void neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, voi
 }
 
 const char *neap_onednn_version(char text[24]) { return strcpy(text, "none"); }
+
+#endif
