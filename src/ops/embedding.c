@@ -1,0 +1,138 @@
+/* embedding.c: Embedding, rows of a table by number, and EmbeddingGrad.
+ *
+ * The gradient adds rows of dy in the order of the ids; threads share the columns, not the ids, so that the sum's order,
+ * and with it every bit, is the same for any number of threads.
+ */
+#include "math/vec.h"
+#include "ops/op.h"
+
+#include <inttypes.h>
+
+#define ID_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
+
+typedef struct job {
+  const neap_call *call;
+  neap_dtype id_dtype;
+  const void *ids;
+  int64_t n_id, n_row, row_elems;
+  const char *from; /* forward: weight (V,D); backward: dy (N,D) */
+  char *to;         /* forward: y (N,D); backward: dw (V,D) */
+  size_t item_bytes;
+} job;
+
+/* ---- forward ---------------------------------------------------------------------------------------------------------- */
+
+static void copy_rows(void *context, int64_t begin, int64_t end) {
+  const job *k = context;
+  size_t row_bytes = (size_t)k->row_elems * k->item_bytes;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);
+    char *y = k->to + (size_t)i * row_bytes;
+    if (id >= 0 && id < k->n_row) {
+      memcpy(y, k->from + (size_t)id * row_bytes, row_bytes);
+    } else {
+      memset(y, 0, row_bytes);
+      neap_call_fault(k->call, "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " rows (ids count from 0)", id, i + 1,
+                      k->n_row);
+    }
+  }
+}
+
+static void run(const neap_call *call) {
+  const neap_operand *w = &call->in[1];
+  int64_t row_elems = neap_shape_span(&w->type.shape, 1, w->type.shape.n_dim);
+  job k = {call,      call->in[0].type.dtype, call->in[0].data,       neap_shape_elems(&call->in[0].type.shape), w->type.shape.dim[0],
+           row_elems, w->data,                call->out[0].data, neap_dtype_bytes(w->type.dtype)};
+  neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread, copy_rows, &k);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  const neap_shape *ids = &c->in[0].shape, *w = &c->in[1].shape;
+  NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
+  neap_shape y = *ids;
+  if (ids->n_dim + w->n_dim - 1 > NEAP_MAX_DIM)
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the output would have %d dimensions, at most %d are possible",
+                           ids->n_dim + w->n_dim - 1, NEAP_MAX_DIM);
+  for (int d = 1; d < w->n_dim; d++) y.dim[y.n_dim++] = w->dim[d];
+  c->out[0] = (neap_type){c->in[1].dtype, y};
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->write_bytes = (double)neap_type_bytes(&c->out[0]);
+  cost->read_bytes = cost->write_bytes + (double)neap_type_bytes(&c->in[0]); /* only the rows asked for */
+}
+
+/* ---- backward ----------------------------------------------------------------------------------------------------------- */
+
+/* Columns [begin, end) of all rows. Ids out of range were reported by the forward. */
+#define ADD_ROWS(type, suffix)                                                              \
+  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                \
+    const job *k = context;                                                                 \
+    int64_t d = k->row_elems;                                                               \
+    for (int64_t v = 0; v < k->n_row; v++)                                                  \
+      memset((type *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type));       \
+    for (int64_t i = 0; i < k->n_id; i++) {                                                 \
+      int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                            \
+      if (id < 0 || id >= k->n_row) continue;                                               \
+      const type *restrict dy = (const type *)k->from + i * d;                              \
+      type *restrict dw = (type *)k->to + id * d;                                           \
+      for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                 \
+    }                                                                                       \
+  }
+ADD_ROWS(float, f32)
+ADD_ROWS(double, f64)
+
+static void run_grad(const neap_call *call) {
+  const neap_shape *dw = &call->out[0].type.shape;
+  neap_dtype dtype = call->out[0].type.dtype;
+  job k = {call, call->in[0].type.dtype, call->in[0].data, neap_shape_elems(&call->in[0].type.shape), dw->dim[0],
+           neap_shape_span(dw, 1, dw->n_dim), call->in[1].data, call->out[0].data, neap_dtype_bytes(dtype)};
+  enum { LEAST_COLUMNS = 32 };
+  neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread, dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  (void)error;
+  c->out[0] = (neap_type){c->in[1].dtype, neap_shape_of(c->attrs[0].n, c->attrs[0].ints)};
+  return NEAP_OK;
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  if (!g->want[1]) return NEAP_OK;
+  neap_type w = neap_grad_type(g, g->in[1]);
+  g->din[1] = neap_grad_emit1(g, "EmbeddingGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, NULL,
+                              (neap_set[]){NEAP_SET_INTS("shape", w.shape.n_dim, w.shape.dim), {0}});
+  return NEAP_OK;
+}
+
+const neap_op neap_op_Embedding = {
+  .name = "Embedding",
+  .summary = "Rows of a table, looked up by number.",
+  .math = "y[i] = weight[ids[i]], ids from 0",
+  .example = "net:Embedding({\"ids\", \"weight\"}, \"y\")",
+  .source = "ONNX Gather-13 with axis 0",
+  .inputs = {{"ids", "any shape; values from 0 to V-1", ID_DTYPES}, {"weight", "(V,D)", NEAP_ANY}},
+  .outputs = {{"y", "shape of ids, then D", NEAP_ANY}},
+  .effects = NEAP_EFFECT_FAULT,
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .cases = "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
+           "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, weight={3,2}} }",
+};
+
+const neap_op neap_op_EmbeddingGrad = {
+  .name = "EmbeddingGrad",
+  .summary = "Gradient of Embedding with respect to the table.",
+  .math = "dw[v] = sum over i with ids[i] = v of dy[i]",
+  .internal = true,
+  .inputs = {{"ids", "values from 0 to V-1", ID_DTYPES}, {"dy", "shape of ids, then D"}},
+  .outputs = {{"dw", "(V,D)"}},
+  .attrs = {{"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
+  .infer = infer_grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
+  .cases = "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}} }",
+};
