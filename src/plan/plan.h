@@ -47,6 +47,8 @@ const char *neap_reason_words(neap_reason reason);
   X(BYTES, "bytes", "its input has another size or layout")              \
   X(KEPT, "kept", "its input is kept")                                   \
   X(ORDER, "order", "in a dag another reader of its input may still run") \
+  X(READ_TWICE, "read_twice", "its op reads that input at another position too") \
+  X(TAKEN, "taken", "another output of its op took the input's bytes")   \
   X(OFF, "off", "in place is switched off")
 typedef enum neap_refusal {
 #define X(symbol, code, words) NEAP_REFUSAL_##symbol,
@@ -70,7 +72,7 @@ typedef struct neap_place {
   int storage;   /* root value of its in-place, alias or version chain; places of one storage are equal */
   size_t offset; /* ARENA: in bytes from the arena's base; elsewhere 0 */
   size_t bytes;  /* of this value */
-  int first, last;
+  int first, last; /* of this value; first -1: exists before the graph runs */
   neap_reason reason;
   neap_refusal refusal;
   int partner;   /* the value it overlays, aliases or took bytes from; or -1 */
@@ -91,7 +93,7 @@ typedef struct neap_plan {
   int peak_step;
   int64_t plan_ns;
   const char *packer;      /* which strategy won: "size", "life", "area", "exact" */
-  struct neap_plan ***sub; /* by node, by subnet; NULL where none */
+  struct neap_plan ***sub; /* by node, by subnet, ending with NULL; NULL where none */
   neap_arena arena;
 } neap_plan;
 
@@ -101,8 +103,8 @@ void neap_plan_free(neap_plan *plan);
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
-/* The value (other than those of its storage) that has overwritten bytes of `value` once the program has run to the end;
- * -1: intact. Scratch counts: -2. */
+/* The value (views of its own bytes apart) that has overwritten bytes of `value` once the program has run to the end, the
+ * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
 
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */

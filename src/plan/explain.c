@@ -1,0 +1,190 @@
+/* explain.c: a plan in words: what it needs, how good that is, and for one value where its bytes lie, with whom it shares
+ * them, before and after, and why. Steps count from 1 here, as everywhere that people read.
+ */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+static const char *name_of(const neap_graph *graph, int v) { return graph->value[v].name != NULL ? graph->value[v].name : "?"; }
+
+/* ---- the whole plan ------------------------------------------------------------------------------------------------------ */
+
+static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
+  char a[24], b[24], c[24];
+  neap_buffer_add(out, "arena %s, least possible %s", neap_bytes_text((double)plan->arena_bytes, a),
+                  neap_bytes_text((double)plan->lower_bound_bytes, b));
+  if (plan->proved)
+    neap_buffer_add(out, " (proved)");
+  else if (plan->lower_bound_bytes > 0)
+    neap_buffer_add(out, " (%.4f of the bound)", (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
+  neap_buffer_add(out, ", without reuse %s\n", neap_bytes_text((double)plan->baseline_bytes, c));
+  neap_buffer_add(out, "policy %s, executor %s, packed by %s, planned in %.1f ms\n", neap_policy_name(plan->policy),
+                  neap_executor_name(plan->executor), plan->packer, (double)plan->plan_ns * 1e-6);
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (plan->region_bytes[r] > 0)
+      neap_buffer_add(out, "  %-12s %10s\n", neap_region_name((neap_region)r), neap_bytes_text((double)plan->region_bytes[r], a));
+}
+
+enum { N_COLUMN = 60 };
+
+/* Bytes live over the steps, as a line of blocks: each column shows the most among its steps. */
+static void explain_curve(const neap_plan *plan, neap_buffer *out) {
+  static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  int n = NEAP_MIN(plan->n_node, N_COLUMN);
+  if (plan->lower_bound_bytes == 0) return;
+  neap_buffer_add(out, "memory over one run  ");
+  for (int column = 0; column < n; column++) {
+    int64_t from = (int64_t)column * plan->n_node / n, to = (int64_t)(column + 1) * plan->n_node / n;
+    size_t most = 0;
+    for (int64_t step = from; step < to; step++) most = NEAP_MAX(most, plan->live_bytes[step]);
+    double part = (double)most / (double)plan->lower_bound_bytes * (NEAP_COUNT(blocks) - 1);
+    int level = (int)(part + 0.5);
+    neap_buffer_add(out, "%s", blocks[NEAP_MIN(level, NEAP_COUNT(blocks) - 1)]);
+  }
+  neap_buffer_add(out, "\n");
+}
+
+static void explain_reasons(const neap_plan *plan, neap_buffer *out) {
+  int count[64] = {0};
+  size_t bytes[64] = {0};
+  char text[24];
+  for (int v = 0; v < plan->n_value; v++) {
+    if (plan->place[v].region != NEAP_REGION_ARENA) continue;
+    count[plan->place[v].reason]++;
+    bytes[plan->place[v].reason] += plan->place[v].bytes;
+  }
+  for (int r = 0; r < NEAP_COUNT(count); r++)
+    if (count[r] > 0)
+      neap_buffer_add(out, "  %5d %s %10s  %s: %s\n", count[r], count[r] == 1 ? "value " : "values", neap_bytes_text((double)bytes[r], text),
+                      neap_reason_code((neap_reason)r), neap_reason_words((neap_reason)r));
+}
+
+enum { N_LARGEST = 10 };
+
+static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  int best[N_LARGEST], n = 0;
+  char text[24], shape[NEAP_SHAPE_TEXT];
+  for (int v = 0; v < plan->n_value; v++) {
+    size_t bytes = plan->place[v].bytes;
+    if (plan->place[v].region != NEAP_REGION_ARENA || bytes == 0 || plan->place[v].storage != v) continue;
+    if (n == N_LARGEST && bytes <= plan->place[best[n - 1]].bytes) continue;
+    int at = n < N_LARGEST ? n++ : n - 1;
+    for (; at > 0 && plan->place[best[at - 1]].bytes < bytes; at--) best[at] = best[at - 1];
+    best[at] = v;
+  }
+  neap_buffer_add(out, "largest\n");
+  for (int i = 0; i < n; i++) {
+    const neap_value *value = &graph->value[best[i]];
+    const neap_place *place = &plan->place[best[i]];
+    neap_buffer_add(out, "  %10s  at %-12zu %-28s %-5s %-20s steps %d-%d\n", neap_bytes_text((double)place->bytes, text), place->offset,
+                    name_of(graph, best[i]), neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, shape),
+                    place->first + 1, place->last + 1);
+  }
+}
+
+static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  neap_buffer_add(out, "%s: %d ops, %d values\n", graph->name != NULL ? graph->name : "net", plan->n_node, plan->n_value);
+  explain_bytes(plan, out);
+  explain_curve(plan, out);
+  explain_reasons(plan, out);
+  explain_largest(plan, graph, out);
+  neap_plan_peak(plan, graph, out);
+}
+
+/* ---- one value ------------------------------------------------------------------------------------------------------------- */
+
+static bool bytes_meet(const neap_place *a, const neap_place *b) {
+  return a->bytes > 0 && b->bytes > 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* The value of another storage in the same bytes that was read last before `v`, or is written first after it; -1: none. */
+static int neighbour(const neap_plan *plan, int v, bool before) {
+  const neap_place *place = &plan->place[v];
+  int best = -1;
+  for (int w = 0; w < plan->n_value; w++) {
+    const neap_place *other = &plan->place[w];
+    if (other->region != NEAP_REGION_ARENA || other->storage == place->storage || !bytes_meet(place, other)) continue;
+    if (before ? other->last >= place->first : other->first <= place->last) continue;
+    if (best < 0 || (before ? other->last > plan->place[best].last : other->first < plan->place[best].first)) best = w;
+  }
+  return best;
+}
+
+static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  int before = neighbour(plan, v, true), after = neighbour(plan, v, false);
+  const char *path = plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "";
+  if (before >= 0)
+    neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
+                    name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
+  if (after >= 0)
+    neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) after it: written when %s has been read for the last time%s.\n",
+                    name_of(graph, after), plan->place[after].first + 1, plan->place[after].last + 1, name_of(graph, v), path);
+  if (before < 0 && after < 0) neap_buffer_add(out, "No other storage shares its bytes.\n");
+}
+
+/* Those of its own storage: what it overwrites or views, and what overwrites or views it. */
+static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  const neap_place *place = &plan->place[v];
+  bool linked = place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+  if (linked && place->partner >= 0)
+    neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason), neap_reason_code(place->reason), name_of(graph, place->partner));
+  for (int w = 0; w < plan->n_value; w++) {
+    const neap_place *other = &plan->place[w];
+    if (other->partner != v || other->storage != place->storage || w == v) continue;
+    if (other->reason == NEAP_REASON_IN_PLACE)
+      neap_buffer_add(out, "%s is computed in place over it at step %d.\n", name_of(graph, w), other->first + 1);
+    else if (other->reason == NEAP_REASON_ALIAS)
+      neap_buffer_add(out, "%s is a view of it.\n", name_of(graph, w));
+    else if (other->reason == NEAP_REASON_VERSION)
+      neap_buffer_add(out, "Step %d writes its next version, %s.\n", other->first + 1, name_of(graph, w));
+  }
+}
+
+/* The arena without the value's bytes can't be lower than the bound without it: resident, it costs its own bytes and gives
+ * back what it takes at the peak. */
+static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  const neap_place *place = &plan->place[v];
+  char text[24];
+  if (place->region != NEAP_REGION_ARENA || !graph->value[v].is_blob || !graph->value[v].is_last) return;
+  bool at_peak = place->first <= plan->peak_step && plan->peak_step <= place->last;
+  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", name_of(graph, v), neap_bytes_text((double)place->bytes, text),
+                  at_peak ? ", and take as much from the arena's peak" : "");
+}
+
+static void explain_value(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  const neap_value *value = &graph->value[v];
+  const neap_place *place = &plan->place[v];
+  char text[24], shape[NEAP_SHAPE_TEXT];
+  neap_buffer_add(out, "%s %s %s, %s", name_of(graph, v), neap_shape_text(&value->type.shape, shape), neap_dtype_name(value->type.dtype),
+                  neap_bytes_text((double)place->bytes, text));
+  if (place->region == NEAP_REGION_ARENA)
+    neap_buffer_add(out, " at offset %zu (%s)", place->offset, neap_bytes_text((double)place->offset, text));
+  else
+    neap_buffer_add(out, " in %s", neap_region_name(place->region));
+  if (place->first < 0)
+    neap_buffer_add(out, ", exists before the run");
+  else
+    neap_buffer_add(out, ", steps %d-%d", place->first + 1, place->last + 1);
+  if (value->node >= 0) {
+    const neap_node *node = &graph->node[value->node];
+    neap_buffer_add(out, ", made by %s \"%s\"%s%s", node->op->name, node->name != NULL ? node->name : "?",
+                    node->line != NULL && node->line[0] != '\0' ? " " : "", node->line != NULL ? node->line : "");
+  }
+  neap_buffer_add(out, ".\n");
+  explain_chain(plan, graph, v, out);
+  if (place->region == NEAP_REGION_ARENA) {
+    explain_neighbours(plan, graph, v, out);
+    if (place->refusal != NEAP_REFUSAL_NONE)
+      neap_buffer_add(out, "Not in place: %s.\n", neap_refusal_words(place->refusal));
+  } else {
+    neap_buffer_add(out, "It %s.\n", neap_reason_words(place->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT : NEAP_REASON_RESIDENT));
+  }
+  explain_keep(plan, graph, v, out);
+}
+
+void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out) {
+  if (value >= 0 && value < plan->n_value)
+    explain_value(plan, graph, value, out);
+  else
+    explain_plan(plan, graph, out);
+}

@@ -1,0 +1,127 @@
+/* make.c: neap_plan_make, the way from graph to plan.
+ *
+ *   subnets first (their arenas are their owner's scratch) -> candidate orders -> schedule of each (storages, lives, peak)
+ *   -> the one of least peak -> addresses by policy -> places, reasons, partners -> budget
+ *
+ * The definition order is kept unless another has a lower peak: a plan then reads as the net was written.
+ */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+#define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
+
+static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  neap_plan_options inner = *options;
+  inner.budget_bytes = 0;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    size_t frame = 0;
+    if (node->n_sub > 0) {
+      plan->sub[n] = neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
+      if (plan->sub[n] == NULL) return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n], "plans of subnets");
+    }
+    for (int k = 0; k < node->n_sub; k++) {
+      NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan->sub[n][k], error));
+      frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
+    }
+    plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
+  }
+  return NEAP_OK;
+}
+
+static neap_status work_init(neap_work *work, const neap_graph *graph, const neap_plan_options *options, const neap_plan *plan,
+                             neap_error *error) {
+  *work = (neap_work){.graph = graph, .options = *options, .scratch_bytes = plan->scratch_bytes};
+  NEAP_TRY(neap_graph_uses(graph, &work->uses, error));
+  neap_status status = NEAP_OK;
+  if (options->executor == NEAP_EXECUTOR_DAG) status = neap_reach_new(graph, &work->reach, &work->n_word, error);
+  if (status != NEAP_OK) neap_uses_fini(&work->uses);
+  return status;
+}
+
+static void work_fini(neap_work *work) {
+  neap_free(work->reach);
+  neap_uses_fini(&work->uses);
+}
+
+/* The schedule of least peak. `dag` keeps the definition order: there an order is only one of many that may run. */
+static neap_status best_schedule(neap_schedule *best, const neap_work *work, neap_error *error) {
+  NEAP_TRY(neap_schedule_init(best, work, NULL, error));
+  bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
+  if (!packed || work->reach != NULL || work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
+  int *order = NULL;
+  neap_schedule other = {0};
+  neap_status status = neap_order_least_peak(work, &order, error);
+  if (status == NEAP_OK) status = neap_schedule_init(&other, work, order, error);
+  neap_free(order);
+  if (status != NEAP_OK || other.peak_bytes < best->peak_bytes) {
+    neap_schedule_fini(best);
+    *best = other;
+  } else {
+    neap_schedule_fini(&other);
+  }
+  return status;
+}
+
+static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    bool in_arena = value->region == NEAP_REGION_ARENA;
+    plan->place[v] = (neap_place){.region = value->region, .storage = s->root[v], .offset = in_arena ? offset[s->root[v]] : 0,
+                                  .bytes = value->bytes, .first = s->first[v], .last = s->last[v], .reason = s->reason[v],
+                                  .refusal = s->refusal[v], .partner = s->partner[v]};
+  }
+  memcpy(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
+  memcpy(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);
+  plan->peak_step = s->peak_step;
+  plan->lower_bound_bytes = s->peak_bytes;
+}
+
+static void fill_regions(neap_plan *plan, const neap_graph *graph) {
+  for (int r = 0; r < NEAP_N_REGION; r++) plan->region_bytes[r] = neap_graph_region_bytes(graph, (neap_region)r);
+  plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
+}
+
+static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  neap_work work;
+  neap_schedule schedule = {0};
+  neap_layout_out out = {.scratch_offset = plan->scratch_offset};
+  NEAP_TRY(work_init(&work, graph, options, plan, error));
+  neap_status status = NEAP_OK;
+  if ((out.offset = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *out.offset)) == NULL)
+    status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *out.offset, "offsets");
+  if (status == NEAP_OK) status = best_schedule(&schedule, &work, error);
+  if (status == NEAP_OK) status = neap_policy_lay_out(&work, &schedule, &out, error);
+  if (status == NEAP_OK) {
+    fill_places(plan, graph, &schedule, out.offset);
+    plan->arena_bytes = out.arena_bytes;
+    plan->packer = out.packer;
+    plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
+    fill_regions(plan, graph);
+    status = neap_plan_find_partners(plan, graph, error);
+  }
+  neap_schedule_fini(&schedule);
+  neap_free(out.offset);
+  work_fini(&work);
+  return status;
+}
+
+neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error) {
+  int64_t start = neap_clock_ns();
+  neap_plan *plan = neap_plan_new(graph);
+  if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+  plan->policy = options->policy;
+  plan->executor = options->executor;
+  plan->baseline_bytes = graph->baseline_bytes;
+  neap_status status = plan_subs(plan, graph, options, error);
+  if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
+  if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, error);
+  if (status != NEAP_OK) {
+    neap_plan_free(plan);
+    return status;
+  }
+  plan->plan_ns = neap_clock_ns() - start;
+  *out = plan;
+  return NEAP_OK;
+}

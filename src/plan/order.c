@@ -1,0 +1,123 @@
+/* order.c: an order of low peak, by a greedy list scheduler: of all nodes that may run next, the one that leaves the fewest
+ * bytes live; ties go to the definition order.
+ *
+ * Greedy may lose to the definition order (it can't see a large value two steps ahead), so the caller compares peaks.
+ * Views count with their source; in place needs no special care, since what it takes it frees in the same step.
+ */
+#include "plan/plan_int.h"
+
+typedef struct scheduler {
+  const neap_work *work;
+  int *group;      /* by value: the value whose bytes it views, or itself */
+  int *n_left;     /* by group: reads still to come */
+  int *n_blocked;  /* by node: edges from nodes that have not run */
+  int *edge_first; /* by node: its edges start here (the list is sorted by `from`) */
+  int *ready;
+  int n_ready;
+  neap_arena arena;
+} scheduler;
+
+static bool is_arena(const neap_graph *g, int v) { return v != NEAP_NO_VALUE && g->value[v].region == NEAP_REGION_ARENA; }
+
+static void find_groups(scheduler *s) {
+  const neap_graph *g = s->work->graph;
+  for (int v = 0; v < g->n_value; v++) s->group[v] = v;
+  for (int n = 0; n < g->n_node; n++) {
+    const neap_node *node = &g->node[n];
+    for (int k = 0; k < node->op->n_alias; k++) {
+      neap_pair pair = node->op->alias[k];
+      if (pair.in >= node->n_in || pair.out >= node->n_out) continue;
+      if (is_arena(g, node->in[pair.in]) && is_arena(g, node->out[pair.out]))
+        s->group[node->out[pair.out]] = s->group[node->in[pair.in]];
+    }
+  }
+  for (int v = 0; v < g->n_value; v++) s->n_left[s->group[v]] += s->work->uses.first[v + 1] - s->work->uses.first[v];
+}
+
+static bool is_repeated(const neap_node *node, int position) {
+  for (int p = 0; p < position; p++)
+    if (node->in[p] == node->in[position]) return true;
+  return false;
+}
+
+/* Bytes live after node n, less those before. Reads of one group by two of its inputs are counted together. */
+static int64_t growth(const scheduler *s, int n) {
+  const neap_graph *g = s->work->graph;
+  const neap_node *node = &g->node[n];
+  int64_t bytes = 0;
+  for (int o = 0; o < node->n_out; o++)
+    if (is_arena(g, node->out[o]) && s->group[node->out[o]] == node->out[o] && s->n_left[node->out[o]] > 0)
+      bytes += (int64_t)neap_align(g->value[node->out[o]].bytes);
+  for (int i = 0; i < node->n_in; i++) {
+    if (!is_arena(g, node->in[i]) || is_repeated(node, i)) continue;
+    int group = s->group[node->in[i]], n_read = 0;
+    bool is_first = true;
+    for (int p = 0; p < node->n_in; p++)
+      if (is_arena(g, node->in[p]) && s->group[node->in[p]] == group && !is_repeated(node, p)) {
+        if (p < i) is_first = false;
+        n_read++;
+      }
+    if (is_first && s->n_left[group] == n_read) bytes -= (int64_t)neap_align(g->value[group].bytes);
+  }
+  return bytes;
+}
+
+static void run_node(scheduler *s, int n) {
+  const neap_graph *g = s->work->graph;
+  const neap_node *node = &g->node[n];
+  for (int i = 0; i < node->n_in; i++)
+    if (is_arena(g, node->in[i]) && !is_repeated(node, i)) s->n_left[s->group[node->in[i]]]--;
+  for (int e = s->edge_first[n]; e < s->edge_first[n + 1]; e++)
+    if (--s->n_blocked[g->edge[e].to] == 0) s->ready[s->n_ready++] = g->edge[e].to;
+}
+
+static int take_best(scheduler *s) {
+  int best = 0;
+  int64_t least = 0;
+  for (int i = 0; i < s->n_ready; i++) {
+    int64_t bytes = growth(s, s->ready[i]);
+    if (i == 0 || bytes < least || (bytes == least && s->ready[i] < s->ready[best])) best = i, least = bytes;
+  }
+  int node = s->ready[best];
+  s->ready[best] = s->ready[--s->n_ready];
+  return node;
+}
+
+static bool take_arrays(scheduler *s, const neap_graph *g) {
+  size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
+  s->group = neap_arena_alloc(&s->arena, m * sizeof(int));
+  s->n_left = neap_arena_alloc(&s->arena, m * sizeof(int));
+  s->n_blocked = neap_arena_alloc(&s->arena, n * sizeof(int));
+  s->edge_first = neap_arena_alloc(&s->arena, (n + 1) * sizeof(int));
+  s->ready = neap_arena_alloc(&s->arena, n * sizeof(int));
+  return s->group != NULL && s->n_left != NULL && s->n_blocked != NULL && s->edge_first != NULL && s->ready != NULL;
+}
+
+neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error) {
+  const neap_graph *g = work->graph;
+  scheduler s = {.work = work};
+  neap_status status = NEAP_OK;
+  int *order = neap_alloc((size_t)g->n_node * sizeof *order);
+  if (order == NULL || !take_arrays(&s, g)) {
+    status = neap_fail_memory(error, (size_t)g->n_node * sizeof *order, "the order of a plan");
+    goto done;
+  }
+  find_groups(&s);
+  for (int e = 0; e < g->n_edge; e++) {
+    s.n_blocked[g->edge[e].to]++;
+    s.edge_first[g->edge[e].from + 1]++;
+  }
+  for (int n = 0; n < g->n_node; n++) s.edge_first[n + 1] += s.edge_first[n];
+  for (int n = 0; n < g->n_node; n++)
+    if (s.n_blocked[n] == 0) s.ready[s.n_ready++] = n;
+  for (int step = 0; step < g->n_node; step++) {
+    order[step] = take_best(&s);
+    run_node(&s, order[step]);
+  }
+  *out = order;
+  order = NULL;
+done:
+  neap_free(order);
+  neap_arena_fini(&s.arena);
+  return status;
+}

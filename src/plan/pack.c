@@ -1,0 +1,97 @@
+/* pack.c: offsets for blocks, so that blocks that conflict share no byte and the total is small.
+ *
+ * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. The way up: greedy orders, then a
+ * local search over orders, then exact search; each stops as soon as the lower bound is reached, which proves the result.
+ * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict pairwise, as far as known: on
+ * a line the exact maximum over steps; for a matrix what the caller knows, and the largest block.
+ */
+#include "plan/pack_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_LIMIT_NS INT64_C(2000000000)
+
+typedef struct event {
+  int64_t step;
+  size_t bytes;
+  bool is_start;
+} event;
+
+/* Ends before starts: a block that ends before step s and one that starts there do not meet. */
+static int compare_events(const void *a, const void *b) {
+  const event *x = a, *y = b;
+  if (x->step != y->step) return x->step < y->step ? -1 : 1;
+  return (int)x->is_start - (int)y->is_start;
+}
+
+/* The most bytes live at one step. */
+static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
+  size_t n = 2 * (size_t)w->n, live = 0, most = 0;
+  event *events = neap_alloc(n * sizeof *events);
+  if (events == NULL) return neap_fail_memory(error, n * sizeof *events, "the lower bound of a packing");
+  for (int b = 0; b < w->n; b++) {
+    events[2 * b] = (event){w->block[b].first, w->block[b].bytes, true};
+    events[2 * b + 1] = (event){(int64_t)w->block[b].last + 1, w->block[b].bytes, false};
+  }
+  qsort(events, n, sizeof *events, compare_events);
+  for (size_t i = 0; i < n; i++) {
+    live = events[i].is_start ? live + events[i].bytes : live - events[i].bytes;
+    most = NEAP_MAX(most, live);
+  }
+  neap_free(events);
+  *bound = most;
+  return NEAP_OK;
+}
+
+static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options, neap_error *error) {
+  size_t sum = 0;
+  for (int b = 0; b < n; b++) {
+    if (options->conflict == NULL && block[b].first > block[b].last)
+      return neap_fail(error, NEAP_ARGUMENT, "block %d lives from step %d to step %d", b, block[b].first, block[b].last);
+    if (block[b].bytes > SIZE_MAX / 4 - sum || block[b].align > SIZE_MAX / 8)
+      return neap_fail(error, NEAP_ARGUMENT, "blocks are too large to add up (at block %d)", b);
+    sum += block[b].bytes + block[b].align;
+  }
+  return NEAP_OK;
+}
+
+/* The way up. A line's bound is computed; a matrix has the caller's. */
+static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
+  size_t bound = 0;
+  if (w->conflict == NULL) NEAP_TRY(line_bound(w, &bound, error));
+  for (int b = 0; b < w->n; b++) bound = NEAP_MAX(bound, w->block[b].bytes);
+  if (w->conflict != NULL) bound = NEAP_MAX(bound, options->stop_at_bytes);
+  w->stop_at_bytes = NEAP_MAX(bound, options->stop_at_bytes);
+  w->best_bytes = SIZE_MAX;
+  NEAP_TRY(neap_pack_try_orders(w, error));
+  *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
+  return NEAP_OK;
+}
+
+neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
+  NEAP_TRY(check_blocks(n, block, options, error));
+  int64_t limit = options->time_limit_ns > 0 ? options->time_limit_ns : DEFAULT_LIMIT_NS;
+  size_t *offset = neap_alloc_zeroed(((size_t)n + 1) * sizeof *offset);
+  neap_block *solid = neap_alloc(((size_t)n + 1) * sizeof *solid);
+  neap_status status = NEAP_OK;
+  if (offset == NULL || solid == NULL) {
+    status = neap_fail_memory(error, (size_t)n * sizeof *solid, "packing");
+    goto done;
+  }
+  /* Blocks without bytes lie at 0 and meet nobody: left out, unless a matrix numbers them. */
+  int m = 0;
+  for (int b = 0; b < n; b++)
+    if (options->conflict != NULL || block[b].bytes > 0) solid[m++] = block[b];
+  neap_pack_work w = {.n = m, .block = solid, .conflict = options->conflict, .n_word = options->n_word, .offset = offset,
+                      .deadline_ns = neap_clock_ns() + limit};
+  *result = (neap_pack_result){0, 0, true, "empty"};
+  if (m > 0) status = pack_solid(&w, options, result, error);
+  if (status != NEAP_OK) goto done;
+  m = 0;
+  for (int b = 0; b < n; b++) block[b].offset = options->conflict != NULL || block[b].bytes > 0 ? offset[m++] : 0;
+done:
+  neap_free(solid);
+  neap_free(offset);
+  return status;
+}

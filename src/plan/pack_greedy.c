@@ -1,0 +1,133 @@
+/* pack_greedy.c: packing by placing blocks one after another, each in a gap between the blocks already placed that it
+ * conflicts with. What decides is the order: by size, by length of life, by both, by first step.
+ *
+ * The blocks placed are kept in one list ordered by offset, so that one walk meets the gaps from low to high: O(n) for a
+ * block, O(n^2) in all, with a small constant (a walk for a lowest fit ends at the first gap). Lives are copied into the
+ * list, so that the walk reads memory in order.
+ */
+#include "plan/pack_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct neap_placed {
+  size_t offset, end;
+  int first, last, block;
+};
+
+size_t neap_pack_placed_bytes(int n) { return (size_t)n * sizeof(neap_placed); }
+
+/* Where a block of `bytes` goes among n placed ones, and *at, its place in the list. A block that conflicts with nothing
+ * below ends at the lowest offset. */
+static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_placed *placed, int n) {
+  const neap_block *block = &w->block[b];
+  const uint64_t *row = w->conflict != NULL ? w->conflict + (size_t)b * (size_t)w->n_word : NULL;
+  size_t top = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
+  for (int i = 0; i < n; i++) {
+    const neap_placed *p = &placed[i];
+    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0 : p->first > block->last || p->last < block->first) continue;
+    if (p->offset > top) {
+      size_t start = neap_round_up(top, block->align);
+      if (start + block->bytes <= p->offset) {
+        if (fit == NEAP_FIT_FIRST) return start;
+        if (p->offset - start < best_gap) best = start, best_gap = p->offset - start;
+      }
+    }
+    if (p->end > top) top = p->end;
+  }
+  return best != SIZE_MAX ? best : neap_round_up(top, block->align);
+}
+
+/* Keeps the list ordered by offset. */
+static void insert(neap_placed *placed, int n, neap_placed item) {
+  int low = 0, high = n;
+  while (low < high) {
+    int mid = low + (high - low) / 2;
+    if (placed[mid].offset <= item.offset)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  memmove(placed + low + 1, placed + low, (size_t)(n - low) * sizeof *placed);
+  placed[low] = item;
+}
+
+size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset) {
+  size_t total = 0;
+  int n = 0;
+  for (int i = 0; i < w->n; i++) {
+    const neap_block *block = &w->block[order[i]];
+    offset[order[i]] = 0;
+    if (block->bytes == 0) continue; /* meets nobody */
+    size_t at = find_gap(w, order[i], fit, room, n);
+    if (at + block->bytes > total) total = at + block->bytes;
+    if (total >= limit) return SIZE_MAX;
+    offset[order[i]] = at;
+    insert(room, n++, (neap_placed){at, at + block->bytes, block->first, block->last, order[i]});
+  }
+  return total;
+}
+
+/* ---- static orders ------------------------------------------------------------------------------------------------ */
+
+typedef struct key {
+  double major, minor;
+  int block;
+} key;
+
+/* Larger first; ties by the definition, so that equal input gives an equal plan on every machine. */
+static int compare_keys(const void *a, const void *b) {
+  const key *x = a, *y = b;
+  if (x->major != y->major) return x->major > y->major ? -1 : 1;
+  if (x->minor != y->minor) return x->minor > y->minor ? -1 : 1;
+  return x->block < y->block ? -1 : 1;
+}
+
+/* Life in steps; for a conflict matrix the number of conflicts, which plays the same part. */
+static double life_of(const neap_pack_work *w, int b) {
+  if (w->conflict == NULL) return (double)w->block[b].last - (double)w->block[b].first + 1;
+  const uint64_t *row = w->conflict + (size_t)b * (size_t)w->n_word;
+  int n = 1;
+  for (int k = 0; k < w->n_word; k++) n += __builtin_popcountll(row[k]);
+  return n;
+}
+
+static const char *const names[] = {"size", "area", "life", "start"};
+
+static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
+  for (int b = 0; b < w->n; b++) {
+    double size = (double)w->block[b].bytes, life = life_of(w, b), start = -(double)w->block[b].first;
+    double major[] = {size, size * life, life, start}, minor[] = {life, size, size, size};
+    keys[b] = (key){major[which], minor[which], b};
+  }
+  qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
+  for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
+}
+
+neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
+  neap_status status = NEAP_OK;
+  size_t n = (size_t)w->n, bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);
+  neap_arena arena = {0};
+  key *keys = neap_arena_alloc(&arena, n * sizeof *keys);
+  int *order = neap_arena_alloc(&arena, n * sizeof *order);
+  size_t *offset = neap_arena_alloc(&arena, n * sizeof *offset);
+  neap_placed *room = neap_arena_alloc(&arena, neap_pack_placed_bytes(w->n));
+  if (keys == NULL || order == NULL || offset == NULL || room == NULL) {
+    status = neap_fail_memory(error, bytes, "packing");
+    goto done;
+  }
+  for (int which = 0; which < NEAP_COUNT(names); which++) {
+    sort_by(w, which, keys, order);
+    for (int fit = NEAP_FIT_FIRST; fit <= NEAP_FIT_BEST; fit++) {
+      if (w->best_bytes < SIZE_MAX && neap_pack_is_done(w)) goto done;
+      size_t total = neap_pack_greedy(w, order, (neap_fit)fit, w->best_bytes, room, offset);
+      if (total >= w->best_bytes) continue;
+      memcpy(w->offset, offset, n * sizeof *offset);
+      w->best_bytes = total;
+      w->packer = names[which];
+    }
+  }
+done:
+  neap_arena_fini(&arena);
+  return status;
+}

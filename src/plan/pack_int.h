@@ -1,0 +1,41 @@
+/* pack_int.h: what the three packers share. They work on one `pack`: blocks, who conflicts with whom, the best offsets so
+ * far. Each improves it and returns; the pack is a valid packing at any time.
+ */
+#ifndef NEAP_PLAN_PACK_INT_H
+#define NEAP_PLAN_PACK_INT_H
+
+#include "plan/plan.h"
+
+typedef struct neap_pack_work {
+  int n;                    /* blocks of more than zero bytes */
+  const neap_block *block;
+  const uint64_t *conflict; /* NULL: lives on a line */
+  int n_word;
+  size_t *offset;           /* the best packing so far, of total `best_bytes` */
+  size_t best_bytes;
+  size_t stop_at_bytes;     /* good enough */
+  int64_t deadline_ns;      /* of neap_clock_ns */
+  const char *packer;       /* who found it */
+} neap_pack_work;
+
+static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
+  if (w->conflict != NULL) return (w->conflict[(size_t)a * (size_t)w->n_word + ((size_t)b >> 6)] >> (b & 63) & 1u) != 0;
+  return w->block[a].first <= w->block[b].last && w->block[b].first <= w->block[a].last;
+}
+
+static inline bool neap_pack_is_done(const neap_pack_work *w) {
+  return w->best_bytes <= w->stop_at_bytes || neap_clock_ns() > w->deadline_ns;
+}
+
+static inline size_t neap_round_up(size_t bytes, size_t align) { return align <= 1 ? bytes : (bytes + align - 1) / align * align; }
+
+/* pack_greedy.c: places blocks one after another, in `order`, each in a gap between those already there. */
+typedef enum neap_fit { NEAP_FIT_FIRST, NEAP_FIT_BEST } neap_fit;
+typedef struct neap_placed neap_placed; /* room for the n blocks placed, ordered by offset */
+size_t neap_pack_placed_bytes(int n);
+/* Offsets go to `offset`; gives the total, or SIZE_MAX as soon as it would reach `limit`. */
+size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset);
+/* All static orders (size, life, area, first step) with both fits. */
+neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error);
+
+#endif

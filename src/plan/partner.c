@@ -1,0 +1,82 @@
+/* partner.c: for the reader of a plan: whose bytes did a storage take?
+ *
+ * The arena is painted in the order of first definition; each storage that is painted over others of which it takes bytes
+ * names the one that died last.
+ */
+#include "plan/plan_int.h"
+
+#include <stdlib.h>
+
+typedef struct paint {
+  size_t from, to;
+  int owner; /* root value */
+} paint;
+
+typedef struct life {
+  int first, root;
+} life;
+
+static int compare_lives(const void *a, const void *b) {
+  const life *x = a, *y = b;
+  return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->root < y->root ? -1 : 1);
+}
+
+/* Of each storage the member that is read last: `last_member[root]`. */
+static void find_last_members(const neap_plan *plan, int *last_member) {
+  for (int v = 0; v < plan->n_value; v++) last_member[v] = v;
+  for (int v = 0; v < plan->n_value; v++) {
+    int *best = &last_member[plan->place[v].storage];
+    if (plan->place[v].last >= plan->place[*best].last) *best = v;
+  }
+}
+
+/* Paints [from, to) with `owner`; gives the painted-over owner whose last member is read last, or -1. `n` grows by two at
+ * most. Order within the list means nothing. */
+static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, const neap_plan *plan, const int *last_member) {
+  int best = -1, m = *n;
+  for (int i = 0; i < m; i++) {
+    paint *p = &list[i];
+    if (p->from >= to || p->to <= from) continue;
+    if (best < 0 || plan->place[last_member[p->owner]].last > plan->place[last_member[best]].last) best = p->owner;
+    if (p->to > to) list[(*n)++] = (paint){to, p->to, p->owner};
+    p->to = NEAP_MAX(p->from, from); /* the left part; empty when nothing sticks out */
+  }
+  int kept = 0;
+  for (int i = 0; i < *n; i++)
+    if (list[i].to > list[i].from) list[kept++] = list[i];
+  list[kept++] = (paint){from, to, owner};
+  *n = kept;
+  return best;
+}
+
+neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, neap_error *error) {
+  size_t m = (size_t)graph->n_value + 1;
+  neap_arena arena = {0};
+  life *lives = neap_arena_alloc(&arena, m * sizeof *lives);
+  int *last_member = neap_arena_alloc(&arena, m * sizeof *last_member);
+  size_t *bytes = neap_arena_alloc(&arena, m * sizeof *bytes);
+  paint *list = neap_arena_alloc(&arena, (2 * m + 2) * sizeof *list);
+  if (lives == NULL || last_member == NULL || bytes == NULL || list == NULL) {
+    neap_arena_fini(&arena);
+    return neap_fail_memory(error, m * sizeof *list, "the partners of a plan");
+  }
+  int n = 0, n_paint = 0;
+  find_last_members(plan, last_member);
+  for (int v = 0; v < plan->n_value; v++) {
+    const neap_place *place = &plan->place[v];
+    bytes[place->storage] = NEAP_MAX(bytes[place->storage], place->bytes);
+    if (place->region == NEAP_REGION_ARENA && place->storage == v && place->first >= 0) lives[n++] = (life){place->first, v};
+  }
+  qsort(lives, (size_t)n, sizeof *lives, compare_lives);
+  for (int i = 0; i < n; i++) {
+    int v = lives[i].root;
+    neap_place *place = &plan->place[v];
+    if (bytes[v] == 0) continue;
+    int owner = paint_over(list, &n_paint, place->offset, place->offset + bytes[v], v, plan, last_member);
+    if (owner < 0) continue;
+    place->partner = last_member[owner];
+    place->reason = plan->policy == NEAP_POLICY_NAME ? NEAP_REASON_SLOT : NEAP_REASON_REUSE;
+  }
+  neap_arena_fini(&arena);
+  return NEAP_OK;
+}

@@ -1,0 +1,94 @@
+/* peak.c: what is live at a step, what the peak is made of, and who has overwritten a value's bytes. */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+static bool lives_at(const neap_place *place, int step) {
+  return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 && place->first <= step && step <= place->last;
+}
+
+/* Whether a newer value of the same storage lives there too: then that one stands for the storage. */
+static bool is_covered(const neap_plan *plan, int v, int step) {
+  const neap_place *place = &plan->place[v];
+  for (int w = 0; w < plan->n_value; w++) {
+    const neap_place *other = &plan->place[w];
+    if (w == v || other->storage != place->storage || !lives_at(other, step)) continue;
+    if (other->first > place->first || (other->first == place->first && w > v)) return true;
+  }
+  return false;
+}
+
+int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value) {
+  int n = 0;
+  for (int v = 0; v < plan->n_value; v++) {
+    size_t bytes = plan->place[v].bytes;
+    if (!lives_at(&plan->place[v], step) || (n == room && bytes <= plan->place[value[n - 1]].bytes)) continue;
+    if (is_covered(plan, v, step)) continue;
+    int at = n < room ? n++ : n - 1;
+    for (; at > 0 && plan->place[value[at - 1]].bytes < bytes; at--) value[at] = value[at - 1];
+    value[at] = v;
+  }
+  return n;
+}
+
+enum { N_SHOWN = 20 };
+
+void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  if (plan->n_node == 0) {
+    neap_buffer_add(out, "nothing runs\n");
+    return;
+  }
+  int value[N_SHOWN], n = neap_plan_live_at(plan, plan->peak_step, N_SHOWN, value), op = plan->order[plan->peak_step];
+  const neap_node *node = &graph->node[op];
+  char text[24], shape[NEAP_SHAPE_TEXT];
+  neap_buffer_add(out, "peak %s at step %d of %d, %s \"%s\"%s%s\n", neap_bytes_text((double)plan->live_bytes[plan->peak_step], text),
+                  plan->peak_step + 1, plan->n_node, node->op->name, node->name != NULL ? node->name : "?",
+                  node->line != NULL && node->line[0] != '\0' ? ", " : "", node->line != NULL ? node->line : "");
+  for (int i = 0; i < n; i++) {
+    const neap_value *v = &graph->value[value[i]];
+    const neap_place *place = &plan->place[value[i]];
+    neap_buffer_add(out, "  %10s  %-28s %-5s %-20s steps %d-%d\n", neap_bytes_text((double)place->bytes, text),
+                    v->name != NULL ? v->name : "?", neap_dtype_name(v->type.dtype), neap_shape_text(&v->type.shape, shape),
+                    place->first + 1, place->last + 1);
+  }
+  if (plan->scratch_bytes[op] > 0)
+    neap_buffer_add(out, "  %10s  scratch\n", neap_bytes_text((double)plan->scratch_bytes[op], text));
+  size_t shown = neap_align(plan->scratch_bytes[op]);
+  for (int i = 0; i < n; i++) shown += neap_align(plan->place[value[i]].bytes);
+  if (shown < plan->live_bytes[plan->peak_step])
+    neap_buffer_add(out, "  %10s  in smaller blobs\n", neap_bytes_text((double)(plan->live_bytes[plan->peak_step] - shown), text));
+}
+
+/* ---- who owns the bytes now ------------------------------------------------------------------------------------------- */
+
+static bool bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) { return n_a > 0 && n_b > 0 && a < b + n_b && b < a + n_a; }
+
+/* The value whose elements `v` shows: views followed to their source. */
+static int content_of(const neap_plan *plan, int v) {
+  for (int k = 0; k < plan->n_value && plan->place[v].reason == NEAP_REASON_ALIAS; k++) v = plan->place[v].partner;
+  return v;
+}
+
+int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value) {
+  const neap_place *place = &plan->place[value];
+  int owner = -1, content = content_of(plan, value);
+  if (place->region != NEAP_REGION_ARENA) {
+    for (int w = 0; w < plan->n_value; w++) /* a later version of resident storage */
+      if (plan->place[w].storage == place->storage && plan->place[w].first > place->first &&
+          (owner < 0 || plan->place[w].first > plan->place[owner].first))
+        owner = w;
+    return owner;
+  }
+  for (int w = 0; w < plan->n_value; w++) {
+    const neap_place *other = &plan->place[w];
+    if (other->region != NEAP_REGION_ARENA || other->first <= place->first || content_of(plan, w) == content) continue;
+    if (!bytes_meet(place->offset, place->bytes, other->offset, other->bytes)) continue;
+    if (owner < 0 || other->first > plan->place[owner].first) owner = w;
+  }
+  for (int step = NEAP_MAX(place->first, 0); step < plan->n_node && owner < 0; step++) {
+    int n = plan->order[step];
+    if (bytes_meet(place->offset, place->bytes, plan->scratch_offset[n], plan->scratch_bytes[n])) return -2;
+  }
+  (void)graph;
+  return owner;
+}

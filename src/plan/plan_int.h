@@ -1,0 +1,75 @@
+/* plan_int.h: what the files of this room share and nobody else sees.
+ *
+ * A `work` is what holds for every order of one graph (readers, reachability, scratch). A `schedule` is what one order
+ * leads to: who shares bytes with whom, when each storage lives, how much is live at each step. neap_plan_make compares
+ * schedules, packs the best one, and writes the result into a neap_plan.
+ *
+ * A *storage* is a set of ARENA values that lie in the same bytes: chains of in place, alias and enforced versions. It is
+ * named by its root, the value defined first.
+ */
+#ifndef NEAP_PLAN_INT_H
+#define NEAP_PLAN_INT_H
+
+#include "plan/plan.h"
+
+typedef struct neap_work {
+  const neap_graph *graph;
+  neap_plan_options options;
+  const size_t *scratch_bytes; /* by node; borrowed from the plan */
+  neap_uses uses;
+  uint64_t *reach; /* dag only, else NULL */
+  int n_word;
+} neap_work;
+
+typedef struct neap_schedule {
+  int *order, *step;  /* order[step] = node, step[node] */
+  int *root, *next;   /* by value: root of its storage; next member, a ring */
+  neap_reason *reason;
+  neap_refusal *refusal;
+  int *partner;
+  int *first, *last;  /* by value; -1 for a value that exists before the graph runs */
+  int *from, *to;     /* by root: life of the storage */
+  size_t *bytes;      /* by root: aligned */
+  size_t *live_bytes; /* by step */
+  size_t peak_bytes;
+  int peak_step;
+  neap_arena arena;   /* owns all of the above */
+} neap_schedule;
+
+/* schedule.c. `order` NULL: definition order. Copies it. */
+neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error);
+void neap_schedule_fini(neap_schedule *s);
+
+/* alias.c: fills root, next, reason, refusal and partner. Needs order and step. */
+void neap_schedule_share(neap_schedule *s, const neap_work *work);
+/* live_range.c: fills first, last, from, to, bytes, live_bytes and the peak. Needs the storages. */
+neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error);
+
+/* order.c: an order of low peak, greedily; *out from neap_alloc. */
+neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error);
+
+/* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the arena. */
+typedef struct neap_layout_out {
+  size_t *offset, *scratch_offset;
+  size_t arena_bytes;
+  const char *packer;
+} neap_layout_out;
+neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);
+
+
+/* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
+neap_plan *neap_plan_new(const neap_graph *graph);
+/* partner.c: reason REUSE or SLOT and the partner, from the places. */
+neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, neap_error *error);
+/* budget.c: MEMORY error that names what is in the way; budget 0: none. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, neap_error *error);
+/* peak.c: storages live at `step`, largest first, one value each (the newest member that lives there); returns how many of
+ * `room` were filled. */
+int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value);
+
+static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
+static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
+/* A path leads from node i to node j. */
+static inline bool neap_reaches(const neap_work *w, int i, int j) { return neap_bit(w->reach + (size_t)i * (size_t)w->n_word, j); }
+
+#endif

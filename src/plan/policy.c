@@ -1,0 +1,185 @@
+/* policy.c: addresses for storages and scratch, by policy.
+ *
+ * What needs bytes is an *item*: a storage, or the scratch of one node. Items conflict when their lives overlap; in `dag`,
+ * unless a path leads from all that touches the one to what first writes the other. `offset` and `pool` pack the items
+ * (the pool's own addresses are found at run time; these stand for its sizes). `none` and `name` give *slots*: items of one
+ * key that don't conflict share one, and slots are laid out one after another. The key of a value is its blob name
+ * (`name`) or nothing (`none`); all scratch has one key.
+ */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+typedef struct item {
+  int value, node; /* root of the storage and -1, or -1 and the node of the scratch */
+  size_t bytes;
+  int first, last; /* steps */
+  int definer;     /* node that writes it first */
+} item;
+
+typedef struct items {
+  int n;
+  item *item;
+  uint64_t *conflict; /* dag only, else NULL */
+  int n_word;
+  neap_arena arena;
+} items;
+
+static const char scratch_key[] = "scratch";
+
+static neap_status collect(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
+  const neap_graph *g = work->graph;
+  size_t room = (size_t)g->n_value + (size_t)g->n_node + 1;
+  all->item = neap_arena_alloc(&all->arena, room * sizeof *all->item);
+  if (all->item == NULL) return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
+  for (int v = 0; v < g->n_value; v++)
+    if (s->root[v] == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 && s->bytes[v] > 0)
+      all->item[all->n++] = (item){v, -1, s->bytes[v], s->from[v], s->to[v], g->value[v].node};
+  for (int n = 0; n < g->n_node; n++)
+    if (work->scratch_bytes[n] > 0)
+      all->item[all->n++] = (item){-1, n, neap_align(work->scratch_bytes[n]), s->step[n], s->step[n], n};
+  return NEAP_OK;
+}
+
+/* Into `row`: the nodes that can run only after all that touches the item: those that every definer and reader reaches. */
+static void nodes_after(const neap_work *work, const neap_schedule *s, const item *it, uint64_t *row) {
+  size_t words = (size_t)work->n_word;
+  memcpy(row, work->reach + (size_t)it->definer * words, words * sizeof *row);
+  if (it->value < 0) return;
+  int v = it->value;
+  do {
+    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
+      const uint64_t *reader = work->reach + (size_t)work->uses.list[k] * words;
+      for (size_t i = 0; i < words; i++) row[i] &= reader[i];
+    }
+    int node = work->graph->value[v].node;
+    if (node >= 0)
+      for (size_t i = 0; i < words; i++) row[i] &= work->reach[(size_t)node * words + i];
+    v = s->next[v];
+  } while (v != it->value);
+}
+
+static neap_status find_conflicts(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
+  if (work->reach == NULL) return NEAP_OK;
+  size_t n = (size_t)all->n, words = (n + 63) / 64, node_words = (size_t)work->n_word;
+  uint64_t *after = neap_alloc(n * node_words * sizeof *after + 1);
+  all->conflict = neap_arena_alloc(&all->arena, n * words * sizeof *all->conflict);
+  all->n_word = (int)words;
+  if (after == NULL || all->conflict == NULL) {
+    neap_free(after);
+    return neap_fail_memory(error, n * words * sizeof *all->conflict, "the conflicts of a dag");
+  }
+  for (size_t i = 0; i < n; i++) nodes_after(work, s, &all->item[i], after + i * node_words);
+  for (size_t i = 0; i < n; i++)
+    for (size_t j = 0; j < i; j++) {
+      if (neap_bit(after + i * node_words, all->item[j].definer) || neap_bit(after + j * node_words, all->item[i].definer)) continue;
+      neap_bit_set(all->conflict + i * words, (int)j);
+      neap_bit_set(all->conflict + j * words, (int)i);
+    }
+  neap_free(after);
+  return NEAP_OK;
+}
+
+static bool conflicts(const items *all, int a, int b) {
+  if (all->conflict != NULL) return neap_bit(all->conflict + (size_t)a * (size_t)all->n_word, b);
+  return all->item[a].first <= all->item[b].last && all->item[b].first <= all->item[a].last;
+}
+
+/* ---- packed ---------------------------------------------------------------------------------------------------------- */
+
+static neap_status pack(items *all, const neap_work *work, const neap_schedule *s, size_t *offset, neap_layout_out *out,
+                        neap_error *error) {
+  neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
+  if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
+  for (int i = 0; i < all->n; i++)
+    block[i] = (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
+  neap_pack_options options = {.time_limit_ns = work->options.time_limit_ns, .stop_at_bytes = s->peak_bytes,
+                               .conflict = all->conflict, .n_word = all->n_word};
+  neap_pack_result result;
+  NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
+  for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
+  out->arena_bytes = result.total_bytes;
+  out->packer = result.packer;
+  return NEAP_OK;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------------- */
+
+static const char *key_of(const neap_work *work, const item *it) {
+  if (it->value < 0) return scratch_key;
+  const neap_value *value = &work->graph->value[it->value];
+  return work->options.policy == NEAP_POLICY_NAME && value->is_blob ? value->name : NULL;
+}
+
+/* Slots in order of their first item. `next_item` chains the items of a slot, `next_slot` the slots of one key. */
+typedef struct slots {
+  int n;
+  int *first_item, *next_slot, *next_item, *of;
+  size_t *bytes;
+  neap_map by_key;
+} slots;
+
+static bool fits(const items *all, const slots *t, int slot, int i) {
+  for (int j = t->first_item[slot]; j >= 0; j = t->next_item[j])
+    if (conflicts(all, i, j)) return false;
+  return true;
+}
+
+/* The slot of item i: one of its key in which it meets nobody, else a new one. False when memory is refused. */
+static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
+  int slot = key != NULL ? neap_map_get(&t->by_key, key, -1) : -1, head = slot;
+  while (slot >= 0 && !fits(all, t, slot, i)) slot = t->next_slot[slot];
+  if (slot < 0) {
+    if (key != NULL && !neap_map_set(&t->by_key, key, t->n)) return false;
+    slot = t->n++;
+    t->first_item[slot] = -1;
+    t->next_slot[slot] = head;
+  }
+  t->next_item[i] = t->first_item[slot];
+  t->first_item[slot] = i;
+  t->of[i] = slot;
+  t->bytes[slot] = NEAP_MAX(t->bytes[slot], all->item[i].bytes);
+  return true;
+}
+
+static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offset, neap_layout_out *out, neap_error *error) {
+  size_t n = (size_t)all->n + 1;
+  slots t = {0};
+  int **lists[] = {&t.first_item, &t.next_slot, &t.next_item, &t.of};
+  for (int k = 0; k < NEAP_COUNT(lists); k++)
+    if ((*lists[k] = neap_arena_alloc(&all->arena, n * sizeof(int))) == NULL) return neap_fail_memory(error, n * sizeof(int), "slots");
+  t.bytes = neap_arena_alloc(&all->arena, n * sizeof *t.bytes);
+  bool ok = t.bytes != NULL;
+  for (int i = 0; i < all->n && ok; i++) ok = put_in_slot(all, &t, i, key_of(work, &all->item[i]));
+  neap_map_fini(&t.by_key);
+  if (!ok) return neap_fail_memory(error, n * sizeof(int), "slots");
+  size_t at = 0;
+  for (int slot = 0; slot < t.n; slot++) {
+    size_t bytes = t.bytes[slot];
+    t.bytes[slot] = at; /* from here on: the slot's offset */
+    at += bytes;
+  }
+  for (int i = 0; i < all->n; i++) offset[i] = t.bytes[t.of[i]];
+  out->arena_bytes = at;
+  out->packer = neap_policy_name(work->options.policy);
+  return NEAP_OK;
+}
+
+neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+  items all = {0};
+  neap_status status = collect(&all, work, s, error);
+  size_t *offset = NULL;
+  if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
+  if (status == NEAP_OK && (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
+    status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
+  bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
+  if (status == NEAP_OK)
+    status = packed ? pack(&all, work, s, offset, out, error) : lay_out_slots(&all, work, offset, out, error);
+  for (int i = 0; i < all.n && status == NEAP_OK; i++)
+    if (all.item[i].value >= 0)
+      out->offset[all.item[i].value] = offset[i];
+    else
+      out->scratch_offset[all.item[i].node] = offset[i];
+  neap_arena_fini(&all.arena);
+  return status;
+}

@@ -1,0 +1,42 @@
+/* schedule.c: one order of a graph and what follows from it: storages, lives, bytes live at each step. */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+/* All arrays of a schedule in one place, so that the memory is refused at once or not at all. */
+static bool take_arrays(neap_schedule *s, const neap_graph *g) {
+  size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
+  int **by_value[] = {&s->root, &s->next, &s->partner, &s->first, &s->last, &s->from, &s->to};
+  int **by_node[] = {&s->order, &s->step};
+  for (int i = 0; i < NEAP_COUNT(by_value); i++)
+    if ((*by_value[i] = neap_arena_alloc(&s->arena, m * sizeof(int))) == NULL) return false;
+  for (int i = 0; i < NEAP_COUNT(by_node); i++)
+    if ((*by_node[i] = neap_arena_alloc(&s->arena, n * sizeof(int))) == NULL) return false;
+  s->reason = neap_arena_alloc(&s->arena, m * sizeof *s->reason);
+  s->refusal = neap_arena_alloc(&s->arena, m * sizeof *s->refusal);
+  s->bytes = neap_arena_alloc(&s->arena, m * sizeof *s->bytes);
+  s->live_bytes = neap_arena_alloc(&s->arena, n * sizeof *s->live_bytes);
+  return s->reason != NULL && s->refusal != NULL && s->bytes != NULL && s->live_bytes != NULL;
+}
+
+neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error) {
+  const neap_graph *g = work->graph;
+  memset(s, 0, sizeof *s);
+  if (!take_arrays(s, g)) {
+    neap_schedule_fini(s);
+    return neap_fail_memory(error, (size_t)(g->n_node + g->n_value) * 8 * sizeof(int), "a schedule");
+  }
+  for (int i = 0; i < g->n_node; i++) {
+    s->order[i] = order != NULL ? order[i] : i;
+    s->step[s->order[i]] = i;
+  }
+  neap_schedule_share(s, work);
+  neap_status status = neap_schedule_live(s, work, error);
+  if (status != NEAP_OK) neap_schedule_fini(s);
+  return status;
+}
+
+void neap_schedule_fini(neap_schedule *s) {
+  neap_arena_fini(&s->arena);
+  memset(s, 0, sizeof *s);
+}
