@@ -340,7 +340,7 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
     return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once are %zu, the plan's bound is %zu", most, plan->lower_bound_bytes);
   if (plan->n_node > 0 && (plan->peak_step < 0 || plan->peak_step >= plan->n_node || plan->live_bytes[plan->peak_step] != most))
     return neap_fail(c->error, NEAP_PLAN, "step %d is not the peak", plan->peak_step + 1);
-  if (plan->arena_bytes < most || plan->proved != (plan->arena_bytes == most))
+  if (plan->arena_bytes % NEAP_ALIGN != 0 || plan->arena_bytes < most || plan->proved != (plan->arena_bytes == most))
     return neap_fail(c->error, NEAP_PLAN, "an arena of %zu bytes with a bound of %zu is %sproved", plan->arena_bytes, most,
                      plan->proved ? "not " : "");
   return NEAP_OK;

@@ -335,11 +335,11 @@ TEST(budget_names_what_is_in_the_way) {
   NODE(g, &op_plain, 0, L(b), L(c));
   neap_plan *plan = NULL;
   neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .budget_bytes = 1 << 20};
-  neap_error error = {0};
-  CHECK_EQ(neap_plan_make(g, &options, &plan, &error), NEAP_MEMORY);
+  neap_error refused = {0};
+  CHECK_EQ(neap_plan_make(g, &options, &plan, &refused), NEAP_MEMORY);
   CHECK(plan == NULL);
-  CHECK_EQ(error.least_bytes, (1 << 20) + 64);
-  CHECK(strstr(error.message, "huge 1.0 MiB") != NULL);
+  CHECK_EQ(refused.least_bytes, (1 << 20) + 64);
+  CHECK(strstr(refused.message, "huge 1.0 MiB") != NULL);
   options.budget_bytes += 64;
   CHECK_OK(neap_plan_make(g, &options, &plan, &error));
   neap_plan_free(plan);
