@@ -1,0 +1,66 @@
+--- Progress: a bar that redraws itself ten times a second on a terminal, one line an epoch elsewhere.
+-- @module neap.progress
+local core = require "neap.core"
+local progress = {}
+
+local Bar = {}
+Bar.__index = Bar
+
+local function fields(values)
+  local names, parts = {}, {}
+  for name in pairs(values or {}) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local v = values[name]
+    if name:match "accuracy" then
+      parts[#parts + 1] = ("%s %.2f %%"):format(name, 100 * v)
+    else
+      parts[#parts + 1] = type(v) == "number" and ("%s %.4f"):format(name, v) or name .. " " .. tostring(v)
+    end
+  end
+  return table.concat(parts, "  ")
+end
+
+local function clock_text(seconds)
+  if seconds < 60 then return ("%.0f s"):format(seconds) end
+  return ("%d:%02d"):format(seconds // 60, math.floor(seconds % 60))
+end
+
+--- @param o table { title =, total =, verbose = 0 (silent) | 1 (bar on a terminal, a line at the end) | 2 (lines only) }
+function progress.new(o)
+  return setmetatable({ title = o.title or "", total = o.total or 0, verbose = o.verbose or 1, start = core.clock(), shown = 0,
+    tty = core.is_terminal() and (o.verbose or 1) == 1 }, Bar)
+end
+
+function Bar:update(i, values)
+  local now = core.clock()
+  self.i = i
+  if not self.tty or now - self.shown < 0.1 then return end
+  self.shown = now
+  local width, share = 24, self.total > 0 and math.min(1, i / self.total) or 0
+  local done = math.floor(width * share)
+  local left = i > 0 and (now - self.start) * (self.total - i) / i or 0
+  io.stderr:write(("\r\27[K%s %d/%d %s%s %s left  %s"):format(self.title, i, self.total, ("█"):rep(done), ("░"):rep(width - done),
+    clock_text(math.max(0, left)), fields(values)))
+  io.stderr:flush()
+end
+
+function Bar:finish(values)
+  if self.tty then io.stderr:write "\r\27[K" end
+  if self.verbose == 0 then return end
+  local seconds = core.clock() - self.start
+  print(("%s  %s  %s"):format(self.title, clock_text(seconds), fields(values)))
+end
+
+--- neap.progress(i, n, {loss = ..}): a bar of one's own loop.
+local current
+function progress.show(i, n, values)
+  if current == nil or i <= 1 then current = progress.new { title = "step", total = n } end
+  current:update(i, values)
+  if i >= n then
+    current:finish(values)
+    current = nil
+  end
+end
+
+return progress

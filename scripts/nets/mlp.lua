@@ -1,0 +1,10 @@
+-- mlp: 784-500-300-10 with ReLU, the smallest of the benchmark nets.
+local neap = require "neap"
+local nn = neap.nn
+
+return {
+  model = nn.Sequential { input = { 784 },
+    nn.Linear { 784, 500 }, nn.ReLU(), nn.Linear { 500, 300 }, nn.ReLU(), nn.Linear { 300, 10 },
+  },
+  batch = 128, n_class = 10,
+}
