@@ -1,0 +1,237 @@
+/* extreme.c: Max, Min, ArgMax and ArgMin over dimensions. NaN wins everywhere, as in PyTorch. Ties: Max and Min share the
+ * gradient evenly among them; ArgMax and ArgMin give the first.
+ *
+ * The extreme of nothing is an error of inference, as it has no value. */
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+
+/* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x` takes a NaN, and nothing
+ * takes its place, since comparisons with it fail. */
+#define EXTREME(NAME, suffix, T, A, member, op)                                                               \
+  static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                         \
+    const T *x = in;                                                                                          \
+    A best = acc->member;                                                                                     \
+    for (int64_t i = 0; i < n; i++) best = ((A)x[i] op best) | (x[i] != x[i]) ? (A)x[i] : best;               \
+    acc->member = best;                                                                                       \
+  }                                                                                                           \
+  NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
+    const T *x = in;                                                                                          \
+    for (int64_t j = 0; j < n; j++)                                                                           \
+      acc[j].member = ((A)x[j] op acc[j].member) | (x[j] != x[j]) ? (A)x[j] : acc[j].member;                  \
+  }
+#define EXTREMES(NAME, op, f_start, i_start)                                             \
+  EXTREME(NAME, f32, float, double, f, op)                                               \
+  EXTREME(NAME, f64, double, double, f, op)                                              \
+  EXTREME(NAME, i8, int8_t, int64_t, i, op)                                              \
+  EXTREME(NAME, u8, uint8_t, int64_t, i, op)                                             \
+  EXTREME(NAME, i32, int32_t, int64_t, i, op)                                            \
+  EXTREME(NAME, i64, int64_t, int64_t, i, op)                                            \
+  static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {                        \
+    [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32},             \
+    [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64},             \
+    [NEAP_DTYPE_I8] = {{.i = i_start}, NAME##_row_i8, NAME##_columns_i8},                \
+    [NEAP_DTYPE_U8] = {{.i = i_start}, NAME##_row_u8, NAME##_columns_u8},                \
+    [NEAP_DTYPE_I32] = {{.i = i_start}, NAME##_row_i32, NAME##_columns_i32},             \
+    [NEAP_DTYPE_I64] = {{.i = i_start}, NAME##_row_i64, NAME##_columns_i64},             \
+  };                                                                                     \
+  static void run_##NAME(const neap_call *call) {                                        \
+    neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1);                \
+  }
+EXTREMES(max, >, -INFINITY, INT64_MIN)
+EXTREMES(min, <, INFINITY, INT64_MAX)
+
+static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_error *error) {
+  neap_shape kept = neap_reduce_shape(&c->in[0].shape, axes, false);
+  char text[NEAP_SHAPE_TEXT];
+  if (neap_reduce_count(&c->in[0].shape, axes) == 0 && neap_shape_elems(&kept) > 0)
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has no elements along the dimensions reduced, and %s of nothing is undefined",
+                           neap_shape_text(&c->in[0].shape, text), c->op->name);
+  return NEAP_OK;
+}
+
+static neap_status infer_extreme(neap_infer *c, neap_error *error) {
+  unsigned axes;
+  NEAP_TRY(neap_reduce_axes(c, c->in[0].shape.n_dim, &axes, error));
+  NEAP_TRY(check_not_empty(c, axes, error));
+  return neap_reduce_infer(c, error);
+}
+
+/* ---- backward of Max and Min ------------------------------------------------------------------------------------------- */
+
+typedef struct spread_job {
+  const neap_call *call;
+  neap_reduce_walk walk;
+} spread_job;
+
+/* dx = x == y ? dy / (number of such x) : 0, for outputs [begin, end): once to count, once to write. */
+#define SPREAD(suffix, T)                                                                                   \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                  \
+    const spread_job *j = context;                                                                          \
+    const neap_reduce_walk *w = &j->walk;                                                                   \
+    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;                  \
+    T *dx = j->call->out[0].data;                                                                           \
+    int last = w->n_reduced - 1;                                                                            \
+    int64_t n = w->reduced[last], step = w->reduced_stride[last], n_row = n == 0 ? 0 : w->count / n;        \
+    for (int64_t o = begin; o < end; o++) {                                                                 \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;                  \
+      for (int64_t r = 0; r < n_row; r++) {                                                                 \
+        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);              \
+        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                                    \
+      }                                                                                                     \
+      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                           \
+      for (int64_t r = 0; r < n_row; r++) {                                                                 \
+        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);                     \
+        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0;           \
+      }                                                                                                     \
+    }                                                                                                       \
+  }
+SPREAD(f32, float)
+SPREAD(f64, double)
+
+static void run_spread(const neap_call *call) {
+  const neap_shape *shape = &call->in[0].type.shape;
+  spread_job j = {call, neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+  int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+}
+
+static neap_status infer_spread(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  c->out[0] = c->in[0];
+  return NEAP_OK;
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  g->din[0] = neap_grad_emit1(g, "ExtremeGrad", 3, (neap_value_id[]){g->in[0], g->out[0], g->dout[0]}, g, NULL);
+  return NEAP_OK;
+}
+
+/* ---- ArgMax, ArgMin ------------------------------------------------------------------------------------------------------ */
+
+enum { AXIS, KEEPDIM };
+
+typedef struct arg_job {
+  const neap_call *call;
+  int64_t n, inner; /* x is (outer, n, inner) */
+} arg_job;
+
+#define ARG(NAME, suffix, T, op)                                                            \
+  static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                  \
+    const arg_job *j = context;                                                             \
+    int64_t *out = j->call->out[0].data;                                                    \
+    for (int64_t o = begin; o < end; o++) {                                                 \
+      const T *x = (const T *)j->call->in[0].data + o / j->inner * j->n * j->inner + o % j->inner; \
+      T best = x[0];                                                                        \
+      int64_t at = 0;                                                                       \
+      for (int64_t i = 1; i < j->n && best == best; i++) {                                  \
+        T value = x[i * j->inner];                                                          \
+        if (value op best || value != value) best = value, at = i;                          \
+      }                                                                                     \
+      out[o] = at;                                                                          \
+    }                                                                                       \
+  }
+#define ARGS(NAME, op)             \
+  ARG(NAME, f32, float, op)        \
+  ARG(NAME, f64, double, op)       \
+  ARG(NAME, i8, int8_t, op)        \
+  ARG(NAME, u8, uint8_t, op)       \
+  ARG(NAME, i32, int32_t, op)      \
+  ARG(NAME, i64, int64_t, op)      \
+  static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
+ARGS(argmax, >)
+ARGS(argmin, <)
+
+/* The dimension, or -1 for all of them flattened. */
+static int axis_of(const neap_attr_value *attrs, int n_dim) {
+  return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1;
+}
+
+static void run_arg(const neap_call *call, void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t)) {
+  const neap_shape *x = &call->in[0].type.shape;
+  int axis = axis_of(call->attrs, x->n_dim);
+  arg_job j = {call, axis < 0 ? neap_shape_elems(x) : x->dim[axis], axis < 0 ? 1 : neap_shape_span(x, axis + 1, x->n_dim)};
+  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape), NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.n, 1), 1), call->n_thread,
+                    loops[call->in[0].type.dtype], &j);
+}
+
+static void run_argmax(const neap_call *call) { run_arg(call, argmax_loops); }
+static void run_argmin(const neap_call *call) { run_arg(call, argmin_loops); }
+
+static neap_status infer_arg(neap_infer *c, neap_error *error) {
+  int n_dim = c->in[0].shape.n_dim, axis = 0;
+  if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, n_dim, &axis, error));
+  unsigned axes = c->attrs[AXIS].given ? 1u << axis : (1u << n_dim) - 1;
+  NEAP_TRY(check_not_empty(c, axes, error));
+  c->out[0] = (neap_type){NEAP_DTYPE_I64, neap_reduce_shape(&c->in[0].shape, axes, c->attrs[KEEPDIM].i != 0)};
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+
+#define EXTREME_OP                                                                                                  \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axes", NEAP_NUMBERS}},        \
+  .attrs = {NEAP_REDUCE_ATTRS}, .infer = infer_extreme, .cost = cost, .grad = grad,                                 \
+  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, "     \
+           "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, {x={}} }"
+#define ARG_OP                                                                                                      \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axis, i64, from 0", NEAP_BIT(I64)}}, \
+  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS},                      \
+            [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}},                      \
+  .infer = infer_arg, .cost = cost, .no_grad = true,                                                                \
+  .cases = "{ {x={3,4,5}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={3,4,5}, axis=-1}, {x={3,4,5}}, {x={0,3}, axis=2} }"
+
+const neap_op neap_op_Max = {
+  .name = "Max",
+  .summary = "Largest element over dimensions; ties share the gradient evenly.",
+  .math = "y = max of x over axes",
+  .example = "net:Max(\"x\", \"y\", {axes = {-1}})",
+  .source = "ONNX ReduceMax-18",
+  EXTREME_OP,
+  .kernels = NEAP_REF(run_max),
+};
+
+const neap_op neap_op_Min = {
+  .name = "Min",
+  .summary = "Smallest element over dimensions; ties share the gradient evenly.",
+  .math = "y = min of x over axes",
+  .example = "net:Min(\"x\", \"y\", {axes = {-1}})",
+  .source = "ONNX ReduceMin-18",
+  EXTREME_OP,
+  .kernels = NEAP_REF(run_min),
+};
+
+const neap_op neap_op_ExtremeGrad = {
+  .name = "ExtremeGrad",
+  .summary = "Backward of Max and Min.",
+  .math = "dx = x = y ? dy / number of ties : 0",
+  .internal = true,
+  .inputs = {{"x", "input of the forward"}, {"y", "its output"}, {"dy", "gradient of y"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {NEAP_REDUCE_ATTRS},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = infer_spread,
+  .kernels = NEAP_REF(run_spread),
+  .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
+};
+
+const neap_op neap_op_ArgMax = {
+  .name = "ArgMax",
+  .summary = "Position of the largest element along a dimension, the first of equals, counted from 0.",
+  .math = "y = argmax of x over axis",
+  .example = "net:ArgMax(\"x\", \"y\", {axis = -1})",
+  .source = "ONNX ArgMax-13",
+  ARG_OP,
+  .kernels = NEAP_REF(run_argmax),
+};
+
+const neap_op neap_op_ArgMin = {
+  .name = "ArgMin",
+  .summary = "Position of the smallest element along a dimension, the first of equals, counted from 0.",
+  .math = "y = argmin of x over axis",
+  .example = "net:ArgMin(\"x\", \"y\", {axis = -1})",
+  .source = "ONNX ArgMin-13",
+  ARG_OP,
+  .kernels = NEAP_REF(run_argmin),
+};

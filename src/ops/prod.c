@@ -1,0 +1,122 @@
+/* prod.c: Prod over dimensions, and its backward.
+ *
+ * The gradient of x_i is dy times the product of all others, which is y / x_i only where no element is 0. So the backward
+ * counts zeros: with none it divides, with one only that element has a gradient, with more there is none.
+ */
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+
+/* Integers wrap around. */
+#define PROD(suffix, T, A, U, member)                                                                          \
+  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                 \
+    const T *x = in;                                                                                           \
+    U product = (U)acc->member;                                                                                \
+    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                                                        \
+    acc->member = (A)product;                                                                                  \
+  }                                                                                                            \
+  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) {  \
+    const T *x = in;                                                                                           \
+    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]);                           \
+  }
+PROD(f32, float, double, double, f)
+PROD(f64, double, double, double, f)
+PROD(i8, int8_t, int64_t, uint64_t, i)
+PROD(u8, uint8_t, int64_t, uint64_t, i)
+PROD(i32, int32_t, int64_t, uint64_t, i)
+PROD(i64, int64_t, int64_t, uint64_t, i)
+
+#define OF(suffix, member) {{.member = 1}, row_##suffix, columns_##suffix}
+static const neap_reduction products[NEAP_N_DTYPE] = {
+  [NEAP_DTYPE_F32] = OF(f32, f), [NEAP_DTYPE_F64] = OF(f64, f), [NEAP_DTYPE_I8] = OF(i8, i),   [NEAP_DTYPE_U8] = OF(u8, i),
+  [NEAP_DTYPE_I32] = OF(i32, i), [NEAP_DTYPE_I64] = OF(i64, i), [NEAP_DTYPE_BOOL] = OF(u8, i),
+};
+
+static void run(const neap_call *call) { neap_reduce_run(call, &products[call->in[0].type.dtype], 1); }
+
+typedef struct job {
+  const neap_call *call;
+  neap_reduce_walk walk;
+} job;
+
+/* For outputs [begin, end): once for the product of what is not 0 and the number of zeros, once to write. */
+#define SPREAD(suffix, T)                                                                                   \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                  \
+    const job *j = context;                                                                                 \
+    const neap_reduce_walk *w = &j->walk;                                                                   \
+    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                            \
+    T *dx = j->call->out[0].data;                                                                           \
+    for (int64_t o = begin; o < end; o++) {                                                                 \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;                 \
+      double product = (double)dy[o];                                                                       \
+      for (int64_t k = 0; k < w->count; k++) {                                                              \
+        double value = (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)]; \
+        n_zero += value == 0;                                                                               \
+        product *= value == 0 ? 1 : value;                                                                  \
+      }                                                                                                     \
+      for (int64_t k = 0; k < w->count; k++) {                                                              \
+        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);             \
+        double value = (double)x[at];                                                                       \
+        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);              \
+      }                                                                                                     \
+    }                                                                                                       \
+  }
+SPREAD(f32, float)
+SPREAD(f64, double)
+
+static void run_grad(const neap_call *call) {
+  const neap_shape *shape = &call->in[0].type.shape;
+  job j = {call, neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+  int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_reduce_infer(c, error));
+  if (!neap_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = NEAP_DTYPE_I64;
+  return NEAP_OK;
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  c->out[0] = c->in[0];
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  g->din[0] = neap_grad_emit1(g, "ProdGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, g, NULL);
+  return NEAP_OK;
+}
+
+const neap_op neap_op_Prod = {
+  .name = "Prod",
+  .summary = "Product over dimensions; i64 for integers and bool.",
+  .math = "y = product of x over axes",
+  .example = "net:Prod(\"x\", \"y\", {axes = {1}})",
+  .source = "ONNX ReduceProd-18",
+  .inputs = {{"x", "any shape", NEAP_NUMBERS | NEAP_BIT(BOOL)}},
+  .outputs = {{"y", "shape of x without axes", NEAP_FLOATS | NEAP_BIT(I64)}},
+  .attrs = {NEAP_REDUCE_ATTRS},
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = NEAP_REF(run),
+  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, {x={3,0}, axes={1}}, {x={}} }",
+};
+
+const neap_op neap_op_ProdGrad = {
+  .name = "ProdGrad",
+  .summary = "Backward of Prod.",
+  .math = "dx_i = dy product of x_j, j != i",
+  .internal = true,
+  .inputs = {{"x", "input of the forward"}, {"dy", "gradient of its output"}},
+  .outputs = {{"dx", "shape of x"}},
+  .attrs = {NEAP_REDUCE_ATTRS},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = infer_grad,
+  .kernels = NEAP_REF(run_grad),
+  .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
+};

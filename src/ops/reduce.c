@@ -1,0 +1,158 @@
+/* reduce.c: the walk of reductions. See reduce.h.
+ *
+ * Outputs are divided among threads, never one output among several: so the bits of a reduction do not depend on the
+ * number of threads. Where the innermost dimension is kept, a block of columns is accumulated at once, so that memory is
+ * read in order and the accumulators stay in the first-level cache.
+ */
+#include "ops/reduce.h"
+
+enum { COLUMNS = 256 }; /* accumulators at once: 2 KiB */
+
+neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes, neap_error *error) {
+  const neap_attr_value *given = &infer->attrs[NEAP_REDUCE_AXES];
+  for (int i = 0; i < given->n; i++) {
+    int axis = neap_axis(given->ints[i], n_dim);
+    if (axis < 0 || axis >= n_dim)
+      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes has %lld, out of range for %d dimensions",
+                             (long long)(given->ints[i] >= 0 ? given->ints[i] + 1 : given->ints[i]), n_dim);
+    for (int j = 0; j < i; j++)
+      if (neap_axis(given->ints[j], n_dim) == axis)
+        return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", axis + 1);
+  }
+  *axes = neap_reduce_axes_checked(given, n_dim);
+  return NEAP_OK;
+}
+
+unsigned neap_reduce_axes_checked(const neap_attr_value *given, int n_dim) {
+  unsigned axes = 0;
+  for (int i = 0; i < given->n; i++) axes |= 1u << neap_axis(given->ints[i], n_dim);
+  return given->n == 0 ? (1u << n_dim) - 1 : axes;
+}
+
+neap_shape neap_reduce_shape(const neap_shape *shape, unsigned axes, bool keepdim) {
+  neap_shape out = {0};
+  for (int d = 0; d < shape->n_dim; d++)
+    if ((axes >> d & 1) == 0)
+      out.dim[out.n_dim++] = shape->dim[d];
+    else if (keepdim)
+      out.dim[out.n_dim++] = 1;
+  return out;
+}
+
+int64_t neap_reduce_count(const neap_shape *shape, unsigned axes) {
+  int64_t count = 1;
+  for (int d = 0; d < shape->n_dim; d++)
+    if ((axes >> d & 1) != 0) count *= shape->dim[d];
+  return count;
+}
+
+neap_status neap_reduce_infer(neap_infer *infer, neap_error *error) {
+  unsigned axes;
+  NEAP_TRY(neap_reduce_axes(infer, infer->in[0].shape.n_dim, &axes, error));
+  infer->out[0].dtype = infer->in[0].dtype;
+  infer->out[0].shape = neap_reduce_shape(&infer->in[0].shape, axes, infer->attrs[NEAP_REDUCE_KEEPDIM].i != 0);
+  return NEAP_OK;
+}
+
+/* Appends a dimension, merging it with the one before where the two are contiguous. */
+static void add_dim(int *n_dim, int64_t *dim, int64_t *stride, int64_t n, int64_t step) {
+  if (*n_dim > 0 && stride[*n_dim - 1] == n * step) {
+    dim[*n_dim - 1] *= n;
+    stride[*n_dim - 1] = step;
+    return;
+  }
+  dim[*n_dim] = n;
+  stride[(*n_dim)++] = step;
+}
+
+neap_reduce_walk neap_reduce_walk_of(const neap_shape *shape, unsigned axes) {
+  neap_reduce_walk w = {.n_out = 1, .count = 1, .rows = true};
+  int64_t stride[NEAP_MAX_DIM];
+  neap_shape_strides(shape, stride);
+  for (int d = 0; d < shape->n_dim; d++) {
+    if (shape->dim[d] == 1) continue;
+    w.rows = (axes >> d & 1) != 0;
+    if (w.rows) {
+      add_dim(&w.n_reduced, w.reduced, w.reduced_stride, shape->dim[d], stride[d]);
+      w.count *= shape->dim[d];
+    } else {
+      add_dim(&w.n_kept, w.kept, w.kept_stride, shape->dim[d], stride[d]);
+      w.n_out *= shape->dim[d];
+    }
+  }
+  /* Each kind has an innermost dimension, so that the loops need no special case. */
+  if (w.n_reduced == 0) add_dim(&w.n_reduced, w.reduced, w.reduced_stride, 1, 1);
+  if (w.n_kept == 0) add_dim(&w.n_kept, w.kept, w.kept_stride, 1, 1);
+  return w;
+}
+
+int64_t neap_reduce_offset(int n_dim, const int64_t *dim, const int64_t *stride, int64_t k) {
+  int64_t offset = 0;
+  for (int d = n_dim - 1; d >= 0; d--) {
+    offset += k % dim[d] * stride[d];
+    k /= dim[d];
+  }
+  return offset;
+}
+
+typedef struct job {
+  const neap_call *call;
+  const neap_reduction *reduction;
+  double divisor;
+  neap_reduce_walk walk;
+} job;
+
+static const char *element_at(const job *j, int64_t offset) {
+  const neap_operand *in = &j->call->in[0];
+  return (const char *)in->data + offset * (int64_t)neap_dtype_bytes(in->type.dtype);
+}
+
+/* Outputs [begin, begin + n) from their accumulators. */
+static void store(const job *j, int64_t begin, int64_t n, const neap_accumulator *acc) {
+  const neap_operand *out = &j->call->out[0];
+  float *f32 = (float *)out->data + begin;
+  double *f64 = (double *)out->data + begin;
+  for (int64_t k = 0; k < n; k++) switch (out->type.dtype) {
+      case NEAP_DTYPE_F32: f32[k] = (float)(acc[k].f / j->divisor); break;
+      case NEAP_DTYPE_F64: f64[k] = acc[k].f / j->divisor; break;
+      default: neap_element_set_i64(out->type.dtype, out->data, begin + k, acc[k].i);
+    }
+}
+
+/* The innermost reduced dimension is contiguous: one output at a time, row by row. */
+static void reduce_rows(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  const neap_reduce_walk *w = &j->walk;
+  int64_t n = w->reduced[w->n_reduced - 1], n_row = n == 0 ? 0 : w->count / n;
+  for (int64_t o = begin; o < end; o++) {
+    int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
+    neap_accumulator acc = j->reduction->start;
+    for (int64_t r = 0; r < n_row; r++)
+      j->reduction->row(element_at(j, base + neap_reduce_offset(w->n_reduced - 1, w->reduced, w->reduced_stride, r)), n, &acc);
+    store(j, o, 1, &acc);
+  }
+}
+
+/* The innermost kept dimension is contiguous: blocks of outputs along it. */
+static void reduce_columns(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  const neap_reduce_walk *w = &j->walk;
+  int64_t width = w->kept[w->n_kept - 1], n;
+  neap_accumulator acc[COLUMNS];
+  for (int64_t o = begin; o < end; o += n) {
+    n = NEAP_MIN(NEAP_MIN(width - o % width, end - o), COLUMNS);
+    int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
+    for (int64_t k = 0; k < n; k++) acc[k] = j->reduction->start;
+    for (int64_t r = 0; r < w->count; r++)
+      j->reduction->columns(element_at(j, base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, r)), n, acc);
+    store(j, o, n, acc);
+  }
+}
+
+void neap_reduce_run(const neap_call *call, const neap_reduction *reduction, double divisor) {
+  const neap_shape *shape = &call->in[0].type.shape;
+  job j = {call, reduction, divisor,
+           neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+  int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, j.walk.rows ? reduce_rows : reduce_columns, &j);
+}

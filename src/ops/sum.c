@@ -1,0 +1,180 @@
+/* sum.c: Sum and Mean over dimensions, and their backward, which spreads the gradient over the dimensions summed.
+ *
+ * Sums run in double (int64 for integers and bool, which give i64, as in PyTorch). Eight partial sums make the loop over
+ * contiguous elements vector code; they are added in a fixed order.
+ */
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+
+enum { LANES = 8 };
+
+#define SUM(suffix, T, A, member)                                                                            \
+  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {             \
+    const T *x = in;                                                                                         \
+    A part[LANES] = {0}, sum = 0;                                                                            \
+    int64_t i = 0;                                                                                           \
+    for (; i + LANES <= n; i += LANES)                                                                       \
+      for (int k = 0; k < LANES; k++) part[k] += (A)x[i + k];                                                \
+    for (; i < n; i++) sum += (A)x[i];                                                                       \
+    for (int k = 0; k < LANES; k++) sum += part[k];                                                          \
+    acc->member += sum;                                                                                      \
+  }                                                                                                          \
+  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
+    const T *x = in;                                                                                         \
+    for (int64_t j = 0; j < n; j++) acc[j].member += (A)x[j];                                                \
+  }
+SUM(f32, float, double, f)
+SUM(f64, double, double, f)
+SUM(i8, int8_t, int64_t, i)
+SUM(u8, uint8_t, int64_t, i)
+SUM(i32, int32_t, int64_t, i)
+SUM(i64, int64_t, int64_t, i)
+
+#define OF(suffix) {.row = row_##suffix, .columns = columns_##suffix}
+static const neap_reduction sums[NEAP_N_DTYPE] = {
+  [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),   [NEAP_DTYPE_U8] = OF(u8),
+  [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
+};
+
+static void run_sum(const neap_call *call) { neap_reduce_run(call, &sums[call->in[0].type.dtype], 1); }
+
+static int64_t count_of(const neap_call *call, const neap_shape *shape) {
+  return neap_reduce_count(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim));
+}
+
+/* The mean of nothing is 0 / 0 = NaN. */
+static void run_mean(const neap_call *call) {
+  neap_reduce_run(call, &sums[call->in[0].type.dtype], (double)count_of(call, &call->in[0].type.shape));
+}
+
+static neap_status infer_sum(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_reduce_infer(c, error));
+  if (!neap_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = NEAP_DTYPE_I64;
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+
+/* ---- backward: dx = dy, broadcast to x, for the mean divided by the count -------------------------------------------- */
+
+enum { SHAPE = NEAP_REDUCE_KEEPDIM + 1 };
+
+/* A stretch along a dimension that was summed is one element repeated. */
+#define SPREAD(suffix, T)                                                                                     \
+  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, T *restrict dx, int64_t n) { \
+    if (step == 0)                                                                                            \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                                     \
+    else                                                                                                      \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                                     \
+  }                                                                                                           \
+  static void sum_row_##suffix(const neap_row *row) { spread_##suffix(row->in[0], row->step[0], 1, row->out, row->n); } \
+  static void mean_row_##suffix(const neap_row *row) {                                                        \
+    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));                             \
+    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                                          \
+  }
+SPREAD(f32, float)
+SPREAD(f64, double)
+
+/* The one input is seen with its reduced dimensions as 1, so that it broadcasts. */
+static void spread(const neap_call *call, neap_row_loop loop) {
+  const neap_shape *shape = &call->out[0].type.shape;
+  neap_operand in = call->in[0];
+  in.type.shape = neap_reduce_shape(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim), true);
+  neap_call seen = *call;
+  seen.in = &in;
+  neap_elementwise_run(&seen, 1, loop);
+}
+
+static void run_sum_grad(const neap_call *call) {
+  spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? sum_row_f64 : sum_row_f32);
+}
+
+static void run_mean_grad(const neap_call *call) {
+  spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? mean_row_f64 : mean_row_f32);
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  neap_shape shape = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints);
+  unsigned axes;
+  NEAP_TRY(neap_reduce_axes(c, shape.n_dim, &axes, error));
+  neap_shape expected = neap_reduce_shape(&shape, axes, c->attrs[NEAP_REDUCE_KEEPDIM].i != 0);
+  if (!neap_shape_equal(&expected, &c->in[0].shape)) {
+    char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy expects shape %s, got %s", neap_shape_text(&expected, a),
+                           neap_shape_text(&c->in[0].shape, b));
+  }
+  c->out[0] = (neap_type){c->in[0].dtype, shape};
+  return NEAP_OK;
+}
+
+static neap_status grad_as(neap_grad *g, const char *type) {
+  neap_type x = neap_grad_type(g, g->in[0]);
+  g->din[0] = neap_grad_emit1(g, type, 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  return NEAP_OK;
+}
+
+static neap_status grad_sum(neap_grad *g, neap_error *error) {
+  (void)error;
+  return grad_as(g, "SumGrad");
+}
+
+static neap_status grad_mean(neap_grad *g, neap_error *error) {
+  (void)error;
+  return grad_as(g, "MeanGrad");
+}
+
+#define CASES                                                                                                     \
+  "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, axes={1,3}, " \
+  "keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={3,0}, axes={1}}, {x={}} }"
+#define BACKWARD                                                                                                  \
+  .internal = true, .inputs = {{"dy", "gradient of the output"}}, .outputs = {{"dx", "`shape`"}},                  \
+  .attrs = {NEAP_REDUCE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}}, .infer = infer_grad, \
+  .cases = "{ {dy={4,6}, axes={2}, shape={4,5,6}}, {dy={4,5}, axes={3}, shape={4,5,6}}, {dy={}, shape={4,5,6}} }"
+
+const neap_op neap_op_Sum = {
+  .name = "Sum",
+  .summary = "Sum over dimensions; i64 for integers and bool.",
+  .math = "y = sum of x over axes",
+  .example = "net:Sum(\"x\", \"y\", {axes = {1, -1}, keepdim = true})",
+  .source = "ONNX ReduceSum-13",
+  .inputs = {{"x", "any shape", NEAP_NUMBERS | NEAP_BIT(BOOL)}},
+  .outputs = {{"y", "shape of x without axes", NEAP_FLOATS | NEAP_BIT(I64)}},
+  .attrs = {NEAP_REDUCE_ATTRS},
+  .infer = infer_sum,
+  .cost = cost,
+  .grad = grad_sum,
+  .kernels = NEAP_REF(run_sum),
+  .cases = CASES,
+};
+
+const neap_op neap_op_SumGrad = {
+  .name = "SumGrad",
+  .summary = "Backward of Sum.",
+  .math = "dx = dy, spread over axes",
+  BACKWARD,
+  .kernels = NEAP_REF(run_sum_grad),
+};
+
+const neap_op neap_op_Mean = {
+  .name = "Mean",
+  .summary = "Arithmetic mean over dimensions; NaN where there is nothing to average.",
+  .math = "y = sum of x over axes / count",
+  .example = "net:Mean(\"x\", \"y\", {axes = {1}})",
+  .source = "ONNX ReduceMean-13",
+  .inputs = {{"x", "any shape"}},
+  .outputs = {{"y", "shape of x without axes"}},
+  .attrs = {NEAP_REDUCE_ATTRS},
+  .infer = neap_reduce_infer,
+  .cost = cost,
+  .grad = grad_mean,
+  .kernels = NEAP_REF(run_mean),
+  .cases = CASES,
+};
+
+const neap_op neap_op_MeanGrad = {
+  .name = "MeanGrad",
+  .summary = "Backward of Mean.",
+  .math = "dx = dy / count, spread over axes",
+  BACKWARD,
+  .kernels = NEAP_REF(run_mean_grad),
+};
