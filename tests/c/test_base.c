@@ -1,0 +1,274 @@
+/* test_base.c: what every room relies on: counters that add up, failures on demand, names, hashes, random numbers. */
+#include "check.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+TEST(memory_counters_follow_every_block) {
+  neap_memory_stats before = neap_memory_read();
+  char *meta = neap_alloc_zeroed(1000), *data = neap_alloc_data(12345);
+  neap_memory_stats during = neap_memory_read();
+  CHECK_EQ(during.held_bytes[NEAP_META_BYTES] - before.held_bytes[NEAP_META_BYTES], 1000);
+  CHECK_EQ(during.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES], 12345);
+  CHECK_EQ(during.n_live - before.n_live, 2);
+  CHECK_EQ((uintptr_t)data % NEAP_ALIGN, 0);
+  for (int i = 0; i < 1000; i++) CHECK(meta[i] == 0);
+  meta = neap_realloc(meta, 3000);
+  CHECK_EQ(neap_memory_read().held_bytes[NEAP_META_BYTES] - before.held_bytes[NEAP_META_BYTES], 3000);
+  neap_free(meta);
+  neap_free(data);
+  neap_memory_stats after = neap_memory_read();
+  CHECK_EQ(after.held_bytes[NEAP_DATA_BYTES], before.held_bytes[NEAP_DATA_BYTES]);
+  CHECK_EQ(after.held_bytes[NEAP_META_BYTES], before.held_bytes[NEAP_META_BYTES]);
+  CHECK_EQ(after.n_live, before.n_live);
+  CHECK_EQ(after.n_alloc - before.n_alloc, 3);
+  CHECK(after.high_bytes[NEAP_DATA_BYTES] >= before.held_bytes[NEAP_DATA_BYTES] + 12345);
+}
+
+TEST(high_water_mark_restarts) {
+  neap_free(neap_alloc_data(1 << 20));
+  neap_memory_reset_high();
+  neap_memory_stats stats = neap_memory_read();
+  CHECK_EQ(stats.high_bytes[NEAP_DATA_BYTES], stats.held_bytes[NEAP_DATA_BYTES]);
+}
+
+TEST(the_nth_allocation_fails_once) {
+  neap_memory_fail_nth(3, false);
+  void *a = neap_alloc(8), *b = neap_alloc_data(8), *c = neap_alloc(8), *d = neap_alloc(8);
+  CHECK(a != NULL && b != NULL && c == NULL && d != NULL);
+  CHECK(neap_memory_failed());
+  neap_memory_fail_nth(2, true);
+  void *e = neap_alloc(8), *f = neap_alloc(8), *g = neap_alloc(8);
+  CHECK(e != NULL && f == NULL && g == NULL);
+  neap_memory_fail_nth(0, false);
+  CHECK(!neap_memory_failed());
+  neap_free(a), neap_free(b), neap_free(d), neap_free(e);
+}
+
+TEST(absurd_sizes_are_refused) {
+  CHECK(neap_alloc(SIZE_MAX) == NULL);
+  CHECK(neap_alloc_data(SIZE_MAX / 2 + 1) == NULL);
+  void *empty = neap_alloc(0);
+  CHECK(empty != NULL);
+  neap_free(empty);
+}
+
+TEST(a_failed_realloc_keeps_the_block) {
+  char *block = neap_strdup("neap");
+  neap_memory_fail_nth(1, false);
+  CHECK(neap_realloc(block, 100) == NULL);
+  neap_memory_fail_nth(0, false);
+  CHECK(strcmp(block, "neap") == 0);
+  neap_free(block);
+}
+
+TEST(lists_grow_and_keep_their_items) {
+  int *items = NULL, cap = 0;
+  for (int i = 0; i < 1000; i++) {
+    CHECK(neap_list_grow(&items, &cap, i + 1, sizeof *items));
+    items[i] = i * i;
+  }
+  for (int i = 0; i < 1000; i++) CHECK_EQ(items[i], i * i);
+  neap_memory_fail_nth(1, false);
+  CHECK(!neap_list_grow(&items, &cap, cap + 1, sizeof *items));
+  neap_memory_fail_nth(0, false);
+  CHECK_EQ(items[999], 999 * 999);
+  neap_free(items);
+}
+
+TEST(arena_blocks_are_zeroed_aligned_and_apart) {
+  neap_arena arena = {0};
+  int64_t live = neap_memory_read().n_live;
+  char *block[200];
+  for (int i = 0; i < 200; i++) {
+    size_t n = (size_t)(i * 37 % 500 + 1);
+    block[i] = neap_arena_alloc(&arena, n);
+    CHECK_EQ((uintptr_t)block[i] % 16, 0);
+    for (size_t j = 0; j < n; j++) CHECK(block[i][j] == 0);
+    memset(block[i], i, n);
+  }
+  for (int i = 0; i < 200; i++) CHECK(block[i][0] == (char)i && block[i][i * 37 % 500] == (char)i);
+  CHECK(strcmp(neap_arena_strdup(&arena, "tide"), "tide") == 0);
+  char *large = neap_arena_alloc(&arena, 5 << 20);
+  CHECK(large != NULL && large[(5 << 20) - 1] == 0);
+  neap_arena_fini(&arena);
+  CHECK_EQ(neap_memory_read().n_live, live);
+}
+
+TEST(interned_names_are_one) {
+  char text[] = "fc1.weight";
+  const char *a = neap_intern(text);
+  CHECK(a == neap_intern("fc1.weight") && a != text);
+  CHECK(a == neap_intern_n("fc1.weight and more", 10));
+  CHECK(a != neap_intern("fc1.weigh") && neap_intern("") != NULL);
+  const char *name[3000];
+  for (int i = 0; i < 3000; i++) { /* beyond the first table */
+    char many[32];
+    snprintf(many, sizeof many, "blob_%d", i);
+    name[i] = neap_intern(many);
+  }
+  for (int i = 0; i < 3000; i++) {
+    char many[32];
+    snprintf(many, sizeof many, "blob_%d", i);
+    CHECK(neap_intern(many) == name[i]);
+  }
+  CHECK(a == neap_intern("fc1.weight"));
+}
+
+/* A small pseudo-random sequence, the same in every run. */
+static unsigned next_random(unsigned *state) {
+  *state = *state * 1664525u + 1013904223u;
+  return *state >> 8;
+}
+
+TEST(map_agrees_with_an_array_under_insertions_and_removals) {
+  static char object[512];
+  int expected[512];
+  neap_map map = {0};
+  unsigned state = 1;
+  for (int i = 0; i < 512; i++) expected[i] = -1;
+  for (int step = 0; step < 20000; step++) {
+    int i = (int)(next_random(&state) % 512);
+    if (next_random(&state) % 3 == 0) {
+      neap_map_remove(&map, &object[i]);
+      expected[i] = -1;
+    } else {
+      CHECK(neap_map_set(&map, &object[i], step));
+      expected[i] = step;
+    }
+  }
+  int n = 0;
+  for (int i = 0; i < 512; i++) {
+    CHECK_EQ(neap_map_get(&map, &object[i], -1), expected[i]);
+    n += expected[i] >= 0;
+  }
+  CHECK_EQ(map.n, n);
+  neap_map_fini(&map);
+  CHECK_EQ(neap_map_get(&map, &object[0], -7), -7);
+}
+
+TEST(map_is_unchanged_when_memory_is_refused) {
+  static char object[9];
+  neap_map map = {0};
+  for (int i = 0; i < 8; i++) CHECK(neap_map_set(&map, &object[i], i));
+  for (int n = 1; n <= 2; n++) {
+    neap_memory_fail_nth(n, false);
+    CHECK(!neap_map_set(&map, &object[8], 8));
+    neap_memory_fail_nth(0, false);
+    for (int i = 0; i < 8; i++) CHECK_EQ(neap_map_get(&map, &object[i], -1), i);
+    CHECK_EQ(neap_map_get(&map, &object[8], -1), -1);
+  }
+  neap_map_fini(&map);
+}
+
+TEST(hash_is_the_published_one) {
+  char text[33];
+  /* FNV-1a's test vectors for 128 bits: of "" (the offset basis) and of "a". */
+  neap_hash_text(neap_hash_bytes("", 0), text);
+  CHECK(strcmp(text, "6c62272e07bb014262b821756295c58d") == 0);
+  neap_hash_text(neap_hash_bytes("a", 1), text);
+  CHECK(strcmp(text, "d228cb696f1a8caf78912b704e4a8964") == 0);
+}
+
+TEST(philox_gives_the_published_words) {
+  /* kat_vectors of Random123 for philox4x32-10: (counter, key) zero, all ones, and digits of pi. */
+  static const struct {
+    uint64_t seed, index;
+    uint32_t step, stream, expected[4];
+  } known[] = {
+    {0, 0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (int i = 0; i < NEAP_COUNT(known); i++) {
+    uint32_t out[4];
+    neap_philox(known[i].seed, known[i].stream, known[i].step, known[i].index, out);
+    for (int j = 0; j < 4; j++) CHECK_EQ(out[j], known[i].expected[j]);
+  }
+}
+
+TEST(random_numbers_have_their_distribution) {
+  double sum = 0, square = 0, normal_sum = 0, normal_square = 0;
+  enum { N = 20000 };
+  for (int i = 0; i < N; i++) {
+    uint32_t word[4];
+    float normal[2];
+    neap_philox(42, 3, 1, (uint64_t)i, word);
+    float u = neap_uniform_f32(word[0]);
+    CHECK(u >= 0 && u < 1);
+    neap_normal_f32(word[1], word[2], normal);
+    sum += u, square += u * u;
+    normal_sum += normal[0], normal_square += normal[1] * normal[1];
+  }
+  CHECK_NEAR(sum / N, 0.5, 0.01);
+  CHECK_NEAR(square / N, 1.0 / 3, 0.01);
+  CHECK_NEAR(normal_sum / N, 0, 0.03);
+  CHECK_NEAR(normal_square / N, 1, 0.05);
+  float edge[2];
+  neap_normal_f32(0, 0, edge);
+  CHECK(isfinite(edge[0]) && isfinite(edge[1]));
+}
+
+static void mark(void *context, int64_t begin, int64_t end) {
+  _Atomic int *count = context;
+  for (int64_t i = begin; i < end; i++) atomic_fetch_add(&count[i], 1);
+}
+
+static void mark_nested(void *context, int64_t begin, int64_t end) {
+  _Atomic int *count = context;
+  neap_parallel_for(end - begin, 1, 4, mark, count + begin);
+}
+
+TEST(parallel_for_covers_each_index_once) {
+  enum { MOST = 1001 };
+  static _Atomic int count[MOST];
+  static const int64_t sizes[] = {0, 1, 2, 7, 64, MOST};
+  for (int s = 0; s < NEAP_COUNT(sizes); s++)
+    for (int threads = 1; threads <= 5; threads += 2)
+      for (int64_t grain = 1; grain <= 100; grain += 33)
+        for (int nested = 0; nested < 2; nested++) {
+          for (int i = 0; i < MOST; i++) atomic_store(&count[i], 0);
+          neap_parallel_for(sizes[s], grain, threads, nested ? mark_nested : mark, count);
+          for (int i = 0; i < MOST; i++) CHECK_EQ(atomic_load(&count[i]), i < sizes[s]);
+        }
+}
+
+TEST(the_deepest_error_message_wins) {
+  neap_error error = {0};
+  CHECK_EQ(neap_fail(&error, NEAP_SHAPE, "weight %s", "(2,3)"), NEAP_SHAPE);
+  CHECK_EQ(neap_fail(&error, NEAP_GRAPH, "something above"), NEAP_SHAPE);
+  CHECK(strcmp(error.message, "weight (2,3)") == 0);
+  CHECK_EQ(neap_hint(&error, "transpose it"), NEAP_SHAPE);
+  CHECK_EQ(neap_fail(NULL, NEAP_IO, "nobody listens"), NEAP_IO);
+  CHECK(strcmp(neap_status_text(NEAP_INTERNAL), "internal") == 0);
+  neap_error_clear(&error);
+  CHECK_EQ(error.code, NEAP_OK);
+}
+
+TEST(buffer_remembers_refused_memory) {
+  neap_buffer buffer = {0};
+  for (int i = 0; i < 100; i++) neap_buffer_add(&buffer, "%d %s;", i, "0123456789012345678901234567890123456789");
+  CHECK(buffer.n == strlen(buffer.text) && !buffer.failed);
+  neap_memory_fail_nth(1, true);
+  for (int i = 0; i < 1000; i++) neap_buffer_add(&buffer, "more");
+  neap_memory_fail_nth(0, false);
+  CHECK(buffer.failed && strncmp(buffer.text, "0 0123", 6) == 0);
+  neap_buffer_fini(&buffer);
+}
+
+TEST(bytes_read_well) {
+  char text[24];
+  CHECK(strcmp(neap_bytes_text(512, text), "512 B") == 0);
+  CHECK(strcmp(neap_bytes_text(2560, text), "2.5 KiB") == 0);
+  CHECK(strcmp(neap_bytes_text(43201331, text), "41.2 MiB") == 0);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(memory_counters_follow_every_block), T(high_water_mark_restarts), T(the_nth_allocation_fails_once),
+             T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
+             T(arena_blocks_are_zeroed_aligned_and_apart), T(interned_names_are_one),
+             T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
+             T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),
+             T(parallel_for_covers_each_index_once), T(the_deepest_error_message_wins), T(buffer_remembers_refused_memory),
+             T(bytes_read_well));
+}
