@@ -18,6 +18,8 @@ neap_status neap_store_open(const char *path, neap_store **out, neap_error *erro
 void neap_store_close(neap_store *store);
 const char *neap_store_path(const neap_store *store);
 bool neap_store_is_readonly(const neap_store *store);
+/* How long to wait for another process's lock before giving up; 5,000 at first. */
+void neap_store_set_timeout(neap_store *store, int milliseconds);
 
 typedef struct neap_store_plan {
   const char *key, *key_text;
@@ -54,7 +56,8 @@ typedef struct neap_store_run_op {
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, const neap_store_run_op *row, neap_error *error);
 neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name, int64_t at_step, double value, neap_error *error);
 
-/* Queries: rows through a callback; values are NULL-terminated texts with their SQLite type. */
+/* Queries: rows through a callback; values are NULL-terminated texts with their SQLite type. One statement, which only reads.
+ * Parameters that are not given are null; one that the statement does not have is an error. */
 typedef enum neap_sql_type { NEAP_SQL_NULL, NEAP_SQL_INTEGER, NEAP_SQL_REAL, NEAP_SQL_TEXT, NEAP_SQL_BLOB } neap_sql_type;
 typedef struct neap_sql_value {
   const char *name; /* column, or parameter with its ':' or NULL for the next '?' */

@@ -1,0 +1,60 @@
+/* machine.c: this machine as a row: what runs are measured on. Read from /proc once a handle. */
+#include "store/store_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The value of the first line "key : value" of /proc/cpuinfo; "" when there is none. */
+static void read_cpuinfo(const char *key, char *value, size_t size) {
+  value[0] = '\0';
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (file == NULL) return;
+  char line[4096];
+  while (value[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+    char *colon = strchr(line, ':');
+    if (colon == NULL || strncmp(line, key, strlen(key)) != 0 || strchr(" \t:", line[strlen(key)]) == NULL) continue;
+    colon += 1 + strspn(colon + 1, " \t");
+    snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+  }
+  fclose(file);
+}
+
+static bool has_flag(const char *flags, const char *flag) {
+  size_t n = strlen(flag);
+  for (const char *at = flags; (at = strstr(at, flag)) != NULL; at += n)
+    if ((at == flags || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+  return false;
+}
+
+static const char *widest_isa(void) {
+  char flags[4096];
+  read_cpuinfo("flags", flags, sizeof flags);
+  if (has_flag(flags, "avx512f")) return "avx512";
+  if (has_flag(flags, "avx2")) return "avx2";
+  if (has_flag(flags, "avx")) return "avx";
+  if (has_flag(flags, "sse4_2")) return "sse4";
+  read_cpuinfo("Features", flags, sizeof flags); /* ARM */
+  return has_flag(flags, "sve") ? "sve" : has_flag(flags, "asimd") ? "neon" : "plain";
+}
+
+neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error) {
+  *machine_id = store->machine_id;
+  if (*machine_id != 0) return NEAP_OK;
+  char cpu[128];
+  read_cpuinfo("model name", cpu, sizeof cpu);
+  /* The update changes nothing; it makes RETURNING give the row that is there. */
+  neap_sql sql = neap_sql_new(store, "INSERT INTO machine (cpu, isa, n_core, ram_bytes) VALUES (?, ?, ?, ?) "
+                                     "ON CONFLICT DO UPDATE SET cpu = excluded.cpu RETURNING machine_id", "the machine is not stored");
+  neap_sql_text(&sql, cpu[0] != '\0' ? cpu : "unknown");
+  neap_sql_text(&sql, widest_isa());
+  neap_sql_int(&sql, sysconf(_SC_NPROCESSORS_ONLN));
+  neap_sql_int(&sql, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+  bool row;
+  neap_status status = neap_sql_step(&sql, &row, error);
+  if (row) *machine_id = sqlite3_column_int64(sql.stmt, 0);
+  if (row) status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  /* Not kept in the handle here: the transaction around may yet fail. */
+  return status;
+}

@@ -1,0 +1,117 @@
+/* open.c: the life of a handle: where the file is, opening it as far as it allows, closing. */
+#include "store/store_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char lost[] = "plans and runs are neither found nor stored";
+
+const char *neap_store_default_path(void) {
+  static _Thread_local char path[1024];
+  const char *set = getenv("NEAP_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+  if (set != NULL && strcmp(set, "off") == 0) return NULL;
+  if (set != NULL && set[0] != '\0')
+    snprintf(path, sizeof path, "%s", set);
+  else if (data != NULL && data[0] == '/') /* the standard has relative ones ignored */
+    snprintf(path, sizeof path, "%s/neap/neap.db", data);
+  else if (home != NULL && home[0] != '\0')
+    snprintf(path, sizeof path, "%s/.local/share/neap/neap.db", home);
+  else
+    return NULL;
+  return path;
+}
+
+/* Makes the directories above `path`; what fails shows when the file is opened. */
+static void make_directories(char *path) {
+  for (char *c = path + 1; *c != '\0'; c++)
+    if (*c == '/') {
+      *c = '\0';
+      mkdir(path, 0777);
+      *c = '/';
+    }
+}
+
+/* Whether the file's first page can be read: opening alone touches nothing. */
+static int try_read(sqlite3 *db) { return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL); }
+
+static int open_as(neap_store *store, const char *name, int flags) {
+  sqlite3_close(store->db);
+  store->db = NULL;
+  int rc = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+  if (rc == SQLITE_OK) sqlite3_busy_timeout(store->db, 5000);
+  return rc == SQLITE_OK ? try_read(store->db) : rc;
+}
+
+/* In WAL mode even readers make files beside the database. Where the directory forbids it, and no log is left behind by a
+ * writer, the file is read as one that nobody changes. */
+static int open_immutable(neap_store *store) {
+  neap_buffer name = {0};
+  neap_buffer_add(&name, "%s-wal", store->path);
+  struct stat info;
+  bool has_log = name.failed || stat(name.text, &info) == 0;
+  name.n = 0;
+  neap_buffer_add(&name, "file:");
+  for (const char *c = store->path; *c != '\0'; c++)
+    neap_buffer_add(&name, strchr("?#%", *c) != NULL ? "%%%02x" : "%c", (unsigned char)*c);
+  neap_buffer_add(&name, "?immutable=1");
+  int rc = has_log || name.failed ? SQLITE_CANTOPEN : open_as(store, name.text, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+  neap_buffer_fini(&name);
+  return rc;
+}
+
+static neap_status open_file(neap_store *store, neap_error *error) {
+  int rc = open_as(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_IOERR)
+    rc = open_as(store, store->path, SQLITE_OPEN_READONLY);
+  if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY) rc = open_immutable(store);
+  if (rc != SQLITE_OK) return neap_store_fail(store, rc, lost, error);
+  store->readonly = sqlite3_db_readonly(store->db, "main") == 1;
+  return NEAP_OK;
+}
+
+static neap_status set_up(neap_store *store, neap_error *error) {
+  NEAP_TRY(neap_store_exec(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL", lost, error));
+  /* May be refused while another process opens the same new file; that one sets it, and it stays with the file. */
+  if (!store->readonly) sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
+  return neap_store_migrate(store, error);
+}
+
+neap_status neap_store_open(const char *path, neap_store **out, neap_error *error) {
+  neap_store *store = neap_alloc_zeroed(sizeof *store);
+  if (store == NULL) return neap_fail_memory(error, sizeof *store, "a database handle");
+  neap_status status;
+  store->path = neap_strdup(path);
+  if (store->path == NULL) {
+    status = neap_fail_memory(error, strlen(path), "a path");
+    goto fail_store;
+  }
+  if (path[0] == '\0') {
+    status = neap_fail(error, NEAP_DB, "%s: the path of the database is empty", lost);
+    goto fail_store;
+  }
+  make_directories(store->path);
+  status = open_file(store, error);
+  if (status == NEAP_OK) status = set_up(store, error);
+  if (status != NEAP_OK) goto fail_store;
+  *out = store;
+  return NEAP_OK;
+fail_store:
+  neap_store_close(store);
+  return status;
+}
+
+void neap_store_close(neap_store *store) {
+  if (store == NULL) return;
+  sqlite3_close(store->db);
+  neap_free(store->path);
+  neap_free(store->choices);
+  neap_free(store->plan_text);
+  neap_free(store);
+}
+
+const char *neap_store_path(const neap_store *store) { return store->path; }
+bool neap_store_is_readonly(const neap_store *store) { return store->readonly; }
+void neap_store_set_timeout(neap_store *store, int milliseconds) { sqlite3_busy_timeout(store->db, milliseconds); }

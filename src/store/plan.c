@@ -1,0 +1,177 @@
+/* plan.c: plans found by key and added with all their rows.
+ *
+ * INVARIANT: a plan stands in the file with all its rows or not at all: one transaction each.
+ * A plan belongs to one net row, so that its rows carry that net's names; a hit found under another net is told apart by
+ * same_net, and the driver adds it again under its own.
+ */
+#include "store/store_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- find ------------------------------------------------------------------------------------------------------------------ */
+
+static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
+  const char *text = (const char *)sqlite3_column_text(sql->stmt, column);
+  neap_free(*to);
+  *to = neap_strdup(text != NULL ? text : "");
+  return *to != NULL ? NEAP_OK : neap_fail_memory(error, text != NULL ? strlen(text) : 1, "a stored plan");
+}
+
+neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name, const char *net_text,
+                                 int64_t *plan_id, bool *same_net, const char **choices, const char **plan_text, neap_error *error) {
+  neap_sql sql = neap_sql_new(store,
+                              "SELECT p.plan_id, n.name = ?3 AND n.text = ?4 AS same_net, p.choices, p.plan_text "
+                              "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
+                              "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1", "stored plans can't be read");
+  neap_sql_text(&sql, key);
+  neap_sql_text(&sql, key_text);
+  neap_sql_text(&sql, net_name);
+  neap_sql_text(&sql, net_text);
+  bool row;
+  neap_status status = neap_sql_step(&sql, &row, error);
+  *plan_id = 0;
+  *same_net = false;
+  *choices = *plan_text = NULL;
+  if (status == NEAP_OK && row) {
+    status = keep_text(&sql, 2, &store->choices, error);
+    if (status == NEAP_OK) status = keep_text(&sql, 3, &store->plan_text, error);
+    if (status == NEAP_OK) {
+      *plan_id = sqlite3_column_int64(sql.stmt, 0);
+      *same_net = sqlite3_column_int(sql.stmt, 1) != 0;
+      *choices = store->choices;
+      *plan_text = store->plan_text;
+    }
+  }
+  neap_sql_fini(&sql);
+  return status;
+}
+
+/* ---- add ------------------------------------------------------------------------------------------------------------------- */
+
+/* Runs a statement whose RETURNING gives one id; 0 when it gives no row. */
+static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
+  bool row;
+  neap_status status = neap_sql_step(sql, &row, error);
+  *id = row ? sqlite3_column_int64(sql->stmt, 0) : 0;
+  if (row) status = neap_sql_run(sql, error);
+  neap_sql_fini(sql);
+  return status;
+}
+
+static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost, int64_t *net_id, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
+                                     "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id", lost);
+  neap_sql_text(&sql, row->net_hash != NULL ? row->net_hash : "");
+  neap_sql_text(&sql, row->net_name);
+  neap_sql_text(&sql, row->net_file);
+  neap_sql_text(&sql, row->net_text);
+  neap_sql_int(&sql, (int64_t)time(NULL));
+  return run_for_id(&sql, net_id, error);
+}
+
+/* The plan that another process, or an earlier run, has stored for this net and key in the meantime. One whose key text
+ * differs (two texts with one hash) makes room. */
+static neap_status find_stored(neap_store *store, int64_t net_id, const neap_store_plan *row, const char *lost, int64_t *plan_id,
+                               neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "DELETE FROM plan WHERE net_id = ? AND key = ? AND key_text <> ?", lost);
+  neap_sql_int(&sql, net_id);
+  neap_sql_text(&sql, row->key);
+  neap_sql_text(&sql, row->key_text);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  NEAP_TRY(status);
+  sql = neap_sql_new(store, "SELECT plan_id FROM plan WHERE net_id = ? AND key = ?", lost);
+  neap_sql_int(&sql, net_id);
+  neap_sql_text(&sql, row->key);
+  return run_for_id(&sql, plan_id, error);
+}
+
+/* Binds in the order of insert_plan's columns, from arena_bytes to frame_bytes. */
+static void bind_sizes(neap_sql *sql, const neap_plan *plan) {
+  static const neap_region resident[] = {NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT, NEAP_REGION_STATE,
+                                         NEAP_REGION_IO, NEAP_REGION_CONSTANT, NEAP_REGION_FRAME};
+  neap_sql_int(sql, (int64_t)plan->arena_bytes);
+  neap_sql_int(sql, (int64_t)plan->lower_bound_bytes);
+  neap_sql_int(sql, plan->proved);
+  neap_sql_int(sql, (int64_t)plan->baseline_bytes);
+  neap_sql_int(sql, plan->peak_step + 1);
+  for (int i = 0; i < NEAP_COUNT(resident); i++) neap_sql_int(sql, (int64_t)plan->region_bytes[resident[i]]);
+}
+
+static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row, const neap_plan *plan, const char *lost,
+                               int64_t *plan_id, neap_error *error) {
+  int64_t now = (int64_t)time(NULL);
+  neap_sql sql = neap_sql_new(store,
+                              "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
+                              "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
+                              "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
+                              "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                              "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id", lost);
+  neap_sql_int(&sql, net_id);
+  neap_sql_text(&sql, row->key);
+  neap_sql_text(&sql, row->key_text);
+  neap_sql_text(&sql, neap_policy_name(plan->policy));
+  neap_sql_text(&sql, row->train ? "train" : "infer");
+  neap_sql_int(&sql, row->batch);
+  neap_sql_text(&sql, row->dtype != NULL ? row->dtype : "f32");
+  neap_sql_text(&sql, neap_executor_name(plan->executor));
+  neap_sql_int(&sql, row->n_thread);
+  if (row->budget_bytes > 0)
+    neap_sql_int(&sql, row->budget_bytes);
+  else
+    neap_sql_null(&sql);
+  neap_sql_text(&sql, row->options != NULL ? row->options : "{}");
+  neap_sql_text(&sql, NEAP_PLANNER_VERSION);
+  neap_sql_text(&sql, row->kernel_set != NULL ? row->kernel_set : "");
+  neap_sql_text(&sql, row->choices != NULL ? row->choices : "");
+  neap_sql_text(&sql, row->plan_text != NULL ? row->plan_text : "");
+  bind_sizes(&sql, plan);
+  neap_sql_int(&sql, plan->plan_ns);
+  for (int i = 0; i < 3; i++) neap_sql_int(&sql, now); /* verified_at, created_at, used_at */
+  return run_for_id(&sql, plan_id, error);
+}
+
+static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
+                            const char *lost, int64_t *plan_id, neap_error *error) {
+  int64_t net_id;
+  NEAP_TRY(insert_net(store, row, lost, &net_id, error));
+  NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
+  if (*plan_id != 0) return NEAP_OK;
+  NEAP_TRY(insert_plan(store, net_id, row, plan, lost, plan_id, error));
+  NEAP_TRY(neap_store_insert_ops(store, *plan_id, plan, graph, lost, error));
+  return neap_store_insert_values(store, *plan_id, plan, graph, lost, error);
+}
+
+neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
+                                int64_t *plan_id, neap_error *error) {
+  char lost[128];
+  int64_t id = 0;
+  snprintf(lost, sizeof lost, "the plan of net \"%.64s\" is not stored", row->net_name);
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_status status = add_plan(store, row, plan, graph, lost, &id, error);
+  NEAP_TRY(neap_store_end(store, status, lost, error));
+  *plan_id = id;
+  return NEAP_OK;
+}
+
+/* ---- drop, touch ------------------------------------------------------------------------------------------------------------ */
+
+static neap_status run_on_plan(neap_store *store, const char *text, const char *lost, int64_t plan_id, neap_error *error) {
+  NEAP_TRY(neap_store_check_writable(store, lost, error));
+  neap_sql sql = neap_sql_new(store, text, lost);
+  neap_sql_int(&sql, plan_id);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error) {
+  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?", "a plan that failed its check stays in the file", plan_id, error);
+}
+
+neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error) {
+  return run_on_plan(store, "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = unixepoch() WHERE plan_id = ?",
+                     "the use of a stored plan is not noted", plan_id, error);
+}

@@ -1,0 +1,151 @@
+/* query.c: questions in SQL, and the care of the file: check, backup, prune. */
+#include "store/store_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* The user's own statement is at fault here, not the file: SQLite's words, with what was asked. */
+static neap_status fail_query(const neap_store *store, int rc, neap_error *error) {
+  bool users = (rc & 0xff) == SQLITE_ERROR || (rc & 0xff) == SQLITE_RANGE || (rc & 0xff) == SQLITE_MISMATCH;
+  return users ? neap_fail(error, NEAP_DB, "query: %s", sqlite3_errmsg(store->db)) : neap_store_fail(store, rc, "query", error);
+}
+
+static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **stmt, neap_error *error) {
+  const char *rest;
+  int rc = sqlite3_prepare_v2(store->db, text, -1, stmt, &rest);
+  if (rc != SQLITE_OK) return fail_query(store, rc, error);
+  if (*stmt == NULL) return neap_fail(error, NEAP_DB, "query: there is no statement in it");
+  sqlite3_stmt *second = NULL;
+  rc = sqlite3_prepare_v2(store->db, rest, -1, &second, NULL);
+  bool more = rc != SQLITE_OK || second != NULL;
+  sqlite3_finalize(second);
+  if (more) return neap_fail(error, NEAP_DB, "query: one statement at a time, got more: \"%.60s\"", rest);
+  if (!sqlite3_stmt_readonly(*stmt)) {
+    neap_fail(error, NEAP_DB, "query: only statements that read are allowed here");
+    return neap_hint(error, "to change rows: sqlite3 %s", store->path);
+  }
+  return NEAP_OK;
+}
+
+static int bind_at(sqlite3_stmt *stmt, int at, const neap_sql_value *value) {
+  switch (value->type) {
+    case NEAP_SQL_NULL: break;
+    case NEAP_SQL_INTEGER: return sqlite3_bind_int64(stmt, at, value->integer);
+    case NEAP_SQL_REAL: return sqlite3_bind_double(stmt, at, value->real);
+    case NEAP_SQL_TEXT: return sqlite3_bind_text64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT, SQLITE_UTF8);
+    case NEAP_SQL_BLOB: return sqlite3_bind_blob64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT);
+  }
+  return sqlite3_bind_null(stmt, at);
+}
+
+static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
+  int next = 0;
+  for (int i = 0; i < n; i++) {
+    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name) : ++next;
+    if (at == 0) return neap_fail(error, NEAP_DB, "query: it has no parameter \"%s\"", param[i].name);
+    if (at > sqlite3_bind_parameter_count(stmt))
+      return neap_fail(error, NEAP_DB, "query: it has %d parameters, got %d", sqlite3_bind_parameter_count(stmt), n);
+    int rc = bind_at(stmt, at, &param[i]);
+    if (rc != SQLITE_OK) return fail_query(store, rc, error);
+  }
+  return NEAP_OK;
+}
+
+static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
+  static const neap_sql_type type[] = {[SQLITE_INTEGER] = NEAP_SQL_INTEGER, [SQLITE_FLOAT] = NEAP_SQL_REAL, [SQLITE_TEXT] = NEAP_SQL_TEXT,
+                                       [SQLITE_BLOB] = NEAP_SQL_BLOB, [SQLITE_NULL] = NEAP_SQL_NULL};
+  for (int i = 0; i < n; i++) {
+    value[i] = (neap_sql_value){.name = sqlite3_column_name(stmt, i), .type = type[sqlite3_column_type(stmt, i)]};
+    value[i].integer = sqlite3_column_int64(stmt, i);
+    value[i].real = sqlite3_column_double(stmt, i);
+    /* Last, since it may convert the value in place. */
+    value[i].text = value[i].type == NEAP_SQL_BLOB ? sqlite3_column_blob(stmt, i) : (const char *)sqlite3_column_text(stmt, i);
+    value[i].n_text = (size_t)sqlite3_column_bytes(stmt, i);
+  }
+}
+
+neap_status neap_store_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, neap_sql_row *row,
+                             void *context, neap_error *error) {
+  sqlite3_stmt *stmt = NULL;
+  neap_sql_value *value = NULL;
+  neap_status status = prepare(store, text, &stmt, error);
+  if (status == NEAP_OK) status = bind_all(store, stmt, n_param, param, error);
+  if (status != NEAP_OK) goto done;
+  int n = sqlite3_column_count(stmt), rc;
+  value = neap_alloc_zeroed((size_t)n * sizeof *value);
+  if (value == NULL) {
+    status = neap_fail_memory(error, (size_t)n * sizeof *value, "the row of a query");
+    goto done;
+  }
+  while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+    read_row(stmt, n, value);
+    if (!row(context, n, value)) break;
+  }
+  if (rc != SQLITE_ROW && rc != SQLITE_DONE) status = fail_query(store, rc, error);
+done:
+  neap_free(value);
+  sqlite3_finalize(stmt);
+  return status;
+}
+
+/* ---- care ------------------------------------------------------------------------------------------------------------------- */
+
+/* Adds each row as a line; *n counts them. */
+static neap_status report_rows(neap_store *store, const char *query, neap_buffer *report, int *n, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, query, "the database can't be checked");
+  bool row;
+  neap_status status;
+  while ((status = neap_sql_step(&sql, &row, error)) == NEAP_OK && row) {
+    neap_buffer_add(report, "%s\n", (const char *)sqlite3_column_text(sql.stmt, 0));
+    ++*n;
+  }
+  neap_sql_fini(&sql);
+  return status;
+}
+
+neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error *error) {
+  int n = 0;
+  NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'", report, &n, error));
+  NEAP_TRY(report_rows(store, "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
+                              "FROM pragma_foreign_key_check", report, &n, error));
+  if (n == 0) {
+    neap_buffer_add(report, "ok\n");
+    return NEAP_OK;
+  }
+  neap_fail(error, NEAP_DB, "database \"%s\" is damaged: %d faults", store->path, n);
+  return neap_hint(error, "move the file away; a new one is made on the next run");
+}
+
+neap_status neap_store_backup(neap_store *store, const char *path, neap_error *error) {
+  static const char lost[] = "no backup was made";
+  neap_store to = {.path = (char *)path}; /* for its messages */
+  int rc = sqlite3_open_v2(path, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+  neap_status status = rc == SQLITE_OK ? NEAP_OK : neap_store_fail(&to, rc, lost, error);
+  if (status == NEAP_OK) {
+    sqlite3_backup *backup = sqlite3_backup_init(to.db, "main", store->db, "main");
+    if (backup != NULL) sqlite3_backup_step(backup, -1);
+    rc = backup != NULL ? sqlite3_backup_finish(backup) : sqlite3_errcode(to.db);
+    if (rc != SQLITE_OK) status = neap_store_fail(&to, rc, lost, error);
+  }
+  sqlite3_close(to.db);
+  return status;
+}
+
+/* Plans that were neither used nor run since, with all their rows; then nets without plans. */
+neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_plan, neap_error *error) {
+  static const char lost[] = "nothing was pruned";
+  int64_t since = (int64_t)time(NULL) - unused_days * 86400;
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_sql sql = neap_sql_new(store, "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
+                                     "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)", lost);
+  neap_sql_int(&sql, since);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  int64_t n = sqlite3_changes64(store->db);
+  if (status == NEAP_OK)
+    status = neap_store_exec(store, "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan)", lost, error);
+  NEAP_TRY(neap_store_end(store, status, lost, error));
+  if (n_plan != NULL) *n_plan = n;
+  return NEAP_OK;
+}

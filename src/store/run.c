@@ -1,0 +1,84 @@
+/* run.c: runs, their times by op and their metrics. A run is written once, when its program closes. */
+#include "store/store_int.h"
+
+#include <stdio.h>
+
+static void bind_unless_zero(neap_sql *sql, int64_t value) {
+  if (value != 0)
+    neap_sql_int(sql, value);
+  else
+    neap_sql_null(sql);
+}
+
+static neap_status insert_run(neap_store *store, const neap_store_run *row, int64_t machine_id, const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "INSERT INTO run (plan_id, machine_id, script, tag, commit_id, seed, n_thread, n_step, started_at, "
+                                     "step_min_ns, step_median_ns, planned_bytes, held_bytes, resident_bytes, status, error) "
+                                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_sql_int(&sql, row->plan_id);
+  neap_sql_int(&sql, machine_id);
+  neap_sql_text(&sql, row->script);
+  neap_sql_text(&sql, row->tag);
+  neap_sql_text(&sql, row->commit_id);
+  neap_sql_int(&sql, (int64_t)row->seed);
+  neap_sql_int(&sql, row->n_thread);
+  neap_sql_int(&sql, row->n_step);
+  neap_sql_int(&sql, row->started_at);
+  bind_unless_zero(&sql, row->step_min_ns);
+  bind_unless_zero(&sql, row->step_median_ns);
+  neap_sql_int(&sql, row->planned_bytes);
+  bind_unless_zero(&sql, row->held_bytes);
+  bind_unless_zero(&sql, row->resident_bytes);
+  neap_sql_text(&sql, row->status != NULL ? row->status : "ok");
+  neap_sql_text(&sql, row->error_json);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id, neap_error *error) {
+  static const char lost[] = "this run is not stored";
+  int64_t machine_id = 0, id = 0;
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_status status = neap_store_machine(store, &machine_id, error);
+  if (status == NEAP_OK) status = insert_run(store, row, machine_id, lost, error);
+  id = sqlite3_last_insert_rowid(store->db);
+  NEAP_TRY(neap_store_end(store, status, lost, error));
+  store->machine_id = machine_id;
+  *run_id = id;
+  return NEAP_OK;
+}
+
+neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, const neap_store_run_op *row, neap_error *error) {
+  static const char lost[] = "the times of this run's ops are not stored";
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_sql sql = neap_sql_new(store, "INSERT INTO run_op VALUES (?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_status status = NEAP_OK;
+  for (int i = 0; i < n && status == NEAP_OK; i++) {
+    neap_sql_int(&sql, run_id);
+    neap_sql_int(&sql, row[i].step);
+    neap_sql_int(&sql, row[i].n_call);
+    neap_sql_int(&sql, row[i].min_ns);
+    neap_sql_int(&sql, row[i].median_ns);
+    neap_sql_int(&sql, row[i].start_ns);
+    neap_sql_int(&sql, row[i].thread);
+    bind_unless_zero(&sql, row[i].resident_bytes);
+    status = neap_sql_run(&sql, error);
+  }
+  neap_sql_fini(&sql);
+  return neap_store_end(store, status, lost, error);
+}
+
+neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name, int64_t at_step, double value, neap_error *error) {
+  static const char lost[] = "a metric of this run is not stored";
+  NEAP_TRY(neap_store_check_writable(store, lost, error));
+  /* SQLite has no NaN: it would become null, which the column refuses. */
+  if (value != value) return neap_fail(error, NEAP_DB, "%s: \"%s\" is not a number at step %lld", lost, name, (long long)at_step);
+  neap_sql sql = neap_sql_new(store, "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
+  neap_sql_int(&sql, run_id);
+  neap_sql_text(&sql, name);
+  neap_sql_int(&sql, at_step);
+  neap_sql_real(&sql, value);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
