@@ -4,11 +4,18 @@
 #include "math/vec.h"
 
 #include <cblas.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #define T(flag) ((flag) ? CblasTrans : CblasNoTrans)
 
-/* OpenBLAS's thread count is process-wide; it is changed only when it differs, outside parallel regions. */
+/* OpenBLAS's thread count is process-wide; it is changed only when it differs, outside parallel regions. Inside one,
+ * OpenBLAS stays on the calling thread by itself. */
 static void use_threads(int n_thread) {
+#ifdef _OPENMP
+  if (omp_in_parallel()) return;
+#endif
   if (openblas_get_num_threads() != n_thread) openblas_set_num_threads(n_thread);
 }
 

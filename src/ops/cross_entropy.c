@@ -1,0 +1,275 @@
+/* cross_entropy.c: SoftmaxCrossEntropy and its backward.
+ *
+ * x is (outer, C, inner) around the axis: M = outer inner rows of C classes. A row's target is a vector t over the classes:
+ * from a label, t = (1-s) w_label at the label plus s/C w_c everywhere; from probabilities q, t_c = w_c ((1-s) q_c + s/C),
+ * with s the label smoothing and w the class weights (1 when absent). Loss of a row: -sum_c t_c log softmax(x)_c.
+ * Its gradient: softmax(x)_c sum(t) - t_c.
+ *
+ * Nothing is saved for the backward but the logits: probabilities come back from them for one pass over a row that is in
+ * cache, and dlogits may overwrite them. INVARIANT: rows are summed in their order, so bits do not depend on threads.
+ */
+#include "math/row.h"
+#include "math/vec.h"
+#include "ops/op.h"
+
+#include <inttypes.h>
+
+enum { AXIS, REDUCTION, IGNORE_INDEX, LABEL_SMOOTHING, N_ATTR };
+enum { NONE, MEAN, SUM };
+enum { LOGITS, LABELS, WEIGHT, DLOSS };
+
+typedef struct job {
+  const neap_call *call;
+  int64_t n_row, n_class, inner;
+  const void *x, *label, *weight, *dloss; /* weight (C) may be NULL */
+  neap_dtype label_dtype;
+  bool is_soft;      /* labels are probabilities (outer, C, inner) */
+  int64_t ignored;   /* label without loss; INT64_MIN: none */
+  double smoothing;
+  int reduction;
+  double *row;       /* forward scratch: loss, then weight, of each row */
+  void *out;
+  double divisor;    /* backward, mean: what the rows' losses were divided by */
+} job;
+
+/* What a row's label asks for. */
+typedef struct target {
+  int64_t label; /* -1: probabilities, or none */
+  bool skip;     /* ignored, or out of range (reported) */
+  double weight; /* in the mean's divisor */
+} target;
+
+static double class_weight(const job *k, int64_t c) {
+  if (k->weight == NULL) return 1;
+  return k->call->in[WEIGHT].type.dtype == NEAP_DTYPE_F64 ? ((const double *)k->weight)[c] : (double)((const float *)k->weight)[c];
+}
+
+static target target_of(const job *k, int64_t row, bool report) {
+  if (k->is_soft) return (target){-1, false, 1};
+  int64_t label = neap_element_get_i64(k->label_dtype, k->label, row);
+  if (label == k->ignored) return (target){-1, true, 0};
+  if (label >= 0 && label < k->n_class) return (target){label, false, class_weight(k, label)};
+  if (report)
+    neap_call_fault(k->call, "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
+                    label, row + 1, k->n_class);
+  return (target){-1, true, 0};
+}
+
+/* Element offset of a row's first class. */
+static int64_t row_offset(const job *k, int64_t row) { return row / k->inner * k->n_class * k->inner + row % k->inner; }
+
+/* ---- rows, by dtype ------------------------------------------------------------------------------------------------------ */
+
+#define ROWS(type, suffix, EXP)                                                                                        \
+  /* t_c of class c; `at` is the element of class c. */                                                                \
+  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                                       \
+    double even = k->smoothing / (double)k->n_class;                                                                   \
+    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0);                     \
+    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                                                   \
+  }                                                                                                                    \
+  /* Largest logit, and log of the sum of exp(x - largest). */                                                         \
+  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {                          \
+    if (k->inner == 1) {                                                                                               \
+      *most = neap_row_max_##suffix(x, k->n_class);                                                                    \
+      *log_sum = log((double)neap_row_exp_sum_##suffix(x, *most, k->n_class));                                         \
+      return;                                                                                                          \
+    }                                                                                                                  \
+    double sum = 0;                                                                                                    \
+    *most = (type)-INFINITY;                                                                                           \
+    for (int64_t c = 0; c < k->n_class; c++) *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;                \
+    for (int64_t c = 0; c < k->n_class; c++) sum += (double)EXP(x[c * k->inner] - *most);                              \
+    *log_sum = log(sum);                                                                                               \
+  }                                                                                                                    \
+  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to out. */                      \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                            \
+    const job *k = context;                                                                                            \
+    for (int64_t i = begin; i < end; i++) {                                                                            \
+      target t = target_of(k, i, true);                                                                                \
+      double loss = 0, log_sum;                                                                                        \
+      if (!t.skip) {                                                                                                   \
+        int64_t first = row_offset(k, i);                                                                              \
+        const type *x = (const type *)k->x + first;                                                                    \
+        type most;                                                                                                     \
+        normaliser_##suffix(k, x, &most, &log_sum);                                                                    \
+        if (!k->is_soft && k->smoothing == 0) {                                                                        \
+          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                                        \
+        } else {                                                                                                       \
+          for (int64_t c = 0; c < k->n_class; c++)                                                                     \
+            loss += target_##suffix(k, t, c, first + c * k->inner) * (log_sum - (double)(x[c * k->inner] - most));     \
+        }                                                                                                              \
+      }                                                                                                                \
+      if (k->reduction == NONE)                                                                                        \
+        ((type *)k->out)[i] = (type)loss;                                                                              \
+      else                                                                                                             \
+        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                                             \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  /* dx may be x: a class's logit is read for the last time when its gradient is written. */                           \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                           \
+    const job *k = context;                                                                                            \
+    for (int64_t i = begin; i < end; i++) {                                                                            \
+      target t = target_of(k, i, false);                                                                               \
+      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                                              \
+      const type *x = (const type *)k->x + first;                                                                      \
+      type *dx = (type *)k->out + first, most;                                                                         \
+      double log_sum, g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;                 \
+      if (t.skip) {                                                                                                    \
+        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                                             \
+        continue;                                                                                                      \
+      }                                                                                                                \
+      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                                            \
+        type scale = (type)(g * t.weight);                                                                             \
+        type sum = neap_row_exp_##suffix(x, 1, neap_row_max_##suffix(x, n), dx, n);                                    \
+        neap_row_scale_##suffix(dx, scale / sum, n);                                                                   \
+        dx[t.label] -= scale;                                                                                          \
+        continue;                                                                                                      \
+      }                                                                                                                \
+      normaliser_##suffix(k, x, &most, &log_sum);                                                                      \
+      double total = 0;                                                                                                \
+      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);                            \
+      for (int64_t c = 0; c < n; c++) {                                                                                \
+        double p = exp((double)(x[c * inner] - most) - log_sum);                                                       \
+        dx[c * inner] = (type)(g * (p * total - target_##suffix(k, t, c, first + c * inner)));                         \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+ROWS(float, f32, neap_exp_f32)
+ROWS(double, f64, exp)
+
+/* ---- the ops --------------------------------------------------------------------------------------------------------------- */
+
+static job job_of(const neap_call *call) {
+  const neap_shape *x = &call->in[LOGITS].type.shape;
+  int axis = neap_axis(call->attrs[AXIS].i, x->n_dim);
+  job k = {.call = call, .n_class = x->dim[axis], .inner = neap_shape_span(x, axis + 1, x->n_dim), .x = call->in[LOGITS].data,
+           .label = call->in[LABELS].data, .label_dtype = call->in[LABELS].type.dtype,
+           .is_soft = neap_dtype_is_float(call->in[LABELS].type.dtype),
+           .weight = call->n_in > WEIGHT ? call->in[WEIGHT].data : NULL,
+           .ignored = call->attrs[IGNORE_INDEX].i, .smoothing = call->attrs[LABEL_SMOOTHING].f,
+           .reduction = (int)call->attrs[REDUCTION].i, .row = call->scratch, .out = call->out[0].data, .divisor = 1};
+  k.n_row = neap_shape_span(x, 0, axis) * k.inner;
+  return k;
+}
+
+static int64_t grain_of(const job *k) { return NEAP_MAX(NEAP_GRAIN / 8 / NEAP_MAX(k->n_class, 1), 1); }
+
+static void run(const neap_call *call) {
+  job k = job_of(call);
+  bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
+  neap_parallel_for(k.n_row, grain_of(&k), call->n_thread, wide ? forward_f64 : forward_f32, &k);
+  if (k.reduction == NONE) return;
+  double loss = 0, weight = 0;
+  for (int64_t i = 0; i < k.n_row; i++) loss += k.row[i], weight += k.row[k.n_row + i];
+  if (k.reduction == MEAN) loss /= weight; /* nothing but ignored rows: NaN, as PyTorch has it */
+  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, loss);
+}
+
+static void run_grad(const neap_call *call) {
+  job k = job_of(call);
+  k.dloss = call->in[DLOSS].data;
+  if (k.reduction == MEAN) {
+    k.divisor = 0;
+    for (int64_t i = 0; i < k.n_row; i++) k.divisor += target_of(&k, i, false).weight;
+  }
+  bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
+  neap_parallel_for(k.n_row, grain_of(&k), call->n_thread, wide ? backward_f64 : backward_f32, &k);
+}
+
+/* Loss and weight of each row, in double. */
+static bool choose(neap_choose *c) {
+  int axis = neap_axis(c->attrs[AXIS].i, c->in[LOGITS].shape.n_dim);
+  int64_t n_class = c->in[LOGITS].shape.dim[axis];
+  int64_t n_row = n_class == 0 ? 0 : neap_shape_elems(&c->in[LOGITS].shape) / n_class;
+  if (c->attrs[REDUCTION].i != NONE) c->choice->scratch_bytes = 2 * (size_t)n_row * sizeof(double);
+  return true;
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[LOGITS].shape, *labels = &c->in[LABELS].shape;
+  int axis;
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
+  NEAP_TRY(neap_infer_rank(c, LOGITS, 1, NEAP_MAX_DIM, error));
+  NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  if (x->dim[axis] == 0) return neap_infer_fail(c, NEAP_SHAPE, LOGITS, error, "logits %s have no class", neap_shape_text(x, a));
+  neap_shape rows = {.n_dim = x->n_dim - 1};
+  for (int d = 0, to = 0; d < x->n_dim; d++)
+    if (d != axis) rows.dim[to++] = x->dim[d];
+  bool is_soft = neap_dtype_is_float(c->in[LABELS].dtype);
+  if (is_soft && c->in[LABELS].dtype != c->in[LOGITS].dtype)
+    return neap_infer_fail(c, NEAP_DTYPE, LABELS, error, "labels that are probabilities need the dtype of the logits, %s, got %s",
+                           neap_dtype_name(c->in[LOGITS].dtype), neap_dtype_name(c->in[LABELS].dtype));
+  if (!neap_shape_equal(labels, is_soft ? x : &rows))
+    return neap_infer_fail(c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s", neap_shape_text(is_soft ? x : &rows, a),
+                           neap_shape_text(x, b), neap_shape_text(labels, got));
+  if (c->n_in > WEIGHT && c->in[WEIGHT].dtype != NEAP_DTYPE_NONE) {
+    const neap_type *w = &c->in[WEIGHT];
+    if (w->dtype != c->in[LOGITS].dtype || w->shape.n_dim != 1 || w->shape.dim[0] != x->dim[axis])
+      return neap_infer_fail(c, NEAP_SHAPE, WEIGHT, error, "weight expects %s (%lld), one for each class, got %s %s",
+                             neap_dtype_name(c->in[LOGITS].dtype), (long long)x->dim[axis], neap_dtype_name(w->dtype),
+                             neap_shape_text(&w->shape, a));
+  }
+  c->out[0] = (neap_type){c->in[LOGITS].dtype, c->attrs[REDUCTION].i == NONE ? rows : (neap_shape){0}};
+  return NEAP_OK;
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  (void)error;
+  c->out[0] = c->in[LOGITS];
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape); }
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error; /* probabilities as labels get no gradient: they are data */
+  neap_value_id in[] = {g->in[LOGITS], g->in[LABELS], g->n_in > WEIGHT ? g->in[WEIGHT] : NEAP_NO_VALUE, g->dout[0]};
+  if (g->want[LOGITS]) g->din[LOGITS] = neap_grad_emit1(g, "SoftmaxCrossEntropyGrad", 4, in, g, NULL);
+  return NEAP_OK;
+}
+
+#define LABEL_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8) | NEAP_FLOATS)
+#define ATTRS                                                                                                              \
+  [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},                                        \
+  [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, .choices = "none|mean|sum"},     \
+  [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}},               \
+  [LABEL_SMOOTHING] = {"label_smoothing", "share of the target spread over all classes", NEAP_ATTR_FLOAT, .least = 0, .most = 1}
+
+const neap_op neap_op_SoftmaxCrossEntropy = {
+  .name = "SoftmaxCrossEntropy",
+  .summary = "Cross-entropy of logits with labels, softmax included.",
+  .math = "loss = mean over rows of -log softmax(logits)[label]",
+  .example = "net:SoftmaxCrossEntropy({\"logits\", \"labels\"}, \"loss\")",
+  .source = "PyTorch nn.CrossEntropyLoss; label smoothing: Szegedy et al., CVPR 2016, section 7",
+  .inputs = {{"logits", "(M,C); classes along axis"},
+             {"labels", "(M) from 0 to C-1, or probabilities (M,C)", LABEL_DTYPES},
+             {"weight", "(C), of the classes", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"loss", "a scalar; (M) for reduction none"}},
+  .attrs = {ATTRS},
+  .effects = NEAP_EFFECT_FAULT,
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
+  .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
+           "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, reduction=\"none\"}, "
+           "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, label_smoothing=0.1}, "
+           "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", grad=false}, "
+           "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
+};
+
+const neap_op neap_op_SoftmaxCrossEntropyGrad = {
+  .name = "SoftmaxCrossEntropyGrad",
+  .summary = "Backward of SoftmaxCrossEntropy; probabilities are computed again from the logits.",
+  .math = "dlogits = (softmax(logits) sum(t) - t) dloss / divisor",
+  .internal = true,
+  .inputs = {{"logits", "(M,C)"}, {"labels", "(M) or (M,C)", LABEL_DTYPES}, {"weight", "(C)", .flags = NEAP_ARG_OPTIONAL},
+             {"dloss", "gradient of the loss"}},
+  .outputs = {{"dlogits", "shape of the logits"}},
+  .attrs = {ATTRS},
+  .inplace = {{LOGITS, 0}},
+  .n_inplace = 1,
+  .infer = infer_grad,
+  .cost = cost,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
+  .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
+};
