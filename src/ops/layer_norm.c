@@ -1,0 +1,277 @@
+/* layer_norm.c: LayerNorm and RmsNorm and their backward ops.
+ *
+ * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The forward saves mean and rstd
+ * (1 / standard deviation) of each row for the backward. RmsNorm is the same without mean and beta: z = x rstd.
+ *
+ * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the scratch, and the pairs are
+ * added in thread order. INVARIANT: bits depend on the number of threads, not on timing.
+ */
+#include "math/row.h"
+#include "math/vec.h"
+#include "ops/op.h"
+
+enum { AXIS, EPS };
+
+typedef struct job {
+  int64_t n_row, n; /* (M,N) */
+  int n_part;       /* backward: parts that rows are dealt to, one a thread */
+  double eps;
+  bool centre;      /* LayerNorm */
+  const void *x, *gamma, *beta, *dy;
+  const void *mean, *rstd;       /* backward: (M) each; mean NULL without centre */
+  void *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
+  void *dx, *scratch;            /* backward; scratch: per part dgamma (N), dbeta (N) */
+  bool want_gamma, want_beta;
+} job;
+
+#define NORM(type, suffix)                                                                                            \
+  NEAP_MULTIVERSION static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) { \
+    type sum = 0, square = 0;                                                                                         \
+    if (centre)                                                                                                       \
+      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i];                             \
+    type m = sum / (type)n;                                                                                           \
+    _Pragma("omp simd reduction(+ : square)") for (int64_t i = 0; i < n; i++) square += (x[i] - m) * (x[i] - m);      \
+    *mean = m;                                                                                                        \
+    *rstd = (type)(1 / sqrt((double)square / (double)n + eps));                                                       \
+  }                                                                                                                   \
+  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n, type mean, \
+                                                   type rstd) {                                                       \
+    if (gamma != NULL && beta != NULL)                                                                                \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];           \
+    else if (gamma != NULL)                                                                                           \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                     \
+    else if (beta != NULL)                                                                                            \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                      \
+    else                                                                                                              \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                \
+  }                                                                                                                   \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                           \
+    const job *k = context;                                                                                           \
+    for (int64_t i = begin; i < end; i++) {                                                                           \
+      type mean, rstd;                                                                                                \
+      const type *x = (const type *)k->x + i * k->n;                                                                  \
+      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                       \
+      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                            \
+      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                       \
+      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                       \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */          \
+  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma, \
+                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {        \
+    type sum = 0, sum_z = 0;                                                                                          \
+    _Pragma("omp simd reduction(+ : sum, sum_z)") for (int64_t i = 0; i < n; i++) {                                   \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                              \
+      sum += h;                                                                                                       \
+      sum_z += h * ((x[i] - mean) * rstd);                                                                            \
+    }                                                                                                                 \
+    if (dgamma != NULL)                                                                                               \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);                \
+    if (dbeta != NULL)                                                                                                \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                          \
+    sum = centre ? sum / (type)n : 0;                                                                                 \
+    sum_z /= (type)n;                                                                                                 \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                             \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                              \
+      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                        \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                     \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                          \
+    const job *k = context;                                                                                           \
+    for (int64_t p = begin; p < end; p++) {                                                                           \
+      type *own = (type *)k->scratch + p * 2 * k->n;                                                                  \
+      type *dgamma = k->want_gamma ? own : NULL, *dbeta = k->want_beta ? own + k->n : NULL;                           \
+      if (dgamma != NULL) memset(dgamma, 0, (size_t)k->n * sizeof *dgamma);                                           \
+      if (dbeta != NULL) memset(dbeta, 0, (size_t)k->n * sizeof *dbeta);                                              \
+      for (int64_t i = k->n_row * p / k->n_part; i < k->n_row * (p + 1) / k->n_part; i++)                             \
+        back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, dgamma, \
+                          dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0, ((const type *)k->rstd)[i]); \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  static void add_parts_##suffix(const type *scratch, int n_part, int64_t n, type *out) {                             \
+    memcpy(out, scratch, (size_t)n * sizeof *out);                                                                    \
+    for (int p = 1; p < n_part; p++)                                                                                  \
+      for (int64_t i = 0; i < n; i++) out[i] += scratch[p * 2 * n + i];                                               \
+  }
+NORM(float, f32)
+NORM(double, f64)
+
+static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
+  int first = x->n_dim == 0 ? 0 : neap_axis(axis->i, x->n_dim);
+  k->n_row = neap_shape_span(x, 0, first);
+  k->n = neap_shape_span(x, first, x->n_dim);
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------- */
+
+enum { X, GAMMA, BETA };
+
+static void run(const neap_call *call, bool centre) {
+  job k = {.eps = call->attrs[EPS].f, .centre = centre, .x = call->in[X].data, .y = call->out[0].data};
+  if (call->n_in > GAMMA) k.gamma = call->in[GAMMA].data;
+  if (call->n_in > BETA) k.beta = call->in[BETA].data;
+  int rstd = centre ? 2 : 1;
+  if (centre && call->n_out > 1) k.mean_out = call->out[1].data;
+  if (call->n_out > rstd) k.rstd_out = call->out[rstd].data;
+  rows_of(&call->in[X].type.shape, &call->attrs[AXIS], &k);
+  if (k.n == 0) return;
+  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / k.n, 1), call->n_thread, call->in[X].type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
+}
+
+static void run_layer_norm(const neap_call *call) { run(call, true); }
+static void run_rms_norm(const neap_call *call) { run(call, false); }
+
+static neap_status infer_norm(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[X].shape;
+  int axis = 0;
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  NEAP_TRY(neap_infer_same_dtype(c, X, error));
+  NEAP_TRY(neap_infer_rank(c, X, 1, NEAP_MAX_DIM, error));
+  NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  neap_shape features = neap_shape_of(x->n_dim - axis, x->dim + axis), rows = neap_shape_of(axis, x->dim);
+  for (int i = GAMMA; i < c->n_in; i++)
+    if (c->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[i].shape, &features))
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects shape %s, the normalised dimensions of x, got %s",
+                             neap_op_input(c->op, i)->name, neap_shape_text(&features, a), neap_shape_text(&c->in[i].shape, b));
+  c->out[0] = c->in[X];
+  for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[X].dtype, rows};
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 8.0 * (double)neap_shape_elems(&c->in[0].shape); }
+
+/* ---- backward ------------------------------------------------------------------------------------------------------------ */
+
+enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
+
+static bool choose_grad(neap_choose *c) {
+  job k;
+  rows_of(&c->in[B_X].shape, &c->attrs[AXIS], &k);
+  c->choice->scratch_bytes = (size_t)c->choice->n_thread * 2 * (size_t)k.n * neap_dtype_bytes(c->in[B_X].dtype);
+  return true;
+}
+
+static void run_grad(const neap_call *call, bool centre) {
+  job k = {.n_part = call->choice->n_thread, .centre = centre, .x = call->in[B_X].data, .gamma = call->in[B_GAMMA].data,
+           .dy = call->in[B_DY].data, .rstd = call->in[B_RSTD].data, .dx = call->out[0].data, .scratch = call->scratch};
+  if (call->n_in > B_MEAN) k.mean = call->in[B_MEAN].data;
+  k.want_gamma = call->n_out > 1 && call->out[1].data != NULL;
+  k.want_beta = call->n_out > 2 && call->out[2].data != NULL;
+  rows_of(&call->in[B_X].type.shape, &call->attrs[AXIS], &k);
+  if (k.n == 0) return;
+  bool wide = call->in[B_X].type.dtype == NEAP_DTYPE_F64;
+  neap_parallel_for(k.n_part, 1, call->n_thread, wide ? backward_f64 : backward_f32, &k);
+  for (int i = 0; i < 2; i++) {
+    if (!(i == 0 ? k.want_gamma : k.want_beta)) continue;
+    if (wide)
+      add_parts_f64((const double *)k.scratch + i * k.n, k.n_part, k.n, call->out[1 + i].data);
+    else
+      add_parts_f32((const float *)k.scratch + i * k.n, k.n_part, k.n, call->out[1 + i].data);
+  }
+}
+
+static void run_layer_norm_grad(const neap_call *call) { run_grad(call, true); }
+static void run_rms_norm_grad(const neap_call *call) { run_grad(call, false); }
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[B_X].shape;
+  int axis;
+  NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  c->out[0] = c->in[B_X];
+  for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[B_X].dtype, neap_shape_of(x->n_dim - axis, x->dim + axis)};
+  return NEAP_OK;
+}
+
+/* dbeta comes with dgamma: its column of the scratch is there anyway, and dy is at hand. */
+static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_error *error) {
+  for (int k = 1; k < g->n_out; k++)
+    if (g->dout[k] != NEAP_NO_VALUE)
+      return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the saved %s", neap_op_output(g->op, k)->name);
+  if (g->n_out <= n_stat) return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output", neap_op_output(g->op, n_stat)->name);
+  bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
+  neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0], g->out[n_stat]};
+  if (n_stat == 2) in[4] = g->out[1];
+  neap_value_id out[3];
+  neap_grad_emit(g, op, 3 + n_stat, in, want_beta ? 3 : want_gamma ? 2 : 1, out, g, NULL);
+  g->din[X] = out[0];
+  if (want_gamma) g->din[GAMMA] = out[1];
+  if (want_beta) g->din[BETA] = out[2];
+  return NEAP_OK;
+}
+
+static neap_status grad_layer_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "LayerNormGrad", 2, error); }
+static neap_status grad_rms_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "RmsNormGrad", 1, error); }
+
+#define AXIS_ATTR {"axis", "first of the dimensions that are normalised together", NEAP_ATTR_AXIS, .value = {.i = -1}}
+#define EPS_ATTR(x) {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = (x)}, .least = 0, .most = 1e30}
+
+const neap_op neap_op_LayerNorm = {
+  .name = "LayerNorm",
+  .summary = "Normalises each row to mean 0 and variance 1, then scales and shifts.",
+  .math = "y = (x - mean) / sqrt(var + eps) gamma + beta",
+  .example = "net:LayerNorm({\"x\", \"gamma\", \"beta\"}, \"y\")",
+  .source = "Ba, Kiros and Hinton, arXiv 1607.06450; ONNX LayerNormalization-17",
+  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"beta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(M,N)"}, {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL},
+              {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[AXIS] = AXIS_ATTR, [EPS] = EPS_ATTR(1e-5)},
+  .inplace = {{X, 0}},
+  .n_inplace = 1,
+  .infer = infer_norm,
+  .cost = cost,
+  .grad = grad_layer_norm,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_layer_norm}, {0}},
+  .cases = "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}}, "
+           "{x={0,4}, gamma={4}, beta={4}} }",
+};
+
+const neap_op neap_op_RmsNorm = {
+  .name = "RmsNorm",
+  .summary = "Divides each row by its root mean square, then scales.",
+  .math = "y = x / sqrt(mean(x^2) + eps) gamma",
+  .example = "net:RmsNorm({\"x\", \"gamma\"}, \"y\")",
+  .source = "Zhang and Sennrich, NeurIPS 2019, equation 4",
+  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(M,N)"}, {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[AXIS] = AXIS_ATTR, [EPS] = EPS_ATTR(1e-6)},
+  .inplace = {{X, 0}},
+  .n_inplace = 1,
+  .infer = infer_norm,
+  .cost = cost,
+  .grad = grad_rms_norm,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_rms_norm}, {0}},
+  .cases = "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} }",
+};
+
+const neap_op neap_op_LayerNormGrad = {
+  .name = "LayerNormGrad",
+  .summary = "Backward of LayerNorm.",
+  .math = "dx = rstd (h - mean(h) - z mean(h z)), h = dy gamma;  dgamma = sum_M dy z;  dbeta = sum_M dy",
+  .internal = true,
+  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dy", "(M,N)"}, {"rstd", "(M)"}, {"mean", "(M)"}},
+  .outputs = {{"dx", "(M,N)"}, {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dbeta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[AXIS] = AXIS_ATTR},
+  .inplace = {{B_DY, 0}, {B_X, 0}},
+  .n_inplace = 2,
+  .infer = infer_grad,
+  .cost = cost,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_layer_norm_grad}, {0}},
+  .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
+};
+
+const neap_op neap_op_RmsNormGrad = {
+  .name = "RmsNormGrad",
+  .summary = "Backward of RmsNorm.",
+  .math = "dx = rstd (h - z mean(h z)), h = dy gamma;  dgamma = sum_M dy z",
+  .internal = true,
+  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dy", "(M,N)"}, {"rstd", "(M)"}},
+  .outputs = {{"dx", "(M,N)"}, {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[AXIS] = AXIS_ATTR},
+  .inplace = {{B_DY, 0}, {B_X, 0}},
+  .n_inplace = 2,
+  .infer = infer_grad,
+  .cost = cost,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_rms_norm_grad}, {0}},
+  .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
+};
