@@ -1,0 +1,17 @@
+--- neap ops [NAME]: the ops there are, or all about one.
+-- @module neap.cli.ops
+return {
+  name = "ops", summary = "List the ops, or show one.",
+  define = function(command)
+    command:argument "op":args "?":description "An op's name."
+    command:flag "--all":description "Also those made by the gradient."
+  end,
+  run = function(args)
+    local neap, cli = require "neap", require "neap.cli"
+    if args.op then
+      cli.show(neap.help(args.op), args)
+    else
+      cli.show(neap.ops(args.all), args)
+    end
+  end,
+}
