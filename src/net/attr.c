@@ -170,3 +170,11 @@ neap_set *neap_net_given(const neap_net_op *op, bool skip_derived) {
   }
   return set;
 }
+
+neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
+                            neap_error *error) {
+  neap_net room = {.name = "", .arena = *arena}; /* no net: only its arena is used, and no subnet can belong to it */
+  neap_status status = neap_net_check_attrs(&room, op, set, who, out, error);
+  *arena = room.arena;
+  return status;
+}

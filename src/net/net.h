@@ -95,6 +95,11 @@ int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
 bool neap_net_is_train(const neap_net *net); /* has a Gradient op */
 
+/* Attributes of one op outside a net: one value per record attribute, defaults filled in, lists copied, all in `arena`; the
+ * same checks and messages as in a net. `who` is their prefix. */
+neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
+                            neap_error *error);
+
 /* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in it. */
 void neap_net_print(const neap_net *net, bool lines, neap_buffer *out);
 neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);

@@ -56,15 +56,17 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   program->n_blob = n;
   program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
   if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
-  for (int v = 0; v < graph->n_value; v++) {
+  for (int v = 0; v < graph->n_value; v++) { /* a root comes before its later versions */
     const neap_value *value = &graph->value[v];
+    if (index[v] < 0 && value->node >= 0 && index[value->root] >= 0) program->blob[index[value->root]].written = true;
     if (index[v] >= 0)
       program->blob[index[v]] = (neap_program_blob){.name = value->name,
                                                     .value = v,
                                                     .type = value->type,
                                                     .role = value->role,
                                                     .region = value->region,
-                                                    .defined_before = value->node < 0};
+                                                    .defined_before = value->node < 0,
+                                                    .written = value->node >= 0};
   }
   return NEAP_OK;
 }

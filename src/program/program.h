@@ -31,6 +31,7 @@ typedef struct neap_program_blob {
   neap_role role;
   neap_region region;
   bool defined_before; /* read before it is written: must hold data when the run starts */
+  bool written;        /* the run writes it */
   void *base;          /* attached by the workspace */
 } neap_program_blob;
 int neap_program_n_blobs(const neap_program *program);
@@ -40,11 +41,14 @@ neap_program_blob *neap_program_blob_at(neap_program *program, int index);
  * without bytes here. */
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
 
+enum { NEAP_N_RECENT = 15 };
 typedef struct neap_step_times {
   int n_call;
-  int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
   int thread;
+  int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
+  int64_t recent_ns[NEAP_N_RECENT];            /* ring: call n at n % NEAP_N_RECENT */
 } neap_step_times;
+int64_t neap_step_times_median(const neap_step_times *times); /* of the recent calls */
 
 typedef struct neap_run {
   void *arena;

@@ -108,11 +108,22 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
 static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
   int64_t took = neap_clock_ns() - start_ns;
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
-  times->n_call++;
+  times->recent_ns[times->n_call++ % NEAP_N_RECENT] = took;
   times->last_ns = took;
   times->total_ns += took;
   times->start_ns = start_ns - begin_ns;
   times->thread = thread;
+}
+
+int64_t neap_step_times_median(const neap_step_times *times) {
+  int64_t sorted[NEAP_N_RECENT];
+  int n = NEAP_MIN(times->n_call, (int)NEAP_N_RECENT);
+  for (int i = 0; i < n; i++) { /* insertion sort */
+    int at = i;
+    for (; at > 0 && sorted[at - 1] > times->recent_ns[i]; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = times->recent_ns[i];
+  }
+  return n > 0 ? sorted[n / 2] : 0;
 }
 
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {

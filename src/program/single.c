@@ -1,8 +1,10 @@
 /* single.c: one op bound for given input types and run on plain operands: what initialisers and eager calls share. The
- * kernel is the first of the record that takes the case with plain layouts.
+ * kernel is the first of the record that takes the case. Where it wants a blocked layout, the operand gets a place in the
+ * scratch, behind the kernel's own, and is reordered on the way in or out.
  */
 #include "program/program_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct neap_single {
@@ -10,6 +12,8 @@ struct neap_single {
   neap_type *type; /* n_in inputs, then n_out outputs */
   neap_choice choice;
   const neap_kernel *kernel;
+  size_t *blocked;      /* by operand: offset in the scratch of its blocked twin; 0: the operand itself (the kernel's own is first) */
+  size_t scratch_bytes; /* the kernel's and all twins' */
   neap_fault fault;
   neap_arena arena;
 };
@@ -44,14 +48,19 @@ static neap_status infer_types(neap_single *single, const neap_single_options *o
   neap_type *out = single->type + o->n_in;
   neap_infer infer = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
                       .out = out, .infer_subnet = no_subnet};
-  neap_status status = o->op->infer(&infer, error);
-  if (status != NEAP_OK && error != NULL && error->op[0] == '\0') strncpy(error->op, o->op->name, sizeof error->op - 1);
+  neap_error inner = {0};
+  neap_status status = o->op->infer(&infer, &inner);
+  if (status == NEAP_OK || error == NULL || error->code != NEAP_OK) return status;
+  *error = inner;
+  snprintf(error->op, sizeof error->op, "%s", o->op->name);
+  snprintf(error->message, sizeof error->message, "%s: %.700s", o->op->name, inner.message);
   return status;
 }
 
-static bool is_plain(const neap_layout *layout, int n) {
+/* Whether every layout is one that Reorder can make. */
+static bool can_reorder(const neap_layout *layout, int n) {
   for (int k = 0; k < n; k++)
-    if (layout[k].kind != NEAP_LAYOUT_PLAIN) return false;
+    if (layout[k].kind == NEAP_LAYOUT_OPAQUE) return false;
   return true;
 }
 
@@ -69,7 +78,7 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   if (at_hand == NULL) return false;
   neap_choose choose = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
                         .out = single->type + o->n_in, .in_layout = at_hand, .scratch_limit = SIZE_MAX, .choice = choice};
-  return kernel->choose(&choose) && is_plain(choice->in, o->n_in) && is_plain(choice->out, o->n_out);
+  return kernel->choose(&choose) && can_reorder(choice->in, o->n_in) && can_reorder(choice->out, o->n_out);
 }
 
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
@@ -88,8 +97,25 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
   return NEAP_OK;
 }
 
+/* Layouts of the operands as the kernel sees them, and room for the twins. */
+static void place_blocked(neap_single *single, const neap_single_options *o) {
+  size_t at = neap_align(single->choice.scratch_bytes);
+  bool any = false;
+  for (int k = 0; k < o->n_in + o->n_out; k++) {
+    const neap_layout *layout = &single->choice.in[k]; /* outputs follow the inputs */
+    single->call.in[k].layout = *layout;
+    if (layout->kind == NEAP_LAYOUT_PLAIN || single->type[k].dtype == NEAP_DTYPE_NONE) continue;
+    if (!any && at == 0) at = NEAP_ALIGN; /* 0 means no twin */
+    any = true;
+    single->blocked[k] = at;
+    at += neap_align(neap_layout_bytes(&single->type[k], layout));
+  }
+  single->scratch_bytes = any ? at : single->choice.scratch_bytes;
+}
+
 static neap_status bind(neap_single *single, const neap_single_options *o, neap_error *error) {
-  for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k]; /* outputs follow the inputs */
+  for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k];
+  place_blocked(single, o);
   if (single->kernel->bind == NULL) return NEAP_OK;
   neap_bind bind = {o->op, single->call.attrs, o->n_in, o->n_out, single->type, single->type + o->n_in, &single->choice};
   neap_status status = single->kernel->bind(&bind, &single->call.kernel, error);
@@ -104,7 +130,8 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
   neap_attr_value *attrs = copy_attrs(arena, o->op, o->attrs);
   single->type = neap_arena_alloc(arena, n * sizeof *single->type);
   single->choice.in = neap_arena_alloc(arena, n * sizeof(neap_layout));
-  if (operand == NULL || attrs == NULL || single->type == NULL || single->choice.in == NULL) return refused(error);
+  single->blocked = neap_arena_alloc(arena, n * sizeof *single->blocked);
+  if (single->blocked == NULL || operand == NULL || attrs == NULL || single->type == NULL || single->choice.in == NULL) return refused(error);
   single->choice.out = single->choice.in + o->n_in;
   if (o->n_in > 0) memcpy(single->type, o->in, (size_t)o->n_in * sizeof *o->in);
   single->call = (neap_call){.op = o->op, .attrs = attrs, .n_in = o->n_in, .n_out = o->n_out, .in = operand,
@@ -138,21 +165,34 @@ void neap_single_free(neap_single *single) {
 
 const neap_type *neap_single_out_type(const neap_single *single, int output) { return &single->type[single->call.n_in + output]; }
 
-size_t neap_single_scratch_bytes(const neap_single *single) { return single->choice.scratch_bytes; }
+size_t neap_single_scratch_bytes(const neap_single *single) { return single->scratch_bytes; }
 
 neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
                             uint32_t step, neap_error *error) {
   neap_call *call = &single->call;
-  for (int k = 0; k < call->n_in; k++) call->in[k].data = in[k];
-  for (int k = 0; k < call->n_out; k++) call->out[k].data = out[k];
+  static const neap_layout plain = {0};
+  char *twin = scratch;
+  for (int k = 0; k < call->n_in; k++) {
+    call->in[k].data = in[k];
+    if (single->blocked[k] == 0 || in[k] == NULL) continue;
+    call->in[k].data = twin + single->blocked[k];
+    NEAP_TRY(neap_reorder(&single->type[k], &plain, in[k], &call->in[k].layout, call->in[k].data, error));
+  }
+  for (int k = 0; k < call->n_out; k++) {
+    size_t offset = single->blocked[call->n_in + k];
+    call->out[k].data = offset > 0 && out[k] != NULL ? twin + offset : out[k];
+  }
   call->scratch = scratch;
   call->seed = seed;
   call->stream = stream;
   call->step = step;
   single->fault.set = false;
   single->kernel->run(call);
+  for (int k = 0; k < call->n_out; k++)
+    if (call->out[k].data != out[k])
+      NEAP_TRY(neap_reorder(&call->out[k].type, &call->out[k].layout, call->out[k].data, &plain, out[k], error));
   if (!single->fault.set) return NEAP_OK;
-  if (error != NULL && error->op[0] == '\0') strncpy(error->op, call->op->name, sizeof error->op - 1);
+  if (error != NULL && error->op[0] == '\0') snprintf(error->op, sizeof error->op, "%s", call->op->name);
   return neap_fail(error, NEAP_DATA, "%s: %s", call->op->name, single->fault.message);
 }
 

@@ -165,6 +165,8 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
       snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
       return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
     }
+    if (blob->written && neap_storage_is_read_only(t->storage))
+      return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": writes \"%s\", which shares bytes that are read-only", net, blob->name);
     neap_tensor fresh = neap_tensor_retain(t);
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = fresh;
