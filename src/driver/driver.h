@@ -1,7 +1,9 @@
 /* driver: the way from net to run. The only room that knows both planning and storing.
  *
- * compile: prepare -> key -> (store: plan and choices) or choose, lay out, plan -> verify -> bind -> attach. Programs are
- * kept per workspace in a small table under (net version, options), so that a second run finds its program at once.
+ * compile: prepare -> key -> (store: plan and choices) or choose, lay out, plan -> verify -> bind -> init -> attach. A session
+ * is what a caller keeps, so that a second run finds its program at once.
+ *
+ * INVARIANT: a store that fails stops nothing: what was lost is said in `warning`, and the way goes on without it.
  */
 #ifndef NEAP_DRIVER_H
 #define NEAP_DRIVER_H
@@ -17,6 +19,7 @@ typedef struct neap_compile_options {
   const char *engine;   /* NULL: NEAP_ENGINE or free */
   bool profile;
   neap_store *store;    /* NULL: no cache, no rows */
+  const char *script, *tag; /* for the run row; may be NULL */
 } neap_compile_options;
 
 /* What planning gives without running: all figures of a forecast. Owned. */
@@ -27,6 +30,7 @@ typedef struct neap_forecast {
   int64_t plan_id; /* row in the store; 0: none */
   bool hit;        /* the plan came from the store */
   size_t total_bytes;
+  char warning[256]; /* what the store failed to do; "" when nothing */
 } neap_forecast;
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
@@ -34,11 +38,21 @@ void neap_forecast_fini(neap_forecast *forecast);
 typedef struct neap_session neap_session; /* a compiled net in a workspace: program and what is recorded of its runs */
 neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
                                 neap_error *error);
+/* One step. DATA, INTERRUPTED or NAME errors as neap_workspace_run gives them. */
 neap_status neap_session_run(neap_session *session, neap_error *error);
 neap_program *neap_session_program(neap_session *session);
 neap_workspace *neap_session_workspace(neap_session *session);
 int64_t neap_session_plan_id(const neap_session *session);
 int64_t neap_session_run_id(const neap_session *session); /* after close, or when recorded; 0: none */
+const char *neap_session_warning(const neap_session *session); /* "" when nothing was lost */
+/* Figures of the steps run so far. Times are of the most recent 1024 at most. */
+typedef struct neap_session_stats {
+  int64_t n_step, last_ns, min_ns, median_ns;
+  int64_t held_bytes;    /* DATA bytes live in the counted allocator, read after the last step */
+  int64_t planned_bytes; /* what the plan promised for all regions */
+  int64_t n_alloc_last;  /* Neap allocations during the last step */
+} neap_session_stats;
+neap_session_stats neap_session_stats_read(const neap_session *session);
 int neap_session_n_steps(const neap_session *session);
 const neap_step_times *neap_session_times(const neap_session *session); /* per plan step; NULL without profile */
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value);
@@ -46,8 +60,17 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error);
 void neap_session_free(neap_session *session); /* records first */
 
-/* One op on tensors, for eager use: outputs are new tensors. A small cache of bound kernels keeps repeated calls cheap. */
+/* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
+ * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
                        neap_error *error);
+/* Random eager ops of this thread: the seed, and calls counted from 0 again. */
+void neap_eager_seed(uint64_t seed);
+/* Drops this thread's kernels and scratch. */
+void neap_eager_clear(void);
+
+/* "neap 0.1.0; dnnl 2.6.0; openblas 0.3.21": what the figures of a plan depend on. And the vector instructions in use. */
+void neap_kernel_set_text(char text[160]);
+const char *neap_instruction_set(void);
 
 #endif

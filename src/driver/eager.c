@@ -1,0 +1,214 @@
+/* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op, attributes, input types),
+ * a growing scratch, and the counter that random ops draw by.
+ *
+ * INVARIANT: a cached kernel belongs to one thread; outputs are new tensors, so that nothing in the cache is ever shared.
+ */
+#include "driver/driver_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_CACHE = 64, MOST_IN = 64, MOST_OUT = 16 };
+
+typedef struct entry {
+  const neap_op *op; /* NULL: unused */
+  int n_in, n_out, n_thread;
+  const char *engine; /* interned name that was forced; NULL: none */
+  neap_type *in;
+  neap_attr_value *attrs; /* both in the arena */
+  neap_arena arena;
+  neap_single *single;
+  uint64_t used_at;
+} entry;
+
+static _Thread_local struct {
+  entry entry[N_CACHE];
+  uint64_t clock;
+  void *scratch;
+  size_t scratch_bytes;
+  uint64_t seed;
+  uint32_t step; /* of the next random op */
+} eager;
+
+static void entry_clear(entry *e) {
+  neap_single_free(e->single);
+  neap_arena_fini(&e->arena);
+  *e = (entry){0};
+}
+
+void neap_eager_seed(uint64_t seed) {
+  eager.seed = seed;
+  eager.step = 0;
+}
+
+void neap_eager_clear(void) {
+  for (int i = 0; i < N_CACHE; i++) entry_clear(&eager.entry[i]);
+  neap_free(eager.scratch);
+  eager.scratch = NULL;
+  eager.scratch_bytes = 0;
+}
+
+/* ---- one call ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct call {
+  const neap_op *op;
+  int n_in, n_out, n_thread;
+  const char *engine;
+  neap_tensor in[MOST_IN]; /* dense; references of our own */
+  neap_type type[MOST_IN];
+  neap_attr_value *attrs;
+  neap_arena arena; /* of attrs; goes to the cache on a miss */
+} call;
+
+static neap_status find_op(const char *type, call *c, neap_error *error) {
+  c->op = neap_op_find(type);
+  if (c->op != NULL && (c->op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0) return NEAP_OK;
+  if (c->op != NULL) return neap_fail(error, NEAP_ARGUMENT, "%s: works in a net only", type);
+  const char *near = neap_op_suggest(type);
+  neap_fail(error, NEAP_NAME, "unknown op type \"%s\"", type);
+  if (near != NULL) neap_hint(error, "did you mean \"%s\"?", near);
+  return NEAP_NAME;
+}
+
+static bool is_present(const neap_tensor *t) { return t->dtype != NEAP_DTYPE_NONE; }
+
+/* Counts and dtypes against the record. */
+static neap_status check(const call *c, const neap_tensor *in, neap_error *error) {
+  const char *name = c->op->name;
+  int declared = neap_op_n_inputs(c->op), n_out = neap_op_n_outputs(c->op);
+  const neap_arg *last_out = n_out > 0 ? &c->op->outputs[n_out - 1] : NULL;
+  if (c->n_in > MOST_IN || c->n_out > MOST_OUT) return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one eager call", name);
+  if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
+    return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out, c->n_out);
+  for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {
+    const neap_arg *arg = neap_op_input(c->op, k);
+    if (arg == NULL || (k >= declared && (arg->flags & NEAP_ARG_VARIADIC) == 0))
+      return neap_fail(error, NEAP_ARGUMENT, "%s: expects %d inputs, got %d", name, declared, c->n_in);
+    if (k >= c->n_in || !is_present(&in[k])) {
+      if ((arg->flags & NEAP_ARG_OPTIONAL) == 0) return neap_fail(error, NEAP_ARGUMENT, "%s: input %s is missing", name, arg->name);
+      continue;
+    }
+    unsigned dtypes = arg->dtypes != 0 ? arg->dtypes : NEAP_FLOATS;
+    if (!neap_dtype_in(in[k].dtype, dtypes))
+      return neap_fail(error, NEAP_DTYPE, "%s: %s does not take dtype %s", name, arg->name, neap_dtype_name(in[k].dtype));
+  }
+  return NEAP_OK;
+}
+
+static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error) {
+  for (int k = 0; k < c->n_in; k++) {
+    if (!is_present(&in[k])) continue;
+    if (neap_tensor_is_dense(&in[k]))
+      c->in[k] = neap_tensor_retain(&in[k]);
+    else
+      NEAP_TRY(neap_tensor_clone(&in[k], NEAP_DTYPE_NONE, &c->in[k], error));
+    c->type[k] = neap_tensor_type(&in[k]);
+  }
+  return NEAP_OK;
+}
+
+/* ---- the cache ----------------------------------------------------------------------------------------------------------------- */
+
+static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
+  switch (type) {
+    case NEAP_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_FLOATS:
+    case NEAP_ATTR_AXES: return a->n == b->n && (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof(int64_t)) == 0);
+    default: return a->i == b->i;
+  }
+}
+
+static bool same_case(const entry *e, const call *c) {
+  if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread || e->engine != c->engine) return false;
+  for (int k = 0; k < c->n_in; k++)
+    if (!neap_type_equal(&e->in[k], &c->type[k])) return false;
+  for (int a = 0; a < neap_op_n_attrs(c->op); a++) {
+    if (e->attrs[a].given != c->attrs[a].given || !same_attr(c->op->attrs[a].type, &e->attrs[a], &c->attrs[a])) return false;
+  }
+  return true;
+}
+
+/* The entry for the case, or the one used longest ago, emptied. */
+static entry *look_up(const call *c) {
+  entry *oldest = &eager.entry[0];
+  for (int i = 0; i < N_CACHE; i++) {
+    entry *e = &eager.entry[i];
+    if (e->op != NULL && same_case(e, c)) return e;
+    if (e->used_at < oldest->used_at) oldest = e;
+  }
+  entry_clear(oldest);
+  return oldest;
+}
+
+/* Binds the case; takes over the call's arena. */
+static neap_status fill(entry *e, call *c, neap_error *error) {
+  neap_single_options options = {.op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type,
+                                 .n_thread = c->n_thread};
+  if (c->engine != NULL) options.force = neap_engine_from_name(c->engine, &options.engine);
+  neap_type *in = neap_arena_copy(&c->arena, c->type, (size_t)c->n_in * sizeof *in);
+  if (in == NULL) return neap_fail_memory(error, (size_t)c->n_in * sizeof *in, "an eager op");
+  neap_single *single;
+  NEAP_TRY(neap_single_new(&options, &single, error));
+  *e = (entry){.op = c->op, .n_in = c->n_in, .n_out = c->n_out, .n_thread = c->n_thread, .engine = c->engine, .in = in,
+               .attrs = c->attrs, .arena = c->arena, .single = single};
+  c->arena = (neap_arena){0};
+  return NEAP_OK;
+}
+
+static neap_status reserve_scratch(size_t bytes, neap_error *error) {
+  if (bytes <= eager.scratch_bytes) return NEAP_OK;
+  void *scratch = neap_alloc_data(bytes);
+  if (scratch == NULL) return neap_fail_memory(error, bytes, "an eager op's scratch");
+  neap_free(eager.scratch);
+  eager.scratch = scratch;
+  eager.scratch_bytes = bytes;
+  return NEAP_OK;
+}
+
+static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
+  void *in_data[MOST_IN] = {0}, *out_data[MOST_OUT] = {0};
+  NEAP_TRY(reserve_scratch(neap_single_scratch_bytes(e->single), error));
+  for (int k = 0; k < c->n_in; k++) in_data[k] = is_present(&c->in[k]) ? neap_tensor_data(&c->in[k]) : NULL;
+  for (int k = 0; k < c->n_out; k++) {
+    const neap_type *type = neap_single_out_type(e->single, k);
+    NEAP_TRY(neap_tensor_new(&out[k], type->dtype, &type->shape, error));
+    out_data[k] = neap_tensor_data(&out[k]);
+  }
+  /* An op with enforced pairs writes its inputs' storage; alone it has none to write, so the new tensor starts as a copy. */
+  for (int p = 0; p < c->op->n_enforced; p++) {
+    neap_pair pair = c->op->enforced[p];
+    if (pair.in >= c->n_in || pair.out >= c->n_out || in_data[pair.in] == NULL) continue;
+    NEAP_TRY(neap_tensor_copy(&out[pair.out], &c->in[pair.in], error));
+    in_data[pair.in] = out_data[pair.out];
+  }
+  uint32_t step = c->op->effects & NEAP_EFFECT_RANDOM ? eager.step++ : 0;
+  return neap_single_run(e->single, in_data, out_data, eager.scratch, eager.seed, 0, step, error);
+}
+
+neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
+                       neap_error *error) {
+  const char *engine = getenv("NEAP_ENGINE");
+  call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads()};
+  c.engine = engine != NULL && engine[0] != '\0' && strcmp(engine, "free") != 0 ? neap_intern(engine) : NULL;
+  memset(out, 0, (size_t)n_out * sizeof *out);
+  NEAP_TRY(find_op(type, &c, error));
+  NEAP_TRY(check(&c, in, error));
+  char who[80];
+  snprintf(who, sizeof who, "%s: ", c.op->name);
+  neap_status status = neap_attrs_fill(&c.arena, c.op, attrs, who, &c.attrs, error);
+  if (status == NEAP_OK) status = take_inputs(&c, in, error);
+  if (status == NEAP_OK) {
+    entry *e = look_up(&c);
+    if (e->op == NULL) status = fill(e, &c, error);
+    if (status == NEAP_OK) {
+      e->used_at = ++eager.clock;
+      status = run(e, &c, out, error);
+    }
+  }
+  for (int k = 0; k < n_in; k++) neap_tensor_fini(&c.in[k]);
+  for (int k = 0; k < n_out && status != NEAP_OK; k++) neap_tensor_fini(&out[k]);
+  neap_arena_fini(&c.arena);
+  return status;
+}

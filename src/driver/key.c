@@ -1,0 +1,72 @@
+/* key.c: the text a stored plan is found by: the graph without names, and all that choices and plan depend on.
+ *
+ * INVARIANT: two nets with the same key text get the same plan; what is not in here may not influence planning.
+ */
+#include "driver/driver_int.h"
+#include "math/blas.h"
+#include "math/onednn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "OpenBLAS 0.3.21 DYNAMIC_ARCH ...": the version is the second word. */
+static void blas_version(char text[24]) {
+  const char *config = neap_blas_version();
+  if (sscanf(config, "%*s %23s", text) != 1) snprintf(text, 24, "unknown");
+}
+
+void neap_kernel_set_text(char text[160]) {
+  char dnnl[24], blas[24];
+  blas_version(blas);
+  snprintf(text, 160, "neap %s; dnnl %s; openblas %s", NEAP_VERSION, neap_onednn_version(dnnl), blas);
+}
+
+const char *neap_instruction_set(void) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+    return __builtin_cpu_supports("avx512vnni") ? "avx512-vnni" : "avx512";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+  return "sse4.2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "generic";
+#endif
+}
+
+/* Under policy `name` values of one name share bytes, so which names are equal matters, though not what they are: names are
+ * numbered by first definition. Quadratic, in a policy that is there for comparison. */
+static void print_slots(const neap_graph *graph, neap_buffer *out) {
+  neap_buffer_add(out, "slots");
+  for (int v = 0; v < graph->n_value; v++) {
+    int first = 0;
+    while (graph->value[first].name != graph->value[v].name) first++;
+    neap_buffer_add(out, " %d", first);
+  }
+  neap_buffer_add(out, "\n");
+}
+
+void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out) {
+  char kernels[160];
+  neap_kernel_set_text(kernels);
+  const neap_plan_options *p = &resolved->plan;
+  neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels, neap_instruction_set(), NEAP_ALIGN);
+  neap_buffer_add(out, "threads %d\nengine %s\n", resolved->choose.n_thread,
+                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free");
+  neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy), neap_executor_name(p->executor),
+                  p->budget_bytes, !p->no_in_place);
+  if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);
+  neap_graph_print_canonical(graph, out);
+}
+
+void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
+  const neap_plan_options *p = &resolved->plan;
+  neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d}",
+                  neap_policy_name(p->policy), neap_executor_name(p->executor), p->budget_bytes, p->no_in_place ? "false" : "true",
+                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free", resolved->n_thread);
+}
+
+void neap_warn(char warning[256], const char *what, const neap_error *error) {
+  if (warning[0] == '\0') snprintf(warning, 256, "%s: %.200s", what, error->message);
+}

@@ -1,0 +1,250 @@
+/* plan.c: the way from a net to a verified plan, by the store when it knows the key, else by choosing and planning.
+ *
+ * Under a budget the choices are asked for again with a smaller scratch limit, a few times, before the budget is refused:
+ * less scratch may cost time, but a budget is a promise.
+ */
+#include "driver/driver_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROUNDS = 8 }; /* of halving the scratch limit */
+
+/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+
+static neap_status resolve_engine(const neap_compile_options *options, neap_choose_options *choose, neap_error *error) {
+  const char *name = options->engine != NULL ? options->engine : getenv("NEAP_ENGINE");
+  if (name == NULL || name[0] == '\0' || strcmp(name, "free") == 0) return NEAP_OK;
+  choose->force = true;
+  if (neap_engine_from_name(name, &choose->engine)) return NEAP_OK;
+  return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
+}
+
+/* `total` leaves the arena what the other regions do not take. */
+static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
+  r->plan.budget_bytes = options->plan.budget_bytes;
+  if (options->total_bytes == 0) return NEAP_OK;
+  size_t resident = 0;
+  for (int region = 0; region < NEAP_N_REGION; region++)
+    if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT) resident += neap_graph_region_bytes(graph, (neap_region)region);
+  if (resident >= options->total_bytes) {
+    char a[24], b[24];
+    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)resident;
+    return neap_fail(error, NEAP_PLAN, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s", graph->name,
+                     neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
+  }
+  size_t left = options->total_bytes - resident;
+  if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;
+  return NEAP_OK;
+}
+
+static neap_status resolve(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
+  const char *planning = getenv("NEAP_PLAN");
+  *r = (neap_resolved){.plan = options->plan};
+  if (planning != NULL && strcmp(planning, "off") == 0) r->plan.policy = NEAP_POLICY_NONE;
+  r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
+  /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
+  r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX};
+  NEAP_TRY(resolve_engine(options, &r->choose, error));
+  return resolve_budget(graph, options, r, error);
+}
+
+/* ---- planning ---------------------------------------------------------------------------------------------------------------- */
+
+/* A prepared graph on its way, and what comes of it. Choices stay with their graph: their text refers to it. */
+typedef struct way {
+  const neap_net *net;
+  neap_graph *prepared;
+  neap_resolved resolved;
+  neap_choices choices;
+  neap_graph *graph; /* laid out */
+  neap_plan *plan;
+  neap_buffer key;
+  char key_text[33];
+  neap_hash hash;
+} way;
+
+static void drop_result(way *w) {
+  neap_plan_free(w->plan);
+  neap_graph_free(w->graph);
+  neap_choices_fini(&w->choices);
+  w->plan = NULL;
+  w->graph = NULL;
+}
+
+static void way_fini(way *w) {
+  drop_result(w);
+  neap_graph_free(w->prepared);
+  neap_buffer_fini(&w->key);
+}
+
+/* Choose, lay out, plan, verify, under one scratch limit. */
+static neap_status plan_once(way *w, size_t scratch_limit, neap_error *error) {
+  neap_choose_options choose = w->resolved.choose;
+  choose.scratch_limit = scratch_limit;
+  NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
+  NEAP_TRY(neap_plan_make(w->graph, &w->resolved.plan, &w->plan, error));
+  return neap_plan_verify(w->plan, w->graph, error);
+}
+
+static size_t most_scratch(const neap_choices *choices) {
+  size_t most = 0;
+  for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
+  return most;
+}
+
+/* Plans; under a budget that is not met, again with ever less scratch. The error that counts is that of the least need. */
+static neap_status plan_fresh(way *w, neap_error *error) {
+  neap_error first = {0};
+  neap_status status = plan_once(w, SIZE_MAX, &first);
+  size_t limit = most_scratch(&w->choices);
+  for (int round = 0; status == NEAP_PLAN && w->resolved.plan.budget_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
+    limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
+    drop_result(w);
+    neap_error next = {0};
+    status = plan_once(w, limit, &next);
+    bool less = next.least_bytes > 0 && next.least_bytes < first.least_bytes;
+    if (status != NEAP_OK && (less || status != NEAP_PLAN)) first = next;
+  }
+  if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
+  return status;
+}
+
+/* ---- the store --------------------------------------------------------------------------------------------------------------- */
+
+/* What the store knows under the key, checked as if a stranger had written it. False: nothing usable. */
+static bool read_stored(way *w, const char *choices, const char *plan_text, neap_error *error) {
+  neap_status status = neap_choices_read(choices, w->prepared, &w->choices, error);
+  if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);
+  if (status == NEAP_OK) status = neap_plan_read(plan_text, w->graph, &w->plan, error);
+  if (status == NEAP_OK) status = neap_plan_verify(w->plan, w->graph, error);
+  size_t budget = w->resolved.plan.budget_bytes;
+  if (status == NEAP_OK && budget > 0 && w->plan->arena_bytes > budget)
+    status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds the budget of %zu", w->plan->arena_bytes, budget);
+  if (status != NEAP_OK) drop_result(w);
+  return status == NEAP_OK;
+}
+
+/* The Lua file of the first op that knows its line: "lenet.lua" of "lenet.lua:12". */
+static void file_of(const neap_net *net, char file[160]) {
+  file[0] = '\0';
+  for (int i = 0; i < neap_net_n_ops(net) && file[0] == '\0'; i++) {
+    const char *line = neap_net_op_at(net, i)->line, *colon = line != NULL ? strrchr(line, ':') : NULL;
+    if (colon != NULL) snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
+  }
+}
+
+/* The first dimension and the dtype of the first input: what people call the batch and the precision. */
+static void describe_input(const neap_graph *graph, int64_t *batch, const char **dtype) {
+  *batch = 0;
+  *dtype = "f32";
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (value->role != NEAP_ROLE_INPUT || value->node >= 0) continue;
+    *batch = value->type.shape.n_dim > 0 ? value->type.shape.dim[0] : 1;
+    *dtype = neap_dtype_name(value->type.dtype);
+    return;
+  }
+}
+
+static neap_status add_to_store(way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
+  neap_buffer options = {0}, choices = {0}, plan_text = {0};
+  char kernels[160], file[160], net_hash[33];
+  neap_kernel_set_text(kernels);
+  file_of(w->net, file);
+  neap_hash_text(neap_hash_bytes(net_text, strlen(net_text)), net_hash);
+  neap_options_print_json(&w->resolved, &options);
+  neap_choices_print(&w->choices, w->prepared, &choices);
+  neap_plan_print(w->plan, &plan_text);
+  neap_status status;
+  if (options.failed || choices.failed || plan_text.failed) {
+    status = neap_fail_memory(error, plan_text.n, "a plan's text");
+  } else {
+    neap_store_plan row = {.key = w->key_text, .key_text = w->key.text, .options = options.text, .choices = choices.text,
+                           .plan_text = plan_text.text, .net_name = neap_net_name(w->net), .net_text = net_text, .net_file = file,
+                           .net_hash = net_hash, .kernel_set = kernels, .n_thread = w->resolved.n_thread,
+                           .budget_bytes = (int64_t)w->resolved.plan.budget_bytes, .train = w->graph->train};
+    describe_input(w->graph, &row.batch, &row.dtype);
+    status = neap_store_add_plan(store, &row, w->plan, w->graph, plan_id, error);
+  }
+  neap_buffer_fini(&options);
+  neap_buffer_fini(&choices);
+  neap_buffer_fini(&plan_text);
+  return status;
+}
+
+/* Looks the key up. A stored plan that fails its check is dropped and planned again. */
+static void find_in_store(way *w, neap_store *store, const char *net_text, neap_forecast *out) {
+  neap_error error = {0};
+  int64_t id = 0;
+  bool same_net = false;
+  const char *choices, *plan_text;
+  if (neap_store_find_plan(store, w->key_text, w->key.text, neap_net_name(w->net), net_text, &id, &same_net, &choices, &plan_text,
+                           &error) != NEAP_OK) {
+    neap_warn(out->warning, "no plan was looked up", &error);
+    return;
+  }
+  if (id == 0) return;
+  if (!read_stored(w, choices, plan_text, &error)) {
+    neap_warn(out->warning, "a stored plan failed its check and was made again", &error);
+    neap_error_clear(&error);
+    if (neap_store_drop_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "it could not be dropped", &error);
+    return;
+  }
+  out->hit = true;
+  if (same_net) {
+    out->plan_id = id;
+    if (neap_store_touch_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "a hit was not counted", &error);
+    return;
+  }
+  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK) neap_warn(out->warning, "the plan was not stored", &error);
+}
+
+/* ---- the door ---------------------------------------------------------------------------------------------------------------- */
+
+static neap_status go(way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
+  NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
+  NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
+  neap_key_print(w->prepared, &w->resolved, &w->key);
+  if (w->key.failed) return neap_fail_memory(error, w->key.n, "a plan's key");
+  out->key = w->hash = neap_hash_bytes(w->key.text, w->key.n);
+  neap_hash_text(w->hash, w->key_text);
+  neap_buffer net_text = {0};
+  neap_store *store = options->store;
+  if (store != NULL) {
+    neap_net_print(w->net, true, &net_text);
+    if (net_text.failed) store = NULL; /* short of memory: go on without */
+  }
+  if (store != NULL) find_in_store(w, store, net_text.text, out);
+  neap_status status = out->hit ? NEAP_OK : plan_fresh(w, error);
+  if (status == NEAP_OK && store != NULL && !out->hit) {
+    neap_error lost = {0};
+    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK) neap_warn(out->warning, "the plan was not stored", &lost);
+  }
+  neap_buffer_fini(&net_text);
+  return status;
+}
+
+neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
+  way w = {.net = net};
+  *out = (neap_forecast){0};
+  neap_status status = go(&w, options, out, error);
+  if (status == NEAP_OK) {
+    out->graph = w.graph;
+    out->plan = w.plan;
+    for (int r = 0; r < NEAP_N_REGION; r++)
+      if (r != NEAP_REGION_ARGUMENT) out->total_bytes += w.plan->region_bytes[r];
+    w.graph = NULL;
+    w.plan = NULL;
+  }
+  way_fini(&w);
+  return status;
+}
+
+void neap_forecast_fini(neap_forecast *forecast) {
+  neap_plan_free(forecast->plan);
+  neap_graph_free(forecast->graph);
+  memset(forecast, 0, sizeof *forecast);
+}

@@ -1,0 +1,233 @@
+/* session.c: a compiled net in a workspace, its runs and what is recorded of them.
+ *
+ * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in a list until the run row
+ * is written, when the session closes.
+ */
+#include "driver/driver_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { N_RING = 1024 };
+
+typedef struct metric {
+  const char *name; /* interned */
+  int64_t at_step;
+  double value;
+} metric;
+
+struct neap_session {
+  neap_workspace *ws; /* retained */
+  neap_program *program;
+  neap_store *store;
+  int64_t plan_id, run_id;
+  int64_t planned_bytes, held_bytes, n_alloc_last, started_at, last_ns, min_ns;
+  int64_t n_step;
+  int n_thread;
+  int64_t ring[N_RING];
+  neap_step_times *times; /* by plan step; NULL without profile */
+  metric *metric;
+  int n_metric, cap_metric;
+  char *script, *tag;
+  neap_error failed; /* the last run's error, for the row */
+  char warning[256];
+};
+
+/* ---- compiling --------------------------------------------------------------------------------------------------------------- */
+
+/* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more. */
+static neap_status plan_and_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
+                                 neap_program **program, neap_error *error) {
+  neap_error first = {0};
+  NEAP_TRY(neap_driver_plan(net, options, forecast, error));
+  neap_status status = neap_program_new(forecast->graph, forecast->plan, program, &first); /* takes both over */
+  if (status != NEAP_OK && status != NEAP_MEMORY && forecast->hit) {
+    neap_error lost = {0};
+    char warning[256];
+    memcpy(warning, forecast->warning, sizeof warning);
+    neap_warn(warning, "a stored plan could not be bound and was made again", &first);
+    if (forecast->plan_id != 0) (void)neap_store_drop_plan(options->store, forecast->plan_id, &lost);
+    neap_compile_options again = *options;
+    again.store = lost.code == NEAP_OK ? options->store : NULL;
+    NEAP_TRY(neap_driver_plan(net, &again, forecast, error));
+    memcpy(forecast->warning, warning, sizeof warning);
+    neap_error_clear(&first);
+    status = neap_program_new(forecast->graph, forecast->plan, program, &first);
+  }
+  forecast->graph = NULL;
+  forecast->plan = NULL;
+  if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
+  return status;
+}
+
+static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
+  neap_forecast forecast;
+  NEAP_TRY(plan_and_bind(net, options, &forecast, &session->program, error));
+  session->plan_id = forecast.plan_id;
+  session->planned_bytes = (int64_t)forecast.total_bytes;
+  memcpy(session->warning, forecast.warning, sizeof session->warning);
+  if (options->profile) {
+    size_t n = (size_t)neap_program_graph(session->program)->n_node;
+    session->times = neap_alloc_zeroed(n * sizeof *session->times);
+    if (session->times == NULL) return neap_fail_memory(error, n * sizeof *session->times, "step times");
+  }
+  if (options->script != NULL) session->script = neap_strdup(options->script); /* a missing label stops nothing */
+  if (options->tag != NULL) session->tag = neap_strdup(options->tag);
+  NEAP_TRY(neap_workspace_init(session->ws, net, error));
+  return neap_workspace_attach(session->ws, session->program, error);
+}
+
+neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
+                                neap_error *error) {
+  *out = NULL;
+  neap_session *session = neap_alloc_zeroed(sizeof *session);
+  if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
+  session->ws = neap_workspace_retain(ws);
+  session->store = options->store;
+  session->started_at = (int64_t)time(NULL);
+  session->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
+  neap_status status = fill(session, net, options, error);
+  if (status != NEAP_OK) {
+    neap_session_free(session);
+    return status;
+  }
+  *out = session;
+  return NEAP_OK;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_session_run(neap_session *session, neap_error *error) {
+  neap_error own = {0};
+  int64_t n_alloc = neap_memory_read().n_alloc, start_ns = neap_clock_ns();
+  neap_status status = neap_workspace_run(session->ws, session->program, session->times, &own);
+  int64_t took = neap_clock_ns() - start_ns;
+  neap_memory_stats memory = neap_memory_read();
+  session->held_bytes = memory.held_bytes[NEAP_DATA_BYTES];
+  session->n_alloc_last = memory.n_alloc - n_alloc;
+  session->failed = own;
+  if (status != NEAP_OK) {
+    if (error != NULL && error->code == NEAP_OK) *error = own;
+    return status;
+  }
+  session->min_ns = session->n_step == 0 ? took : NEAP_MIN(session->min_ns, took);
+  session->last_ns = took;
+  session->ring[session->n_step++ % N_RING] = took;
+  return NEAP_OK;
+}
+
+neap_program *neap_session_program(neap_session *session) { return session->program; }
+neap_workspace *neap_session_workspace(neap_session *session) { return session->ws; }
+int64_t neap_session_plan_id(const neap_session *session) { return session->plan_id; }
+int64_t neap_session_run_id(const neap_session *session) { return session->run_id; }
+int neap_session_n_steps(const neap_session *session) { return (int)session->n_step; }
+const neap_step_times *neap_session_times(const neap_session *session) { return session->times; }
+const char *neap_session_warning(const neap_session *session) { return session->warning; }
+
+static int compare_ns(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+neap_session_stats neap_session_stats_read(const neap_session *session) {
+  int n = (int)NEAP_MIN(session->n_step, (int64_t)N_RING);
+  int64_t sorted[N_RING];
+  memcpy(sorted, session->ring, (size_t)n * sizeof *sorted);
+  qsort(sorted, (size_t)n, sizeof *sorted, compare_ns);
+  return (neap_session_stats){.n_step = session->n_step,
+                              .last_ns = session->last_ns,
+                              .min_ns = session->min_ns,
+                              .median_ns = n > 0 ? sorted[n / 2] : 0,
+                              .held_bytes = session->held_bytes,
+                              .planned_bytes = session->planned_bytes,
+                              .n_alloc_last = session->n_alloc_last};
+}
+
+/* ---- recording ---------------------------------------------------------------------------------------------------------------- */
+
+void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value) {
+  const char *key = session->store != NULL ? neap_intern(name) : NULL;
+  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1, sizeof *session->metric)) return;
+  session->metric[session->n_metric++] = (metric){key, at_step, value};
+}
+
+static void add_json_text(neap_buffer *out, const char *text) {
+  neap_buffer_add(out, "\"");
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\')
+      neap_buffer_add(out, "\\%c", *text);
+    else if ((unsigned char)*text < 32)
+      neap_buffer_add(out, "\\u%04x", (unsigned)*text);
+    else
+      neap_buffer_add_n(out, text, 1);
+  }
+  neap_buffer_add(out, "\"");
+}
+
+static void print_error_json(const neap_error *error, neap_buffer *out) {
+  if (error->code == NEAP_OK) return;
+  neap_buffer_add(out, "{\"code\":\"%s\",\"message\":", neap_status_text(error->code));
+  add_json_text(out, error->message);
+  neap_buffer_add(out, ",\"op\":");
+  add_json_text(out, error->op);
+  neap_buffer_add(out, ",\"blob\":");
+  add_json_text(out, error->blob);
+  neap_buffer_add(out, "}");
+}
+
+static neap_status add_run(neap_session *session, const char *status, neap_error *error) {
+  neap_session_stats stats = neap_session_stats_read(session);
+  neap_buffer error_json = {0};
+  print_error_json(&session->failed, &error_json);
+  neap_store_run row = {.plan_id = session->plan_id, .script = session->script, .tag = session->tag, .status = status,
+                        .error_json = error_json.failed ? NULL : error_json.text, .seed = neap_workspace_seed(session->ws),
+                        .n_thread = session->n_thread, .n_step = stats.n_step, .started_at = session->started_at,
+                        .step_min_ns = stats.min_ns, .step_median_ns = stats.median_ns, .planned_bytes = stats.planned_bytes,
+                        .held_bytes = stats.held_bytes, .resident_bytes = (int64_t)neap_process_resident_bytes()};
+  neap_status result = neap_store_add_run(session->store, &row, &session->run_id, error);
+  neap_buffer_fini(&error_json);
+  return result;
+}
+
+static neap_status add_ops(neap_session *session, neap_error *error) {
+  const neap_plan *plan = neap_program_plan(session->program);
+  size_t n = (size_t)plan->n_node;
+  neap_store_run_op *row = neap_alloc_zeroed(n * sizeof *row);
+  if (row == NULL) return neap_fail_memory(error, n * sizeof *row, "profile rows");
+  for (size_t s = 0; s < n; s++) {
+    const neap_step_times *t = &session->times[s];
+    row[s] = (neap_store_run_op){.step = (int64_t)s, .n_call = t->n_call, .min_ns = t->min_ns, .median_ns = neap_step_times_median(t),
+                                 .start_ns = t->start_ns, .resident_bytes = (int64_t)plan->live_bytes[s], .thread = t->thread};
+  }
+  neap_status status = neap_store_add_run_ops(session->store, session->run_id, (int)n, row, error);
+  neap_free(row);
+  return status;
+}
+
+neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
+  bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
+  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing) return NEAP_OK;
+  NEAP_TRY(add_run(session, status, error));
+  if (session->times != NULL) NEAP_TRY(add_ops(session, error));
+  for (int m = 0; m < session->n_metric; m++)
+    NEAP_TRY(neap_store_add_metric(session->store, session->run_id, session->metric[m].name, session->metric[m].at_step,
+                                   session->metric[m].value, error));
+  return NEAP_OK;
+}
+
+void neap_session_free(neap_session *session) {
+  if (session == NULL) return;
+  neap_error lost = {0};
+  const char *status = session->failed.code == NEAP_OK ? "ok" : session->failed.code == NEAP_INTERRUPTED ? "interrupted" : "failed";
+  if (session->program != NULL) (void)neap_session_record(session, status, &lost); /* closing can't fail; the row is lost */
+  if (session->program != NULL) neap_workspace_detach(session->ws, session->program);
+  neap_program_free(session->program);
+  neap_workspace_release(session->ws);
+  neap_free(session->times);
+  neap_free(session->metric);
+  neap_free(session->script);
+  neap_free(session->tag);
+  neap_free(session);
+}
