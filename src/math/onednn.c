@@ -189,7 +189,7 @@ void neap_onednn_free(neap_onednn *k) {
 
 /* ---- running ------------------------------------------------------------------------------------------------------------------ */
 
-void neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
+bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
@@ -199,8 +199,9 @@ void neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
   }
   int before = threads_enter(k->n_thread);
-  dnnl_primitive_execute(k->primitive, k->stream, k->n_arg, args);
+  dnnl_status_t status = dnnl_primitive_execute(k->primitive, k->stream, k->n_arg, args);
   threads_leave(before, k->n_thread);
+  return status == dnnl_success;
 }
 
 const char *neap_onednn_version(char text[24]) {
@@ -223,8 +224,9 @@ neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out,
 
 void neap_onednn_free(neap_onednn *kernel) { (void)kernel; }
 
-void neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch) {
+bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch) {
   (void)kernel, (void)in, (void)out, (void)scratch;
+  return false;
 }
 
 const char *neap_onednn_version(char text[24]) { return strcpy(text, "none"); }

@@ -63,8 +63,8 @@ bool neap_onednn_ask(neap_onednn_case *problem);
 /* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the caller. */
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);
 void neap_onednn_free(neap_onednn *kernel);
-/* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's. */
-void neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
+/* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's. False when oneDNN refuses. */
+bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
 /* "2.6.3", or "none". Returns text. */
 const char *neap_onednn_version(char text[24]);
 

@@ -181,6 +181,7 @@ static bool norm_backward(maker *m) {
   add_arg(m, DNNL_ARG_MEAN, false, 2, true);
   add_arg(m, DNNL_ARG_VARIANCE, false, 3, true);
   add_arg(m, DNNL_ARG_SCALE, false, 4, true);
+  add_arg(m, DNNL_ARG_SHIFT, false, 4, true); /* demanded but not read: any vector of C does */
   if (c->relu) add_arg(m, DNNL_ARG_WORKSPACE, false, 5, true);
   any_out(m, 0, DNNL_ARG_DIFF_SRC);
   add_arg(m, DNNL_ARG_DIFF_SCALE, true, 1, true);

@@ -63,5 +63,5 @@ void neap_dnnl_run(const neap_call *call) {
   void *in[NEAP_ONEDNN_MAX_IN], *out[NEAP_ONEDNN_MAX_OUT];
   for (int i = 0; i < call->n_in; i++) in[i] = call->in[i].data;
   for (int i = 0; i < call->n_out; i++) out[i] = call->out[i].data;
-  neap_onednn_run(call->kernel, in, out, call->scratch);
+  if (!neap_onednn_run(call->kernel, in, out, call->scratch)) neap_call_fault(call, "oneDNN refused to run a kernel it had made");
 }
