@@ -48,6 +48,9 @@ TEST(the_nth_allocation_fails_once) {
 TEST(absurd_sizes_are_refused) {
   CHECK(neap_alloc(SIZE_MAX) == NULL);
   CHECK(neap_alloc_data(SIZE_MAX / 2 + 1) == NULL);
+  neap_arena arena = {0};
+  CHECK(neap_arena_alloc(&arena, SIZE_MAX) == NULL && neap_arena_alloc(&arena, SIZE_MAX / 2) == NULL);
+  neap_arena_fini(&arena);
   void *empty = neap_alloc(0);
   CHECK(empty != NULL);
   neap_free(empty);
