@@ -140,7 +140,7 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2
 void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
 void neap_buffer_fini(neap_buffer *buffer);
 
-/* Levenshtein distance without regard to case (near.c); 64 when a text has more than 63 characters. */
+/* Edits between two names without regard to case (near.c); 64 when one has more than 63 characters. */
 int neap_text_distance(const char *a, const char *b);
 
 /* ---- interned names (intern.c) ---------------------------------------------------------------------------------- */
