@@ -65,6 +65,7 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   w->stop_at_bytes = NEAP_MAX(bound, options->stop_at_bytes);
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
+  if (!neap_pack_is_done(w)) NEAP_TRY(neap_pack_exact(w, bound, error));
   *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
   return NEAP_OK;
 }

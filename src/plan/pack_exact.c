@@ -1,0 +1,395 @@
+/* pack_exact.c: branch and bound for blocks that live on a line. Asks "is there a packing of at most C bytes?", first for
+ * the lower bound, then by bisection between what is excluded and what is found.
+ *
+ * The time line is cut into *sections*, the maximal sets of blocks that live at once; a block lives in a run of sections.
+ * Blocks are placed in order of offset, each on top of what is already there, so that a state is a skyline: `floor` by
+ * section, and for each block not yet placed `low`, the highest floor below it. The ideas are those of MiniMalloc (Maas et
+ * al., ASPLOS 2023, and its repository's notes), which searches such pushed-down packings only:
+ *   - a block that could rest no higher than the last one placed is *stuck* until a neighbour has raised its floor;
+ *   - a block that would start above a place where another, unplaced one fits whole is not placed now (dominance);
+ *   - in every section the lowest possible start plus all that is still to be placed there must fit (section inference);
+ *   - where no unplaced block crosses from one section to the next, the two sides are solved on their own.
+ * Failed searches are restarted with another preference among blocks and twice the nodes.
+ *
+ * Sizes are counted in their common divisor. INVARIANT: `trail` undoes floor and low to any earlier state; `rest` and
+ * `n_cross` follow from the stack of placed blocks.
+ */
+#include "plan/pack_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct box {
+  int64_t size;
+  int from, to; /* sections, inclusive */
+  int block;
+  double rank;  /* preference: larger first */
+} box;
+
+typedef struct undo {
+  int64_t *where, old;
+} undo;
+
+typedef struct search {
+  neap_pack_work *w;
+  int n, n_section;
+  int64_t unit, capacity;
+  box *box;           /* in order of preference */
+  int64_t *low;       /* by box */
+  int64_t *offset;    /* by box */
+  int *near_at, *near; /* boxes that meet box b: near[near_at[b] .. near_at[b+1]) */
+  int64_t *floor, *rest, *least; /* by section; least is room for the inference */
+  int *n_cross;       /* by section: unplaced boxes that reach into the next one */
+  int *is_placed;     /* by box */
+  int *stack, n_stack; /* boxes placed, in order */
+  int *lists, list_room; /* room for lists of boxes, taken like a stack */
+  undo *trail;
+  int n_trail, trail_cap;
+  int64_t n_node, node_limit;
+  bool stopped, out_of_memory;
+  neap_arena arena;
+} search;
+
+/* ---- the tree ------------------------------------------------------------------------------------------------------------ */
+
+static bool set(search *x, int64_t *where, int64_t value) {
+  if (!neap_list_grow(&x->trail, &x->trail_cap, x->n_trail + 1, sizeof *x->trail)) {
+    x->out_of_memory = x->stopped = true;
+    return false;
+  }
+  x->trail[x->n_trail++] = (undo){where, *where};
+  *where = value;
+  return true;
+}
+
+static void place(search *x, int b) {
+  const box *it = &x->box[b];
+  int64_t top = x->low[b] + it->size;
+  x->offset[b] = x->low[b];
+  x->is_placed[b] = 1;
+  x->stack[x->n_stack++] = b;
+  for (int s = it->from; s <= it->to; s++) {
+    set(x, &x->floor[s], top);
+    x->rest[s] -= it->size;
+    if (s < it->to) x->n_cross[s]--;
+  }
+  for (int k = x->near_at[b]; k < x->near_at[b + 1]; k++) {
+    int c = x->near[k];
+    if (!x->is_placed[c] && x->low[c] < top) set(x, &x->low[c], top);
+  }
+}
+
+/* Back to an earlier state. A part solved before its neighbour failed has left boxes too. */
+static void go_back(search *x, int n_stack, int n_trail) {
+  while (x->n_trail > n_trail) {
+    undo *u = &x->trail[--x->n_trail];
+    *u->where = u->old;
+  }
+  while (x->n_stack > n_stack) {
+    int b = x->stack[--x->n_stack];
+    const box *it = &x->box[b];
+    x->is_placed[b] = 0;
+    for (int s = it->from; s <= it->to; s++) {
+      x->rest[s] += it->size;
+      if (s < it->to) x->n_cross[s]++;
+    }
+  }
+}
+
+/* The lists of one node: unplaced boxes of its part, best first, and the candidates among them. */
+typedef struct part {
+  int n;
+  int *list;
+  int64_t last; /* offset of the box placed last, */
+  int last_box; /* and which: of boxes at one offset the preferred one comes first */
+} part;
+
+static bool is_stuck(const search *x, const part *p, int b) {
+  return x->low[b] < p->last || (x->low[b] == p->last && b < p->last_box);
+}
+
+/* Whether all may still fit; *height: a candidate must start below it, or another box would fit whole under it. */
+static bool may_fit(search *x, const part *p, int64_t *height) {
+  int64_t h = INT64_MAX;
+  int from = x->n_section, to = -1;
+  for (int i = 0; i < p->n; i++) {
+    const box *it = &x->box[p->list[i]];
+    from = NEAP_MIN(from, it->from);
+    to = NEAP_MAX(to, it->to);
+    h = NEAP_MIN(h, x->low[p->list[i]] + it->size);
+  }
+  *height = h;
+  if (h <= p->last) return false;
+  for (int s = from; s <= to; s++) x->least[s] = INT64_MAX;
+  for (int i = 0; i < p->n; i++) {
+    int b = p->list[i];
+    const box *it = &x->box[b];
+    int64_t start = is_stuck(x, p, b) ? p->last + 1 : x->low[b];
+    if (start + it->size > x->capacity) return false;
+    for (int s = it->from; s <= it->to; s++) x->least[s] = NEAP_MIN(x->least[s], start);
+  }
+  for (int s = from; s <= to; s++)
+    if (x->rest[s] > 0 && NEAP_MAX(x->floor[s], x->least[s]) + x->rest[s] > x->capacity) return false;
+  return true;
+}
+
+static bool solve(search *x, part p);
+
+/* The part without box b, cut where b was the last to cross. */
+static bool solve_rest(search *x, const part *p, int b) {
+  const box *it = &x->box[b];
+  int *list = x->lists + x->list_room, n = 0;
+  x->list_room += p->n - 1;
+  bool ok = true;
+  int begin = -1; /* sections up to here are done */
+  for (int s = it->from; s <= it->to && ok; s++) {
+    if (s < it->to && x->n_cross[s] > 0) continue;
+    int end = s < it->to ? s : x->n_section;
+    n = 0;
+    for (int i = 0; i < p->n; i++)
+      if (p->list[i] != b && x->box[p->list[i]].from > begin && x->box[p->list[i]].from <= end) list[n++] = p->list[i];
+    ok = solve(x, (part){n, list, x->offset[b], b});
+    begin = end;
+  }
+  x->list_room -= p->n - 1;
+  return ok;
+}
+
+static bool solve(search *x, part p) {
+  if (p.n == 0) return true;
+  if (p.n == 1) { /* meets nobody that is still to come: lies where it falls */
+    x->offset[p.list[0]] = x->low[p.list[0]];
+    return x->low[p.list[0]] + x->box[p.list[0]].size <= x->capacity;
+  }
+  if (++x->n_node > x->node_limit || ((x->n_node & 255) == 0 && neap_clock_ns() > x->w->deadline_ns)) x->stopped = true;
+  int64_t height;
+  if (x->stopped || !may_fit(x, &p, &height)) return false;
+  /* Candidates by offset, then by preference (the list's order): insertion sort, they are few. */
+  int *candidate = x->lists + x->list_room, n = 0;
+  x->list_room += p.n;
+  for (int i = 0; i < p.n; i++) {
+    int b = p.list[i], at = n;
+    if (is_stuck(x, &p, b) || x->low[b] >= height) continue;
+    for (; at > 0 && x->low[candidate[at - 1]] > x->low[b]; at--) candidate[at] = candidate[at - 1];
+    candidate[at] = b;
+    n++;
+  }
+  bool ok = false;
+  for (int i = 0; i < n && !ok && !x->stopped; i++) {
+    int n_trail = x->n_trail, n_stack = x->n_stack;
+    place(x, candidate[i]);
+    ok = !x->stopped && solve_rest(x, &p, candidate[i]);
+    if (!ok) go_back(x, n_stack, n_trail);
+  }
+  x->list_room -= p.n;
+  return ok;
+}
+
+/* ---- setting up -------------------------------------------------------------------------------------------------------------- */
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    int64_t t = a % b;
+    a = b;
+    b = t;
+  }
+  return a;
+}
+
+typedef struct event {
+  int64_t step;
+  int block;
+  bool is_start;
+} event;
+
+static int compare_events(const void *a, const void *b) {
+  const event *x = a, *y = b;
+  if (x->step != y->step) return x->step < y->step ? -1 : 1;
+  if (x->is_start != y->is_start) return x->is_start ? 1 : -1;
+  return x->block < y->block ? -1 : 1;
+}
+
+/* Section by block: a set of blocks is maximal where the next event after a start is an end. */
+static bool find_sections(search *x, int *from, int *to) {
+  const neap_block *block = x->w->block;
+  event *events = neap_alloc(2 * (size_t)x->n * sizeof *events);
+  if (events == NULL) return false;
+  for (int b = 0; b < x->n; b++) {
+    events[2 * b] = (event){block[b].first, b, true};
+    events[2 * b + 1] = (event){(int64_t)block[b].last + 1, b, false};
+  }
+  qsort(events, 2 * (size_t)x->n, sizeof *events, compare_events);
+  int section = 0;
+  bool grew = false;
+  for (int i = 0; i < 2 * x->n; i++) {
+    if (events[i].is_start) {
+      from[events[i].block] = section;
+      grew = true;
+      continue;
+    }
+    if (grew) section++;
+    grew = false;
+    to[events[i].block] = section - 1;
+  }
+  x->n_section = section;
+  neap_free(events);
+  return true;
+}
+
+static int compare_boxes(const void *a, const void *b) {
+  const box *x = a, *y = b;
+  if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
+  return x->block < y->block ? -1 : 1;
+}
+
+/* Preference for try number `attempt`: what lives long, is large, or lives where it is crowded comes first; later tries mix
+ * in chance. `total` by section: all bytes there. */
+static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int attempt) {
+  uint64_t state = (uint64_t)attempt * 0x9e3779b97f4a7c15u + 1;
+  for (int b = 0; b < x->n; b++) {
+    box *it = &x->box[b];
+    *it = (box){.size = (int64_t)x->w->block[b].bytes / x->unit, .from = from[b], .to = to[b], .block = b};
+    int64_t most = 0;
+    for (int s = it->from; s <= it->to; s++) most = NEAP_MAX(most, total[s]);
+    double width = (double)x->w->block[b].last - x->w->block[b].first + 1, area = width * (double)it->size, crowd = (double)most;
+    double rank[] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area, (double)it->size};
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    double chance = attempt < NEAP_COUNT(rank) ? 0 : (double)(state >> 40) * 0x1p-24;
+    it->rank = rank[attempt % NEAP_COUNT(rank)] * (1 + 0.5 * chance);
+  }
+  qsort(x->box, (size_t)x->n, sizeof *x->box, compare_boxes);
+}
+
+static int64_t count_near(const search *x) {
+  int64_t n = 0;
+  for (int a = 0; a < x->n; a++)
+    for (int b = 0; b < x->n; b++) n += a != b && neap_pack_conflicts(x->w, a, b);
+  return n;
+}
+
+static void find_near(search *x) {
+  int n = 0;
+  for (int a = 0; a < x->n; a++) {
+    x->near_at[a] = n;
+    for (int b = 0; b < x->n; b++)
+      if (a != b && x->box[a].from <= x->box[b].to && x->box[b].from <= x->box[a].to) x->near[n++] = b;
+  }
+  x->near_at[x->n] = n;
+}
+
+static void reset(search *x) {
+  memset(x->floor, 0, (size_t)x->n_section * sizeof *x->floor);
+  memset(x->rest, 0, (size_t)x->n_section * sizeof *x->rest);
+  memset(x->n_cross, 0, (size_t)x->n_section * sizeof *x->n_cross);
+  memset(x->low, 0, (size_t)x->n * sizeof *x->low);
+  memset(x->is_placed, 0, (size_t)x->n * sizeof *x->is_placed);
+  for (int b = 0; b < x->n; b++)
+    for (int s = x->box[b].from; s <= x->box[b].to; s++) {
+      x->rest[s] += x->box[b].size;
+      if (s < x->box[b].to) x->n_cross[s]++;
+    }
+  x->n_trail = x->n_stack = x->list_room = 0;
+  x->n_node = 0;
+  x->stopped = false;
+}
+
+typedef enum answer { YES, NO, UNKNOWN } answer;
+
+/* One search of all parts that no block crosses from the start. */
+static answer ask_once(search *x) {
+  int *list = x->lists;
+  bool ok = true;
+  reset(x);
+  for (int begin = 0, s = 0; s < x->n_section && ok; s++) {
+    if (x->n_cross[s] > 0) continue;
+    int n = 0;
+    for (int b = 0; b < x->n; b++)
+      if (x->box[b].from >= begin && x->box[b].from <= s) list[n++] = b;
+    x->list_room = n;
+    ok = solve(x, (part){n, list, 0, -1});
+    begin = s + 1;
+  }
+  return ok ? YES : x->stopped ? UNKNOWN : NO;
+}
+
+enum { FIRST_NODES = 2000 };
+
+/* Tries one preference after another, with more nodes each round, until one answers or `deadline_ns` has come. */
+static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *from, const int *to, const int64_t *total) {
+  int64_t end = x->w->deadline_ns;
+  answer got = UNKNOWN;
+  x->capacity = capacity;
+  x->w->deadline_ns = NEAP_MIN(end, deadline_ns);
+  x->node_limit = FIRST_NODES;
+  for (int attempt = 0; got == UNKNOWN && !x->out_of_memory && neap_clock_ns() < x->w->deadline_ns; attempt++) {
+    rank_boxes(x, from, to, total, attempt);
+    find_near(x);
+    got = ask_once(x);
+    if (attempt % 5 == 4) x->node_limit += x->node_limit;
+  }
+  x->w->deadline_ns = end;
+  if (got != YES) return got;
+  x->w->best_bytes = 0;
+  for (int b = 0; b < x->n; b++) {
+    size_t offset = (size_t)(x->offset[b] * x->unit);
+    x->w->offset[x->box[b].block] = offset;
+    x->w->best_bytes = NEAP_MAX(x->w->best_bytes, offset + x->w->block[x->box[b].block].bytes);
+  }
+  x->w->packer = "exact";
+  return YES;
+}
+
+static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t **total) {
+  size_t n = (size_t)x->n + 1;
+  int64_t **longs[] = {&x->low, &x->offset, &x->floor, &x->rest, &x->least, total};
+  int **ints[] = {&x->near_at, &x->n_cross, &x->is_placed, &x->stack, from, to};
+  for (int i = 0; i < NEAP_COUNT(longs); i++)
+    if ((*longs[i] = neap_arena_alloc(&x->arena, n * sizeof(int64_t))) == NULL) return false;
+  for (int i = 0; i < NEAP_COUNT(ints); i++)
+    if ((*ints[i] = neap_arena_alloc(&x->arena, n * sizeof(int))) == NULL) return false;
+  x->box = neap_arena_alloc(&x->arena, n * sizeof *x->box);
+  x->near = neap_arena_alloc(&x->arena, ((size_t)n_near + 1) * sizeof *x->near);
+  x->lists = neap_arena_alloc(&x->arena, n * (n + 2) * sizeof *x->lists); /* depth n, two lists a node, ever shorter */
+  return x->box != NULL && x->near != NULL && x->lists != NULL;
+}
+
+/* In whole units; blocks with an alignment that their sizes don't keep are not for this search. */
+static int64_t find_unit(const neap_pack_work *w) {
+  int64_t unit = 0, align = 1;
+  for (int b = 0; b < w->n; b++) {
+    unit = common_divisor(unit, (int64_t)w->block[b].bytes);
+    align = NEAP_MAX(align, (int64_t)w->block[b].align);
+  }
+  return unit > 0 && unit % align == 0 ? unit : 0;
+}
+
+neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *error) {
+  search x = {.w = w, .n = w->n, .unit = find_unit(w)};
+  int *from, *to;
+  int64_t *total;
+  if (x.unit == 0 || w->conflict != NULL || w->n > NEAP_PACK_EXACT_MAX) return NEAP_OK;
+  neap_status status = NEAP_OK;
+  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to)) {
+    status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
+    goto done;
+  }
+  for (int b = 0; b < x.n; b++)
+    for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
+  int64_t low = ((int64_t)bound_bytes + x.unit - 1) / x.unit; /* all below is excluded */
+  int64_t half = neap_clock_ns() + (w->deadline_ns - neap_clock_ns()) * 6 / 10;
+  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory;) {
+    int64_t high = (int64_t)w->best_bytes / x.unit;
+    if (low >= high) break;
+    answer got = ask(&x, target, target == low ? half : INT64_MAX, from, to, total);
+    if (got == UNKNOWN && target != low) break;
+    if (got == NO) low = target + 1;
+    high = (int64_t)w->best_bytes / x.unit;
+    target = low + (high - low) / 2; /* below `high`, so that each answer narrows */
+    if (got == UNKNOWN && target == low) break;
+  }
+  if (x.out_of_memory) status = neap_fail_memory(error, (size_t)x.trail_cap * sizeof *x.trail, "exact packing");
+done:
+  neap_free(x.trail);
+  neap_arena_fini(&x.arena);
+  return status;
+}

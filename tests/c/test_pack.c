@@ -1,0 +1,235 @@
+/* test_pack.c: packing of blocks. Small cases by hand, random ones against an exhaustive packer, and published instances
+ * where the data is present: there the ratio to the lower bound is printed, and what is known to be reachable is asked for. */
+#include "check.h"
+
+#include "plan/plan.h"
+
+#include <stdlib.h>
+
+#define DATA "../shared/data/"
+
+static uint64_t seed = 1;
+static int below(int n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (int)((seed >> 33) % (uint64_t)n);
+}
+
+static bool conflict(const neap_block *a, const neap_block *b) { return a->first <= b->last && b->first <= a->last; }
+
+/* No two blocks with a common step share a byte; offsets are aligned; the total is the highest end. O(n log n + meetings) by
+ * a sweep over offsets would miss nothing, but n^2 is short and obviously right; huge instances are checked by step. */
+static bool is_valid(int n, const neap_block *block, size_t total, const uint64_t *matrix, int n_word) {
+  size_t high = 0;
+  for (int i = 0; i < n; i++) {
+    high = NEAP_MAX(high, block[i].offset + block[i].bytes);
+    if (block[i].align > 1 && block[i].offset % block[i].align != 0) return false;
+    for (int j = 0; j < i; j++) {
+      if (block[i].offset >= block[j].offset + block[j].bytes || block[j].offset >= block[i].offset + block[i].bytes) continue;
+      if (block[i].bytes == 0 || block[j].bytes == 0) continue;
+      bool meet = matrix == NULL ? conflict(&block[i], &block[j]) : (matrix[(size_t)i * (size_t)n_word + (size_t)j / 64] >> (j % 64) & 1) != 0;
+      if (meet) return false;
+    }
+  }
+  return high <= total;
+}
+
+TEST(disjoint_lives_share) {
+  neap_block b[] = {{.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
+  neap_pack_result r;
+  CHECK_OK(neap_pack(3, b, &(neap_pack_options){0}, &r, &error));
+  CHECK_EQ(r.total_bytes, 25);
+  CHECK_EQ(r.lower_bound_bytes, 25);
+  CHECK(r.proved && is_valid(3, b, 25, NULL, 0));
+}
+
+TEST(nothing_to_pack) {
+  neap_pack_result r;
+  CHECK_OK(neap_pack(0, NULL, &(neap_pack_options){0}, &r, &error));
+  CHECK_EQ(r.total_bytes, 0);
+  CHECK(r.proved);
+  neap_block b[] = {{.bytes = 0, .first = 0, .last = 9}, {.bytes = 8, .first = 3, .last = 3}};
+  CHECK_OK(neap_pack(2, b, &(neap_pack_options){0}, &r, &error));
+  CHECK_EQ(r.total_bytes, 8);
+  CHECK_EQ(b[0].offset + b[1].offset, 0);
+}
+
+TEST(bad_blocks_are_refused) {
+  neap_pack_result r;
+  neap_block backward = {.bytes = 1, .first = 3, .last = 2}, huge[] = {{.bytes = SIZE_MAX / 2}, {.bytes = SIZE_MAX / 2}};
+  CHECK_FAILS(neap_pack(1, &backward, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "from step 3 to step 2");
+  CHECK_FAILS(neap_pack(2, huge, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "too large");
+}
+
+TEST(offsets_are_aligned) {
+  for (int round = 0; round < 200; round++) {
+    neap_block b[12];
+    for (int i = 0; i < 12; i++) {
+      int first = below(20);
+      b[i] = (neap_block){.bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
+    }
+    neap_pack_result r;
+    CHECK_OK(neap_pack(12, b, &(neap_pack_options){.time_limit_ns = 5000000}, &r, &error));
+    CHECK(is_valid(12, b, r.total_bytes, NULL, 0));
+    CHECK(r.lower_bound_bytes <= r.total_bytes && r.proved == (r.total_bytes == r.lower_bound_bytes));
+  }
+}
+
+/* The least total, by trying every order with the lowest fit: some order gives an optimum (lower all blocks of an optimum
+ * as far as they go, then place them by offset). */
+static size_t least_total(int n, neap_block *b, bool *placed, int n_placed, size_t total, size_t best) {
+  if (total >= best) return best;
+  if (n_placed == n) return total;
+  for (int i = 0; i < n; i++) {
+    if (placed[i]) continue;
+    size_t at = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int j = 0; j < n; j++)
+        if (placed[j] && conflict(&b[i], &b[j]) && at < b[j].offset + b[j].bytes && b[j].offset < at + b[i].bytes)
+          at = b[j].offset + b[j].bytes, moved = true;
+    }
+    b[i].offset = at;
+    placed[i] = true;
+    best = least_total(n, b, placed, n_placed + 1, NEAP_MAX(total, at + b[i].bytes), best);
+    placed[i] = false;
+  }
+  return best;
+}
+
+TEST(small_instances_are_packed_optimally) {
+  for (int round = 0; round < 300 && check_failures == 0; round++) {
+    enum { N = 7 };
+    neap_block b[N], copy[N];
+    bool placed[N] = {false};
+    seed = (uint64_t)round;
+    for (int i = 0; i < N; i++) {
+      int first = below(8);
+      b[i] = copy[i] = (neap_block){.bytes = (size_t)(1 + below(9)), .first = first, .last = first + below(4)};
+    }
+    size_t least = least_total(N, copy, placed, 0, 0, SIZE_MAX);
+    neap_pack_result r;
+    CHECK_OK(neap_pack(N, b, &(neap_pack_options){.time_limit_ns = 1000000000}, &r, &error));
+    CHECK(is_valid(N, b, r.total_bytes, NULL, 0));
+    CHECK_EQ(r.total_bytes, least);
+  }
+}
+
+TEST(matrix_gives_what_lives_would) {
+  for (int round = 0; round < 200; round++) {
+    enum { N = 80 };
+    neap_block b[N];
+    uint64_t matrix[N * 2] = {0};
+    for (int i = 0; i < N; i++) {
+      int first = below(60);
+      b[i] = (neap_block){.bytes = (size_t)below(100), .first = first, .last = first + below(10)};
+    }
+    for (int i = 0; i < N; i++)
+      for (int j = 0; j < N; j++)
+        if (i != j && conflict(&b[i], &b[j])) matrix[i * 2 + j / 64] |= (uint64_t)1 << (j % 64);
+    neap_pack_result r;
+    CHECK_OK(neap_pack(N, b, &(neap_pack_options){.time_limit_ns = 3000000, .conflict = matrix, .n_word = 2}, &r, &error));
+    CHECK(is_valid(N, b, r.total_bytes, matrix, 2));
+    CHECK(r.lower_bound_bytes <= r.total_bytes);
+  }
+}
+
+/* ---- instances from files: id,lower,upper,size with half-open lives --------------------------------------------------- */
+
+static neap_block *read_blocks(const char *path, int *n) {
+  FILE *file = fopen(path, "r");
+  if (file == NULL) return NULL;
+  neap_block *blocks = NULL;
+  int cap = 0;
+  char line[256];
+  *n = 0;
+  while (fgets(line, sizeof line, file) != NULL) {
+    long long id, lower, upper, size;
+    if (sscanf(line, "%lld,%lld,%lld,%lld", &id, &lower, &upper, &size) != 4) continue;
+    if (!neap_list_grow(&blocks, &cap, *n + 1, sizeof *blocks)) break;
+    blocks[(*n)++] = (neap_block){.bytes = (size_t)size, .first = (int)lower, .last = (int)upper - 1};
+  }
+  fclose(file);
+  return blocks;
+}
+
+/* Packs an instance, prints what came out, checks it, and gives total / lower bound; 0 where the file is absent. */
+static double pack_file(const char *path, double seconds, neap_pack_result *r) {
+  char full[256];
+  int n;
+  snprintf(full, sizeof full, DATA "%s", path);
+  neap_block *blocks = read_blocks(full, &n);
+  if (blocks == NULL) return 0;
+  int64_t start = neap_clock_ns();
+  CHECK_OK(neap_pack(n, blocks, &(neap_pack_options){.time_limit_ns = (int64_t)(seconds * 1e9)}, r, &error));
+  double ratio = (double)r->total_bytes / (double)r->lower_bound_bytes;
+  printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes, r->lower_bound_bytes, ratio, r->packer,
+         (double)(neap_clock_ns() - start) * 1e-6, r->proved ? "  proved" : "");
+  CHECK(is_valid(n, blocks, r->total_bytes, NULL, 0));
+  neap_free(blocks);
+  return ratio;
+}
+
+TEST(tvm_and_tflite_instances_reach_the_bound) {
+  static const char *const paths[] = {"tvm-usmp/alloc_max.csv", "tvm-usmp/simple.csv", "tvm-usmp/deep_speech.csv", "tvm-usmp/five.csv",
+                                      "tflite-micro/person_detect_buffers.csv", "minimalloc/examples/input.12.csv"};
+  static const size_t bounds[] = {67600, 216096, 100352, 176923, 64512, 12};
+  for (int i = 0; i < NEAP_COUNT(paths); i++) {
+    neap_pack_result r;
+    double ratio = pack_file(paths[i], 5, &r);
+    if (ratio == 0) SKIP("../shared/data is absent");
+    CHECK_EQ(r.lower_bound_bytes, bounds[i]);
+    CHECK_EQ(r.total_bytes, bounds[i]);
+  }
+}
+
+TEST(hard_instances) {
+  static const char *const names[] = {"A", "B", "E", "G", "H", "J"};
+  double seconds = getenv("NEAP_PACK_SECONDS") != NULL ? atof(getenv("NEAP_PACK_SECONDS")) : 2;
+  for (int i = 0; i < NEAP_COUNT(names); i++) {
+    char path[64];
+    neap_pack_result r;
+    snprintf(path, sizeof path, "minimalloc/challenging/%s.1048576.csv", names[i]);
+    double ratio = pack_file(path, seconds, &r);
+    if (ratio == 0) SKIP("../shared/data is absent");
+    CHECK(ratio < 1.25);
+  }
+}
+
+TEST(large_instances) {
+  static const char *const names[] = {"G_1", "resnet50", "pangu_2.6B"};
+  double seconds = getenv("NEAP_PACK_SECONDS") != NULL ? atof(getenv("NEAP_PACK_SECONDS")) : 2;
+  for (int i = 0; i < NEAP_COUNT(names); i++) {
+    char path[64];
+    neap_pack_result r;
+    snprintf(path, sizeof path, "idealloc/%s.csv", names[i]);
+    double ratio = pack_file(path, seconds, &r);
+    if (ratio == 0) SKIP("../shared/data is absent");
+    CHECK(ratio < 1.01);
+  }
+}
+
+TEST(refused_allocations_leave_nothing) {
+  neap_block b[40];
+  for (int i = 0; i < 40; i++) {
+    int first = below(30);
+    b[i] = (neap_block){.bytes = (size_t)(1 + below(50)), .first = first, .last = first + below(8)};
+  }
+  int64_t live = neap_memory_read().n_live;
+  for (int64_t nth = 1; nth < 10000; nth++) {
+    neap_pack_result r;
+    neap_error error = {0};
+    neap_memory_fail_nth(nth, false);
+    neap_status status = neap_pack(40, b, &(neap_pack_options){.time_limit_ns = 20000000}, &r, &error);
+    bool failed = neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(neap_memory_read().n_live, live);
+    CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
+    if (!failed) break;
+  }
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
+             T(small_instances_are_packed_optimally), T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound),
+             T(hard_instances), T(large_instances), T(refused_allocations_leave_nothing));
+}
