@@ -1,7 +1,7 @@
 /* onednn_md.c: layouts as plain data, to and from oneDNN's memory descriptors.
  *
  * oneDNN tells a layout by the strides of the outer blocks; ours is an order of dimensions. A dimension of one (outer)
- * element may have any stride, so orders are made canonical: such a dimension stands where it keeps the order ascending.
+ * element has no part in addresses, but oneDNN's kernels look at its stride, so that must survive the way there and back.
  * INVARIANT: a layout that onednn_layout gives describes, through onednn_md, the same addresses; it is checked by going back.
  */
 #include "base/base.h"
@@ -85,30 +85,21 @@ static int64_t outer_elems(const dnnl_memory_desc_t *md, int d) {
   return n;
 }
 
-/* Our dimensions from slowest to fastest; those with one outer element go where they keep the order ascending. */
-static int canonical_order(const dnnl_memory_desc_t *md, bool grouped, uint8_t order[NEAP_MAX_DIM]) {
-  int n = md->ndims - (grouped ? 1 : 0), n_wide = 0, narrow = 0, n_order = 0;
-  uint8_t wide[NEAP_MAX_DIM];
-  int64_t stride[NEAP_MAX_DIM];
-  bool is_wide[NEAP_MAX_DIM] = {false};
+/* Our dimensions from slowest to fastest. Of equal strides the dimension of one outer element is the faster: only so does
+ * going back give every dimension the stride it came with. */
+static int sorted_order(const dnnl_memory_desc_t *md, bool grouped, uint8_t order[NEAP_MAX_DIM]) {
+  int n = md->ndims - (grouped ? 1 : 0);
+  int64_t stride[NEAP_MAX_DIM], wide[NEAP_MAX_DIM];
   for (int d = 0; d < n; d++) {
     int theirs = to_theirs(d, grouped);
     if (grouped && d == 0 && outer_elems(md, theirs) == 1) theirs = 0;
-    if (outer_elems(md, theirs) == 1) continue;
-    int64_t s = md->format_desc.blocking.strides[theirs];
-    int k = n_wide++;
-    for (; k > 0 && stride[k - 1] < s; k--) wide[k] = wide[k - 1], stride[k] = stride[k - 1];
-    wide[k] = (uint8_t)d, stride[k] = s;
-    is_wide[d] = true;
+    int64_t s = md->format_desc.blocking.strides[theirs], w = outer_elems(md, theirs) > 1;
+    int k = d;
+    for (; k > 0 && (stride[k - 1] < s || (stride[k - 1] == s && wide[k - 1] < w)); k--)
+      order[k] = order[k - 1], stride[k] = stride[k - 1], wide[k] = wide[k - 1];
+    order[k] = (uint8_t)d, stride[k] = s, wide[k] = w;
   }
-  for (int k = 0; k < n_wide || narrow < n;) {
-    while (narrow < n && is_wide[narrow]) narrow++;
-    if (narrow < n && (k == n_wide || narrow < wide[k]))
-      order[n_order++] = (uint8_t)narrow++;
-    else if (k < n_wide)
-      order[n_order++] = wide[k++];
-  }
-  return n_order;
+  return n;
 }
 
 /* Same addresses for the same elements: strides of dimensions with one outer element do not matter. */
@@ -136,7 +127,7 @@ bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t 
     layout->inner_dim[i] = (uint8_t)to_ours((int)b->inner_idxs[i], grouped);
     layout->inner_block[i] = (uint8_t)b->inner_blks[i];
   }
-  int n = canonical_order(md, grouped, layout->order);
+  int n = sorted_order(md, grouped, layout->order);
   for (int k = 0; k < n; k++) identity = identity && layout->order[k] == k;
   layout->kind = identity && layout->n_inner == 0 ? NEAP_LAYOUT_PLAIN : NEAP_LAYOUT_BLOCKED;
   if (layout->kind == NEAP_LAYOUT_PLAIN) memset(layout->order, 0, sizeof layout->order);
