@@ -73,9 +73,9 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
 /* Names that a subnet takes from around it must still mean something where its op stands. */
 static neap_status check_subnet(const neap_net *net, const neap_attr *attr, const neap_net *sub, const char *who, neap_error *error) {
   if (sub == NULL && !attr->required) return NEAP_OK;
-  if (sub == NULL || sub->outer != net) {
+  if (sub == NULL || net == NULL || sub->outer != net) {
     neap_fail(error, NEAP_ATTRIBUTE, "%s%s: net \"%s\" is not a subnet of \"%s\"", who, attr->name, sub != NULL ? sub->name : "?",
-              net->name);
+              net != NULL ? net->name : "?");
     return fail(attr, error);
   }
   for (int i = 0; i < sub->n_outside; i++) {
@@ -112,8 +112,8 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
   return NEAP_OK;
 }
 
-/* The value with its list copied into the net's arena. */
-static neap_status own_value(neap_net *net, const neap_attr *attr, const neap_attr_value *from, neap_attr_value *to,
+/* The value with its list copied into the arena. Sets `given`; of the unions only the member that the type uses is kept. */
+static neap_status own_value(neap_arena *arena, const neap_attr *attr, const neap_attr_value *from, neap_attr_value *to,
                              neap_error *error) {
   *to = *from;
   to->given = true;
@@ -125,14 +125,15 @@ static neap_status own_value(neap_net *net, const neap_attr *attr, const neap_at
   }
   size_t bytes = (size_t)from->n * sizeof(int64_t); /* doubles are as wide */
   to->i = 0;
-  to->ints = neap_arena_copy(&net->arena, from->ints, bytes);
+  to->ints = neap_arena_copy(arena, from->ints, bytes);
   return to->ints != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "an attribute");
 }
 
-neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
-                                 neap_error *error) {
+/* `net` (may be NULL) is where subnets must belong. */
+static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *op, const neap_set *set, const char *who,
+                        neap_attr_value **out, neap_error *error) {
   int n = neap_op_n_attrs(op);
-  neap_attr_value *value = neap_arena_alloc(&net->arena, (size_t)n * sizeof *value);
+  neap_attr_value *value = neap_arena_alloc(arena, (size_t)n * sizeof *value);
   if (value == NULL) return neap_fail_memory(error, (size_t)n * sizeof *value, "attributes");
   for (int i = 0; i < n; i++) {
     value[i] = op->attrs[i].value;
@@ -146,7 +147,7 @@ neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_se
       return fail(&op->attrs[i], error);
     }
     NEAP_TRY(check_value(net, &op->attrs[i], &set->value, who, error));
-    NEAP_TRY(own_value(net, &op->attrs[i], &set->value, &value[i], error));
+    NEAP_TRY(own_value(arena, &op->attrs[i], &set->value, &value[i], error));
   }
   for (int i = 0; i < n; i++)
     if (op->attrs[i].required && !value[i].given) {
@@ -156,6 +157,16 @@ neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_se
     }
   *out = value;
   return NEAP_OK;
+}
+
+neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
+                                 neap_error *error) {
+  return fill(&net->arena, net, op, set, who, out, error);
+}
+
+neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
+                            neap_error *error) {
+  return fill(arena, NULL, op, set, who, out, error);
 }
 
 bool neap_net_is_derived(const char *attr) { return strcmp(attr, "shape") == 0 || strcmp(attr, "dtype") == 0; }
@@ -169,12 +180,4 @@ neap_set *neap_net_given(const neap_net_op *op, bool skip_derived) {
     if (op->attrs[i].given && !(skip_derived && neap_net_is_derived(name))) set[n_set++] = (neap_set){name, op->attrs[i]};
   }
   return set;
-}
-
-neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
-                            neap_error *error) {
-  neap_net room = {.name = "", .arena = *arena}; /* no net: only its arena is used, and no subnet can belong to it */
-  neap_status status = neap_net_check_attrs(&room, op, set, who, out, error);
-  *arena = room.arena;
-  return status;
 }

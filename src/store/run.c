@@ -55,7 +55,7 @@ neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, con
   neap_status status = NEAP_OK;
   for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_sql_int(&sql, run_id);
-    neap_sql_int(&sql, row[i].step);
+    neap_sql_int(&sql, row[i].step + 1);
     neap_sql_int(&sql, row[i].n_call);
     neap_sql_int(&sql, row[i].min_ns);
     neap_sql_int(&sql, row[i].median_ns);

@@ -49,6 +49,7 @@ typedef struct neap_store_run {
 } neap_store_run;
 neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id, neap_error *error);
 
+/* `step` is a position in the plan's order, from 0 as everywhere in C; the row counts from 1. */
 typedef struct neap_store_run_op {
   int64_t step, n_call, min_ns, median_ns, start_ns, resident_bytes;
   int thread;

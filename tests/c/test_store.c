@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A fresh path in a directory of this process. */
@@ -418,8 +419,8 @@ TEST(runs_ops_and_metrics_are_stored) {
   CHECK_EQ(ask(store, "SELECT n_core > 0 AND ram_bytes > 1000000 AND cpu <> '' FROM machine"), 1);
   CHECK_EQ(ask(store, "SELECT seed FROM run"), -1);
   CHECK_EQ(ask(store, "SELECT resident_bytes IS NULL AND held_bytes = 256 FROM run"), 1);
-  neap_store_run_op op[3] = {{.step = 1, .n_call = 10, .min_ns = 2, .median_ns = 3}, {.step = 2, .n_call = 10, .min_ns = 1, .median_ns = 1},
-                             {.step = 3, .n_call = 10, .min_ns = 4, .median_ns = 4}};
+  neap_store_run_op op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3}, {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
+                             {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
   CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error));
   CHECK(strcmp(ask_text(store, "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE newest ORDER BY step"),
                "block1/relu_1 37.5 8.0") == 0);
@@ -510,6 +511,37 @@ TEST(two_handles_share_a_file) {
   neap_store_close(b);
 }
 
+/* A fresh file that several processes open, migrate and write at once: each plan is there once, nobody fails. */
+TEST(processes_may_meet_in_a_new_file) {
+  enum { N_PROCESS = 4, N_PLAN = 8 };
+  char path[256];
+  snprintf(path, sizeof path, "%s", temp_path("race.db"));
+  fflush(stdout);
+  for (int p = 0; p < N_PROCESS; p++) {
+    if (fork() != 0) continue;
+    check_failures = 0;
+    neap_store *store = opened(path);
+    for (int k = 0; store != NULL && k < N_PLAN; k++) {
+      char key[16];
+      snprintf(key, sizeof key, "k%d", k);
+      add_plan(store, "tiny", key);
+    }
+    neap_store_close(store);
+    fflush(stdout);
+    _exit(check_failures > 0);
+  }
+  for (int p = 0; p < N_PROCESS; p++) {
+    int status = -1;
+    wait(&status);
+    CHECK_EQ(status, 0);
+  }
+  neap_store *store = opened(path);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), N_PLAN);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op"), 3 * N_PLAN);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
+  neap_store_close(store);
+}
+
 TEST(refused_memory_is_an_error_and_leaks_nothing) {
   const char *path = temp_path("memory.db");
   neap_store_close(opened(path));
@@ -540,7 +572,8 @@ int main(int argc, char **argv) {
                    T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
                    T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
                    T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
-                   T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(refused_memory_is_an_error_and_leaks_nothing));
+                   T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
+                   T(refused_memory_is_an_error_and_leaks_nothing));
   char remove_all[128];
   snprintf(remove_all, sizeof remove_all, "rm -rf /tmp/neap_test_store.%d", (int)getpid());
   return system(remove_all) != 0 || failed;
