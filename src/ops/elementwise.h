@@ -62,11 +62,12 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
 
 /* x = in 0, y = in 1, either of which may be one element: three loops, each with constant steps, so that each is vector
  * code. (Both steps 0 occurs only for n = 1, where any of them will do.) */
-#define NEAP_ROW2(name, T, OUT, ...)                           \
+#define NEAP_ROW2(name, T, OUT, setup, ...)                    \
   NEAP_MULTIVERSION static void name(const neap_row *row) {    \
     const T *in0 = row->in[0], *in1 = row->in[1];              \
     OUT *out = row->out;                                       \
     const int64_t n = row->n;                                  \
+    setup                                                      \
     if (row->step[0] == 0) {                                   \
       const T x = in0[0];                                      \
       _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {   \
@@ -88,12 +89,13 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
   }
 
 /* x = in 0 of type T0, y and z = in 1 and in 2; vector code when all step. */
-#define NEAP_ROW3(name, T0, T, OUT, ...)                                            \
+#define NEAP_ROW3(name, T0, T, OUT, setup, ...)                                     \
   NEAP_MULTIVERSION static void name(const neap_row *row) {                         \
     const T0 *in0 = row->in[0];                                                     \
     const T *in1 = row->in[1], *in2 = row->in[2];                                   \
     OUT *out = row->out;                                                            \
     const int64_t n = row->n, s0 = row->step[0], s1 = row->step[1], s2 = row->step[2]; \
+    setup                                                                           \
     if (s0 + s1 + s2 == 3) {                                                        \
       _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                        \
         const T0 x = in0[i];                                                        \

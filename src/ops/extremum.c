@@ -6,22 +6,22 @@
 
 /* `x != x` keeps a NaN in x; a NaN in y fails the comparison and is taken. */
 #define EXTREMUM(NAME, op)                                                \
-  NEAP_ROW2(NAME##_f32, float, float, (x op y) | (x != x) ? x : y)        \
-  NEAP_ROW2(NAME##_f64, double, double, (x op y) | (x != x) ? x : y)      \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, x op y ? x : y)                    \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, x op y ? x : y)                  \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, x op y ? x : y)                 \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, x op y ? x : y)                 \
+  NEAP_ROW2(NAME##_f32, float, float, , (x op y) | (x != x) ? x : y)      \
+  NEAP_ROW2(NAME##_f64, double, double, , (x op y) | (x != x) ? x : y)    \
+  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , x op y ? x : y)                  \
+  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y ? x : y)                \
+  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , x op y ? x : y)               \
+  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , x op y ? x : y)               \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 EXTREMUM(Maximum, >)
 EXTREMUM(Minimum, <)
 
 /* x = the input, y = the other one, z = the gradient that arrives */
-NEAP_ROW3(MaximumGrad_f32, float, float, float, x > y ? z : x == y ? 0.5f * z : 0)
-NEAP_ROW3(MaximumGrad_f64, double, double, double, x > y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW3(MaximumGrad_f32, float, float, float, , x > y ? z : x == y ? 0.5f * z : 0)
+NEAP_ROW3(MaximumGrad_f64, double, double, double, , x > y ? z : x == y ? 0.5 * z : 0)
 NEAP_ROW_RUN(MaximumGrad, 3, NEAP_ROWS_FLOATS(MaximumGrad))
-NEAP_ROW3(MinimumGrad_f32, float, float, float, x < y ? z : x == y ? 0.5f * z : 0)
-NEAP_ROW3(MinimumGrad_f64, double, double, double, x < y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW3(MinimumGrad_f32, float, float, float, , x < y ? z : x == y ? 0.5f * z : 0)
+NEAP_ROW3(MinimumGrad_f64, double, double, double, , x < y ? z : x == y ? 0.5 * z : 0)
 NEAP_ROW_RUN(MinimumGrad, 3, NEAP_ROWS_FLOATS(MinimumGrad))
 
 static neap_status grad_both(neap_grad *g, const char *type) {

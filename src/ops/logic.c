@@ -1,9 +1,9 @@
 /* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors. A bool is a byte of 0 or 1. */
 #include "ops/elementwise.h"
 
-NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, x & y)
-NEAP_ROW2(LogicalOr_row, uint8_t, uint8_t, x | y)
-NEAP_ROW2(LogicalXor_row, uint8_t, uint8_t, x ^ y)
+NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, , x & y)
+NEAP_ROW2(LogicalOr_row, uint8_t, uint8_t, , x | y)
+NEAP_ROW2(LogicalXor_row, uint8_t, uint8_t, , x ^ y)
 NEAP_ROW1(LogicalNot_row, uint8_t, uint8_t, , x ^ 1)
 
 static void run_and(const neap_call *call) { neap_elementwise_run(call, 2, LogicalAnd_row); }

@@ -12,10 +12,10 @@ static inline double mod_f64(double x, double y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-NEAP_ROW2(FloorDiv_f32, float, float, floorf(x / y))
-NEAP_ROW2(FloorDiv_f64, double, double, floor(x / y))
-NEAP_ROW2(Mod_f32, float, float, mod_f32(x, y))
-NEAP_ROW2(Mod_f64, double, double, mod_f64(x, y))
+NEAP_ROW2(FloorDiv_f32, float, float, , floorf(x / y))
+NEAP_ROW2(FloorDiv_f64, double, double, , floor(x / y))
+NEAP_ROW2(Mod_f32, float, float, , mod_f32(x, y))
+NEAP_ROW2(Mod_f64, double, double, , mod_f64(x, y))
 
 /* The least integer over -1 would overflow: it wraps around to itself. */
 static inline int64_t floor_div(int64_t x, int64_t y) {

@@ -18,20 +18,20 @@ static inline uint64_t power_of_integer(int64_t base, int64_t exponent) {
 static inline float pow_f32(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
 static inline double pow_f64(double x, double y) { return y == 2.0 ? x * x : pow(x, y); }
 
-NEAP_ROW2(Pow_f32, float, float, pow_f32(x, y))
-NEAP_ROW2(Pow_f64, double, double, pow_f64(x, y))
-NEAP_ROW2(Pow_i8, int8_t, int8_t, power_of_integer(x, y))
-NEAP_ROW2(Pow_u8, uint8_t, uint8_t, power_of_integer(x, y))
-NEAP_ROW2(Pow_i32, int32_t, int32_t, power_of_integer(x, y))
-NEAP_ROW2(Pow_i64, int64_t, int64_t, power_of_integer(x, y))
+NEAP_ROW2(Pow_f32, float, float, , pow_f32(x, y))
+NEAP_ROW2(Pow_f64, double, double, , pow_f64(x, y))
+NEAP_ROW2(Pow_i8, int8_t, int8_t, , power_of_integer(x, y))
+NEAP_ROW2(Pow_u8, uint8_t, uint8_t, , power_of_integer(x, y))
+NEAP_ROW2(Pow_i32, int32_t, int32_t, , power_of_integer(x, y))
+NEAP_ROW2(Pow_i64, int64_t, int64_t, , power_of_integer(x, y))
 NEAP_ROW_RUN(Pow, 2, NEAP_ROWS_FLOATS(Pow), NEAP_ROWS_INTEGERS(Pow))
 
 /* x = base, y = exponent, z = gradient of the power */
-NEAP_ROW3(PowGradBase_f32, float, float, float, y == 0 ? 0 : z * y * powf(x, y - 1.0f))
-NEAP_ROW3(PowGradBase_f64, double, double, double, y == 0 ? 0 : z * y * pow(x, y - 1.0))
+NEAP_ROW3(PowGradBase_f32, float, float, float, , y == 0 ? 0 : z * y * powf(x, y - 1.0f))
+NEAP_ROW3(PowGradBase_f64, double, double, double, , y == 0 ? 0 : z * y * pow(x, y - 1.0))
 NEAP_ROW_RUN(PowGradBase, 3, NEAP_ROWS_FLOATS(PowGradBase))
-NEAP_ROW3(PowGradExponent_f32, float, float, float, (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
-NEAP_ROW3(PowGradExponent_f64, double, double, double, (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
+NEAP_ROW3(PowGradExponent_f32, float, float, float, , (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
+NEAP_ROW3(PowGradExponent_f64, double, double, double, , (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
 NEAP_ROW_RUN(PowGradExponent, 3, NEAP_ROWS_FLOATS(PowGradExponent))
 
 static neap_status grad(neap_grad *g, neap_error *error) {

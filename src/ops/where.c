@@ -2,10 +2,10 @@
  * elements, so that it takes every dtype. */
 #include "ops/elementwise.h"
 
-NEAP_ROW3(where_1, uint8_t, uint8_t, uint8_t, x != 0 ? y : z)
-NEAP_ROW3(where_2, uint8_t, uint16_t, uint16_t, x != 0 ? y : z)
-NEAP_ROW3(where_4, uint8_t, uint32_t, uint32_t, x != 0 ? y : z)
-NEAP_ROW3(where_8, uint8_t, uint64_t, uint64_t, x != 0 ? y : z)
+NEAP_ROW3(where_1, uint8_t, uint8_t, uint8_t, , x != 0 ? y : z)
+NEAP_ROW3(where_2, uint8_t, uint16_t, uint16_t, , x != 0 ? y : z)
+NEAP_ROW3(where_4, uint8_t, uint32_t, uint32_t, , x != 0 ? y : z)
+NEAP_ROW3(where_8, uint8_t, uint64_t, uint64_t, , x != 0 ? y : z)
 
 static void run(const neap_call *call) {
   static const neap_row_loop by_bytes[] = {[1] = where_1, [2] = where_2, [4] = where_4, [8] = where_8};

@@ -1,0 +1,68 @@
+/* add_n.c: AddN, the sum of any number of tensors of one shape; what the gradient sums fan-out with.
+ *
+ * Any input may give its bytes to the output: a block is summed aside and stored when all inputs have been read. */
+#include "math/vec.h"
+#include "ops/op.h"
+
+enum { BLOCK = 1024 };
+
+/* Integers wrap around, computed on U. */
+#define ADD(suffix, T, U)                                                                        \
+  NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {        \
+    const neap_call *call = context;                                                             \
+    T *y = call->out[0].data;                                                                    \
+    U sum[BLOCK];                                                                                \
+    for (int64_t at = begin; at < end; at += BLOCK) {                                            \
+      int64_t n = NEAP_MIN(BLOCK, end - at);                                                     \
+      for (int k = 0; k < call->n_in; k++) {                                                     \
+        const T *x = (const T *)call->in[k].data + at;                                           \
+        if (k == 0)                                                                              \
+          for (int64_t i = 0; i < n; i++) sum[i] = (U)x[i];                                      \
+        else                                                                                     \
+          for (int64_t i = 0; i < n; i++) sum[i] = (U)(sum[i] + (U)x[i]);                       \
+      }                                                                                          \
+      for (int64_t i = 0; i < n; i++) y[at + i] = (T)sum[i];                                     \
+    }                                                                                            \
+  }
+ADD(f32, float, float)
+ADD(f64, double, double)
+ADD(i8, int8_t, uint64_t)
+ADD(u8, uint8_t, uint64_t)
+ADD(i32, int32_t, uint64_t)
+ADD(i64, int64_t, uint64_t)
+
+static void run(const neap_call *call) {
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {
+    [NEAP_DTYPE_F32] = add_f32, [NEAP_DTYPE_F64] = add_f64, [NEAP_DTYPE_I8] = add_i8,
+    [NEAP_DTYPE_U8] = add_u8,   [NEAP_DTYPE_I32] = add_i32, [NEAP_DTYPE_I64] = add_i64,
+  };
+  neap_call job = *call;
+  neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread, loops[call->in[0].type.dtype], &job);
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (double)(c->n_in - 1) * (double)neap_shape_elems(&c->in[0].shape);
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  for (int i = 0; i < g->n_in; i++)
+    if (g->want[i]) g->din[i] = g->dout[0];
+  return NEAP_OK;
+}
+
+const neap_op neap_op_AddN = {
+  .name = "AddN",
+  .summary = "Sum of any number of tensors of one shape.",
+  .math = "y = x_1 + ... + x_n",
+  .example = "net:AddN({\"a\", \"b\", \"c\"}, \"y\")",
+  .source = "ONNX Sum-13, without broadcasting",
+  .inputs = {{"x", "any shape, all the same", NEAP_NUMBERS, NEAP_ARG_VARIADIC}},
+  .outputs = {{"y", "shape of x", NEAP_NUMBERS}},
+  .inplace_any_input = true,
+  .infer = neap_infer_like,
+  .cost = cost,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run}, {0}},
+  .cases = "{ {x={2,3,7}} }",
+};

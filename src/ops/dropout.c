@@ -1,0 +1,145 @@
+/* dropout.c: Dropout and its backward.
+ *
+ * Element i is kept when word i % 4 of Philox block i / 4 is at least rate 2^32, and then scaled by 1 / (1 - rate), so
+ * that inference needs no scaling. The forward leaves one bit per element, 1 for kept, in the stash; the backward reads
+ * that and nothing else, so x and y may die or be overwritten.
+ * INVARIANT: a thread owns whole bytes of the mask: eight elements, two Philox blocks.
+ */
+#include "math/vec.h"
+#include "ops/op.h"
+
+enum { RATE, TRAINING };
+
+typedef struct job {
+  const neap_call *call;
+  const void *x;
+  void *y;
+  uint8_t *mask; /* read in the backward, written in the forward; NULL where nobody reads it */
+  int64_t n;
+  uint32_t least; /* word that keeps an element */
+  double scale;
+} job;
+
+static uint8_t draw(const job *j, int64_t byte) {
+  uint32_t word[8];
+  const neap_call *c = j->call;
+  neap_philox(c->seed, c->stream, c->step, (uint64_t)(2 * byte), word);
+  neap_philox(c->seed, c->stream, c->step, (uint64_t)(2 * byte + 1), word + 4);
+  unsigned bits = 0;
+  for (int k = 0; k < 8; k++) bits |= (unsigned)(word[k] >= j->least) << k;
+  return (uint8_t)bits;
+}
+
+/* y = bit ? scale x : 0, for up to 8 elements from `at`. */
+#define APPLY(suffix, T)                                                                              \
+  static void apply_##suffix(const job *j, int64_t at, unsigned bits) {                               \
+    const T *x = (const T *)j->x + at;                                                                \
+    T *y = (T *)j->y + at;                                                                            \
+    int n = (int)NEAP_MIN(8, j->n - at);                                                              \
+    for (int k = 0; k < n; k++) y[k] = (bits >> k & 1) != 0 ? x[k] * (T)j->scale : 0;                 \
+  }
+APPLY(f32, float)
+APPLY(f64, double)
+
+/* Bytes [begin, end) of the mask. */
+static void forward_range(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  bool f64 = j->call->in[0].type.dtype == NEAP_DTYPE_F64;
+  for (int64_t byte = begin; byte < end; byte++) {
+    uint8_t bits = draw(j, byte);
+    if (j->mask != NULL) j->mask[byte] = bits;
+    (f64 ? apply_f64 : apply_f32)(j, 8 * byte, bits);
+  }
+}
+
+static void backward_range(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  bool f64 = j->call->in[0].type.dtype == NEAP_DTYPE_F64;
+  for (int64_t byte = begin; byte < end; byte++) (f64 ? apply_f64 : apply_f32)(j, 8 * byte, j->mask[byte]);
+}
+
+static int64_t mask_bytes(const neap_shape *shape) { return (neap_shape_elems(shape) + 7) / 8; }
+
+static job job_of(const neap_call *call, void *mask) {
+  double rate = call->attrs[RATE].f;
+  return (job){call, call->in[0].data, call->out[0].data, mask, neap_shape_elems(&call->in[0].type.shape),
+               (uint32_t)ceil(rate * 0x1p32), 1 / (1 - rate)};
+}
+
+static void run_forward(const neap_call *call) {
+  if (call->attrs[TRAINING].i == 0) {
+    if (call->out[0].data != call->in[0].data) memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));
+    return;
+  }
+  job j = job_of(call, call->n_out > 1 ? call->out[1].data : NULL);
+  neap_parallel_for(mask_bytes(&call->in[0].type.shape), NEAP_GRAIN / 64, call->n_thread, forward_range, &j);
+}
+
+static void run_backward(const neap_call *call) {
+  job j = job_of(call, call->in[1].data);
+  neap_parallel_for(mask_bytes(&call->in[0].type.shape), NEAP_GRAIN / 8, call->n_thread, backward_range, &j);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  (void)error;
+  c->out[0] = c->in[0];
+  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(mask_bytes(&c->in[0].shape))};
+  return NEAP_OK;
+}
+
+static neap_status infer_backward(neap_infer *c, neap_error *error) {
+  (void)error;
+  c->out[0] = c->in[0];
+  return NEAP_OK;
+}
+
+static bool choose(neap_choose *c) {
+  if (c->n_out > 1) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[0].shape);
+  return true;
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  if (g->attrs[TRAINING].i == 0) {
+    g->din[0] = g->dout[0];
+    return NEAP_OK;
+  }
+  if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE)
+    return neap_fail(error, NEAP_INTERNAL, "Dropout has no mask to differentiate with");
+  g->din[0] = neap_grad_emit1(g, "DropoutGrad", 2, (neap_value_id[]){g->dout[0], g->out[1]}, g, NULL);
+  return NEAP_OK;
+}
+
+#define RATE_ATTR [RATE] = {"rate", "probability to drop an element", NEAP_ATTR_FLOAT, .value = {.f = 0.5}, .least = 0, .most = 0.999999}
+
+const neap_op neap_op_Dropout = {
+  .name = "Dropout",
+  .summary = "Sets elements to 0 at random and scales the others up; does nothing when not training.",
+  .math = "y = kept ? x / (1 - rate) : 0",
+  .example = "net:Dropout(\"x\", \"y\", {rate = 0.1})",
+  .source = "Srivastava et al., JMLR 15, 2014 (inverted)",
+  .inputs = {{"x", "any shape"}},
+  .outputs = {{"y", "shape of x"}, {"mask", "one bit per element: kept", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+  .attrs = {RATE_ATTR, [TRAINING] = {"training", "drop at all", NEAP_ATTR_BOOL, .value = {.i = 1}}},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .effects = NEAP_EFFECT_RANDOM,
+  .infer = infer,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run_forward}, {0}},
+  .cases = "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={0,4}} }",
+};
+
+const neap_op neap_op_DropoutGrad = {
+  .name = "DropoutGrad",
+  .summary = "Backward of Dropout.",
+  .math = "dx = kept ? dy / (1 - rate) : 0",
+  .internal = true,
+  .inputs = {{"dy", "gradient of the output"}, {"mask", "of the forward", NEAP_BIT(U8)}},
+  .outputs = {{"dx", "shape of dy"}},
+  .attrs = {RATE_ATTR},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = infer_backward,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_backward}, {0}},
+  .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
+};

@@ -1,0 +1,112 @@
+/* fill.c: Constant and Range: tensors made from attributes alone. */
+#include "ops/fill.h"
+
+#include "math/vec.h"
+
+neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
+  const neap_attr_value *shape = &infer->attrs[NEAP_FILL_SHAPE];
+  neap_dtype dtype = (neap_dtype)infer->attrs[NEAP_FILL_DTYPE].i;
+  unsigned admitted = infer->op->outputs[0].dtypes != 0 ? infer->op->outputs[0].dtypes : NEAP_FLOATS;
+  if (shape->n > NEAP_MAX_DIM)
+    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, more than %d", shape->n, NEAP_MAX_DIM);
+  for (int i = 0; i < shape->n; i++)
+    if (shape->ints[i] < 0)
+      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %lld as dimension %d, expected 0 or more",
+                             (long long)shape->ints[i], i + 1);
+  if (!neap_dtype_in(dtype, admitted))
+    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes", neap_dtype_name(dtype), infer->op->name);
+  infer->out[0] = (neap_type){dtype, neap_shape_of(shape->n, shape->ints)};
+  return NEAP_OK;
+}
+
+/* ---- Constant ------------------------------------------------------------------------------------------------------------ */
+
+enum { VALUE = NEAP_FILL_NEXT };
+
+typedef struct fill_job {
+  void *out;
+  size_t elem_bytes;
+  union {
+    uint8_t u1;
+    uint16_t u2;
+    uint32_t u4;
+    uint64_t u8;
+  } value; /* the element's bytes */
+} fill_job;
+
+static void fill_range(void *context, int64_t begin, int64_t end) {
+  const fill_job *j = context;
+  switch (j->elem_bytes) {
+    case 1: memset((uint8_t *)j->out + begin, j->value.u1, (size_t)(end - begin)); break;
+    case 2: for (int64_t i = begin; i < end; i++) ((uint16_t *)j->out)[i] = j->value.u2; break;
+    case 4: for (int64_t i = begin; i < end; i++) ((uint32_t *)j->out)[i] = j->value.u4; break;
+    default: for (int64_t i = begin; i < end; i++) ((uint64_t *)j->out)[i] = j->value.u8; break;
+  }
+}
+
+static void run_constant(const neap_call *call) {
+  const neap_operand *out = &call->out[0];
+  fill_job j = {.out = out->data, .elem_bytes = neap_dtype_bytes(out->type.dtype)};
+  neap_element_set(out->type.dtype, &j.value, 0, call->attrs[VALUE].f);
+  neap_parallel_for(neap_shape_elems(&out->type.shape), NEAP_GRAIN, call->n_thread, fill_range, &j);
+}
+
+const neap_op neap_op_Constant = {
+  .name = "Constant",
+  .summary = "A tensor with one value everywhere.",
+  .math = "y = value",
+  .example = "net:Constant({}, \"y\", {shape = {2, 3}, value = 1})",
+  .source = "ONNX ConstantOfShape-9",
+  .outputs = {{"y", "`shape`", NEAP_ANY}},
+  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element, cast to dtype", NEAP_ATTR_FLOAT}},
+  .infer = neap_fill_infer,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_constant}, {0}},
+  .cases = "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, {shape={4}, value=1, dtype=\"bool\"} }",
+};
+
+/* ---- Range --------------------------------------------------------------------------------------------------------------- */
+
+enum { START, STOP, STEP, RANGE_DTYPE };
+
+static neap_status infer_range(neap_infer *c, neap_error *error) {
+  double start = c->attrs[START].f, stop = c->attrs[STOP].f, step = c->attrs[STEP].f;
+  neap_dtype dtype = (neap_dtype)c->attrs[RANGE_DTYPE].i;
+  if (step == 0 || !isfinite(start) || !isfinite(stop) || !isfinite(step))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start = %g, stop = %g, step = %g expect finite numbers and a step that is not 0",
+                           start, stop, step);
+  if (!neap_dtype_in(dtype, NEAP_NUMBERS))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that Range makes", neap_dtype_name(dtype));
+  double n = ceil((stop - start) / step);
+  if (n > 1e15) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start, stop and step ask for %g elements", n);
+  c->out[0] = (neap_type){dtype, NEAP_SHAPE(n > 0 ? (int64_t)n : 0)};
+  return NEAP_OK;
+}
+
+static void range_range(void *context, int64_t begin, int64_t end) {
+  const neap_call *call = context;
+  double start = call->attrs[START].f, step = call->attrs[STEP].f;
+  for (int64_t i = begin; i < end; i++) neap_element_set(call->out[0].type.dtype, call->out[0].data, i, start + (double)i * step);
+}
+
+static void run_range(const neap_call *call) {
+  neap_call job = *call;
+  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape), NEAP_GRAIN, call->n_thread, range_range, &job);
+}
+
+const neap_op neap_op_Range = {
+  .name = "Range",
+  .summary = "Numbers at a constant distance, the end left out.",
+  .math = "y_i = start + i step, below stop",
+  .example = "net:Range({}, \"y\", {start = 0, stop = 10, step = 2})",
+  .source = "ONNX Range-11",
+  .outputs = {{"y", "(ceil((stop - start) / step))", NEAP_NUMBERS}},
+  .attrs = {[START] = {"start", "first number", NEAP_ATTR_FLOAT},
+            [STOP] = {"stop", "where it ends, not included", NEAP_ATTR_FLOAT, .required = true},
+            [STEP] = {"step", "from one to the next", NEAP_ATTR_FLOAT, .value = {.f = 1}},
+            [RANGE_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = NEAP_DTYPE_F32}}},
+  .infer = infer_range,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_range}, {0}},
+  .cases = "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, {start=1, stop=1} }",
+};

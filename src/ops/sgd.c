@@ -1,0 +1,87 @@
+/* sgd.c: Sgd: one step of stochastic gradient descent, with momentum, Nesterov's variant and weight decay, as PyTorch has it.
+ *
+ * The parameter and its momentum are resident: the outputs are their next versions, in the same storage. The learning
+ * rate is a tensor, so that a schedule changes it without a new plan. The momentum starts at 0.
+ */
+#include "math/vec.h"
+#include "ops/op.h"
+
+enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
+enum { W, G, LR, M };
+
+/* d = g + decay w;  m = momentum m + (1 - dampening) d;  w -= lr (nesterov ? d + momentum m : m). Each element is read
+ * before it is written, in place or not. */
+#define STEP(suffix, T)                                                                                      \
+  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                   \
+    const neap_call *call = context;                                                                         \
+    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);                          \
+    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f;                    \
+    const T fresh = (T)(1 - call->attrs[DAMPENING].f);                                                       \
+    const T *w = call->in[W].data, *g = call->in[G].data;                                                    \
+    T *w_out = call->out[0].data;                                                                            \
+    if (call->n_in <= M || call->in[M].data == NULL) {                                                       \
+      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) w_out[i] = w[i] - lr * (g[i] + decay * w[i]); \
+      return;                                                                                                \
+    }                                                                                                        \
+    const T *m = call->in[M].data;                                                                           \
+    T *m_out = call->out[1].data;                                                                            \
+    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0, of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;  \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                             \
+      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                                   \
+      m_out[i] = next;                                                                                       \
+      w_out[i] = w[i] - lr * (own * d + of_m * next);                                                        \
+    }                                                                                                        \
+  }
+STEP(f32, float)
+STEP(f64, double)
+
+static void run(const neap_call *call) {
+  neap_call job = *call;
+  neap_parallel_for(neap_shape_elems(&call->in[W].type.shape), NEAP_GRAIN, call->n_thread,
+                    call->in[W].type.dtype == NEAP_DTYPE_F64 ? step_f64 : step_f32, &job);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE;
+  for (int i = G; i < c->n_in; i++)
+    if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
+                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
+                             neap_shape_text(&c->in[i].shape, b));
+  if (neap_shape_elems(&c->in[LR].shape) != 1)
+    return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s", neap_shape_text(&c->in[LR].shape, a));
+  if (!has_m && c->attrs[MOMENTUM].f != 0)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "momentum = %g expects an input m to keep it in", c->attrs[MOMENTUM].f);
+  if (has_m != (c->n_out > 1))
+    return neap_infer_fail(c, NEAP_ARGUMENT, M, error, "m is an output when it is an input, and only then");
+  if (c->attrs[NESTEROV].i != 0 && (c->attrs[MOMENTUM].f == 0 || c->attrs[DAMPENING].f != 0))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "nesterov expects a momentum and no dampening");
+  c->out[0] = c->in[W];
+  if (has_m) c->out[1] = c->in[M];
+  return NEAP_OK;
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape); }
+
+const neap_op neap_op_Sgd = {
+  .name = "Sgd",
+  .summary = "One step of stochastic gradient descent.",
+  .math = "d = g + weight_decay w; m = momentum m + (1 - dampening) d; w = w - lr (nesterov ? d + momentum m : m)",
+  .example = "net:Sgd({\"w\", \"w.grad\", \"lr\", \"m\"}, {\"w\", \"m\"}, {momentum = 0.9})",
+  .source = "Sutskever et al., ICML 2013; torch.optim.SGD",
+  .inputs = {[W] = {"w", "parameter"}, [G] = {"g", "its gradient"}, [LR] = {"lr", "learning rate, one element"},
+             [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"w", "next version of w"}, {"m", "next version of m", .flags = NEAP_ARG_OPTIONAL}},
+  .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1},
+            [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
+            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
+            [DAMPENING] = {"dampening", "share of the gradient left out of the momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1}},
+  .enforced = {{W, 0}, {M, 1}},
+  .n_enforced = 2,
+  .effects = NEAP_EFFECT_COMMIT,
+  .infer = infer,
+  .cost = cost,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .cases = "{ {w={3,5}, g={3,5}, lr={}, grad=false}, {w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
+};
