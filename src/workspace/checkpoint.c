@@ -1,0 +1,136 @@
+/* checkpoint.c: parameters and state of a workspace as one safetensors file, with seed and step in its metadata.
+ *
+ * INVARIANT: a load that fails has changed nothing: the whole file is checked against the blobs before the first is written.
+ */
+#include "io/io.h"
+#include "workspace/workspace_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names of the blobs that are state rather than parameters, one a line. */
+#define META_STATE "neap.state"
+#define META_SEED "neap.seed"
+#define META_STEP "neap.step"
+#define META_VERSION "neap.version"
+
+static bool is_saved(const neap_cell *cell) {
+  bool role = cell->region == NEAP_REGION_PARAMETER || cell->region == NEAP_REGION_STATE;
+  return role && cell->filled && cell->tensor.storage != NULL;
+}
+
+neap_status neap_workspace_save(neap_workspace *ws, const char *path, neap_error *error) {
+  size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
+  neap_io_item *item = neap_alloc(room);
+  neap_buffer state = {0};
+  int n = 0;
+  neap_buffer_add(&state, "%s", "");
+  for (int c = 0; item != NULL && c < ws->n_cell; c++) {
+    neap_cell *cell = &ws->cell[c];
+    if (!is_saved(cell)) continue;
+    item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor}; /* borrowed, and only read */
+    if (cell->region == NEAP_REGION_STATE) neap_buffer_add(&state, "%s\n", cell->name);
+  }
+  char seed[24], step[24];
+  snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
+  snprintf(step, sizeof step, "%" PRIu32, ws->step);
+  neap_io_pair meta[] = {{META_VERSION, NEAP_VERSION}, {META_SEED, seed}, {META_STEP, step}, {META_STATE, state.text}};
+  neap_status status = item == NULL || state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
+                                                    : neap_io_save(path, n, item, NEAP_COUNT(meta), meta, error);
+  neap_buffer_fini(&state);
+  neap_free(item);
+  return status;
+}
+
+/* ---- loading ---------------------------------------------------------------------------------------------------------------- */
+
+/* Whether `name` is one of the lines of `list`. */
+static bool is_listed(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = list; at != NULL && *at != '\0'; at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL)
+    if (strncmp(at, name, n) == 0 && (at[n] == '\n' || at[n] == '\0')) return true;
+  return false;
+}
+
+static neap_status read_number(const neap_io_list *list, const char *key, const char *path, uint64_t most, uint64_t *out,
+                               neap_error *error) {
+  const char *text = neap_io_list_meta(list, key);
+  if (text == NULL) return NEAP_OK; /* a file of weights from elsewhere: seed and step stay */
+  char *end;
+  uint64_t number = strtoull(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || number > most)
+    return neap_fail(error, NEAP_DATA, "%s: %s is \"%.40s\", expected a whole number", path, key, text);
+  *out = number;
+  return NEAP_OK;
+}
+
+/* Types of blobs that exist, and room for those that do not. */
+static neap_status check(neap_workspace *ws, const neap_io_list *list, neap_error *error) {
+  int n_new = 0;
+  for (int i = 0; i < list->n_item; i++) {
+    const char *name = neap_intern(list->item[i].name);
+    if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
+    int c = neap_map_get(&ws->index, name, -1);
+    if (c < 0 || ws->cell[c].tensor.storage == NULL) {
+      n_new++;
+      continue;
+    }
+    neap_type has = neap_tensor_type(&ws->cell[c].tensor), got = neap_tensor_type(&list->item[i].tensor);
+    if (!neap_type_equal(&has, &got)) return neap_workspace_fail_type("load", name, &has, &got, error);
+    if (neap_storage_is_read_only(ws->cell[c].tensor.storage))
+      return neap_fail(error, NEAP_ARGUMENT, "load \"%s\": the blob shares bytes that are read-only", name);
+  }
+  return n_new == 0 || neap_workspace_reserve(ws, n_new) ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "blobs");
+}
+
+/* Cells for names that are new; undone when one is refused. */
+static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_error *error) {
+  int n_before = ws->n_cell;
+  for (int i = 0; i < list->n_item; i++) {
+    if (neap_map_get(&ws->index, neap_intern(list->item[i].name), -1) >= 0) continue;
+    if (neap_workspace_add_cell(ws, list->item[i].name) >= 0) continue;
+    while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
+    return neap_fail_memory(error, sizeof(neap_cell), "blobs");
+  }
+  return NEAP_OK;
+}
+
+/* Copies where bytes exist, so that programs keep their pointers; else the file's tensor moves in. Can't fail. */
+static void move_in(neap_workspace *ws, neap_io_list *list) {
+  const char *state = neap_io_list_meta(list, META_STATE);
+  for (int i = 0; i < list->n_item; i++) {
+    neap_tensor *from = &list->item[i].tensor;
+    neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
+    if (cell->tensor.storage != NULL) {
+      (void)neap_tensor_copy(&cell->tensor, from, NULL); /* equal types: nothing to refuse */
+    } else {
+      bool is_state = is_listed(state, cell->name);
+      cell->role = is_state ? NEAP_ROLE_STATE : NEAP_ROLE_PARAMETER;
+      cell->region = is_state ? NEAP_REGION_STATE : NEAP_REGION_PARAMETER;
+      cell->tensor = *from;
+      *from = (neap_tensor){0};
+      ws->version++;
+    }
+    cell->filled = true;
+    cell->fed_run = ws->n_run;
+  }
+}
+
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_error *error) {
+  neap_io_list list;
+  uint64_t seed = ws->seed, step = ws->step;
+  NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));
+  neap_status status = read_number(&list, META_SEED, path, UINT64_MAX, &seed, error);
+  if (status == NEAP_OK) status = read_number(&list, META_STEP, path, UINT32_MAX, &step, error);
+  if (status == NEAP_OK) status = check(ws, &list, error);
+  if (status == NEAP_OK) status = add_cells(ws, &list, error);
+  if (status == NEAP_OK) {
+    move_in(ws, &list);
+    ws->seed = seed;
+    ws->step = (uint32_t)step;
+  }
+  neap_io_list_fini(&list);
+  return status;
+}
