@@ -42,7 +42,7 @@ typedef struct neap_onednn_case {
   int n_in, n_out;
   const neap_type *in, *out;
   /* ask reads in_layout as what is at hand, out_layout only for POOL_GRAD and NORM_GRAD, and sets both; make reads both.
-   * Convolutions and products choose freely; the rest takes in_layout[0] as it is. */
+   * Convolutions choose freely; products are plain; the rest takes in_layout[0] as it is. */
   neap_layout in_layout[NEAP_ONEDNN_MAX_IN], out_layout[NEAP_ONEDNN_MAX_OUT];
   int n_space; /* CONV and POOL: spatial dimensions, and their window */
   int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];

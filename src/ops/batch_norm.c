@@ -6,7 +6,7 @@
  * passed: one bit each in rows of whole bytes, a row per plane (n,c); under oneDNN its workspace.
  */
 #include "math/vec.h"
-#include "ops/window.h"
+#include "ops/dnnl.h"
 
 #include <string.h>
 

@@ -106,7 +106,7 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
                                                                  : &c->in[1].shape;
   const neap_shape *weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT ? &c->out[0].shape : &c->in[1].shape;
   neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
-  neap_dnnl_set_window(c, &w);
+  neap_window_to_case(c, &w);
   c->groups = attrs[GROUPS].i;
 }
 

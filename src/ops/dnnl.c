@@ -1,5 +1,5 @@
 /* dnnl.c: from an op's contexts to oneDNN kernels and back: the glue that all `dnnl` kernels share. */
-#include "ops/window.h"
+#include "ops/dnnl.h"
 
 #include <string.h>
 
@@ -26,15 +26,6 @@ neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kin
   for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++) c.out_layout[i] = bind->choice->out[i];
   c.algorithm = (neap_onednn_algorithm)bind->choice->algorithm;
   return c;
-}
-
-void neap_dnnl_set_window(neap_onednn_case *c, const neap_window *w) {
-  c->n_space = w->n;
-  for (int d = 0; d < w->n; d++) {
-    int from = 3 - w->n + d;
-    c->kernel[d] = w->kernel[from], c->stride[d] = w->stride[from], c->dilation[d] = w->dilation[from];
-    c->begin[d] = w->begin[from], c->end[d] = w->end[from];
-  }
 }
 
 bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {

@@ -5,7 +5,9 @@
  * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
  */
 #include "math/blas.h"
-#include "ops/op.h"
+#include "ops/dnnl.h"
+
+#include <string.h>
 
 enum { AXIS };
 
@@ -103,6 +105,34 @@ static void run_grad_weight(const neap_call *call) {
     sum_rows_float(call->in[1].data, call->out[1].data, m, n);
 }
 
+/* ---- oneDNN: faster than OpenBLAS, but not with few rows, where it wants a packed weight ----------------------------- */
+
+enum { DNNL_ROWS_TRAIN = 64, DNNL_ROWS_INFER = 256 }; /* measured: the whole pair in training, the forward alone otherwise */
+
+static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
+  const neap_type *y = kind == NEAP_ONEDNN_FC ? &choose->out[0] : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
+  const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
+  neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
+  int64_t columns = w->shape.dim[0];
+  if (columns == 0 || neap_shape_elems(&y->shape) / columns < (choose->train ? DNNL_ROWS_TRAIN : DNNL_ROWS_INFER)) return false;
+  memset(c.in_layout, 0, sizeof c.in_layout);
+  return neap_dnnl_choose(choose, &c);
+}
+
+#define FC_DNNL(name, kind)                                                                     \
+  static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }          \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {     \
+    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                       \
+    return neap_dnnl_bind(bind, &c, kernel, error);                                             \
+  }
+FC_DNNL(forward, NEAP_ONEDNN_FC)
+FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT)
+FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT)
+
+#define DNNL_KERNEL(name)                                                                             \
+  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
+   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   c->out[0].dtype = c->in[0].dtype;
@@ -153,7 +183,7 @@ const neap_op neap_op_FC = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_forward},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward), {.engine = NEAP_ENGINE_BLAS, .run = run_forward},
                                    {.engine = NEAP_ENGINE_REF, .run = run_forward}, {0}},
   .cases = "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}} }",
 };
@@ -168,7 +198,7 @@ const neap_op neap_op_FCGradInput = {
   .attrs = {{"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_input,
   .cost = cost_grad_input,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input), {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
                                    {.engine = NEAP_ENGINE_REF, .run = run_grad_input}, {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
@@ -187,7 +217,7 @@ const neap_op neap_op_FCGradWeight = {
   .attrs = {[AXIS] = AXIS_ATTR},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight), {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
                                    {.engine = NEAP_ENGINE_REF, .run = run_grad_weight}, {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

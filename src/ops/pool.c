@@ -268,7 +268,7 @@ static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
   const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape, *y = backward ? &c->in[0].shape : &c->out[0].shape;
   bool global = op == &neap_op_GlobalAveragePool || op == &neap_op_GlobalAveragePoolGrad;
   neap_window w = global ? global_window(x, y) : neap_window_of(attrs, x, y, NULL);
-  neap_dnnl_set_window(c, &w);
+  neap_window_to_case(c, &w);
   c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
   c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
   for (int d = 0; d < 3 && c->count_pad; d++) /* rounding up may reach beyond the padding, which does not count */

@@ -73,3 +73,12 @@ neap_shape neap_window_shape(const neap_window *w, int64_t channels) {
   for (int i = 0; i < w->n; i++) shape.dim[2 + i] = w->out[3 - w->n + i];
   return shape;
 }
+
+void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
+  c->n_space = w->n;
+  for (int d = 0; d < w->n; d++) {
+    int from = 3 - w->n + d;
+    c->kernel[d] = w->kernel[from], c->stride[d] = w->stride[from], c->dilation[d] = w->dilation[from];
+    c->begin[d] = w->begin[from], c->end[d] = w->end[from];
+  }
+}

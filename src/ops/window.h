@@ -1,5 +1,4 @@
-/* window.h: what Conv, the pools and BatchNorm share: the geometry of a sliding window, the kernels of Conv, and the
- * way from an op's contexts to the oneDNN engine of math.
+/* window.h: what Conv and the pools share: the geometry of a sliding window, and the plain kernels of Conv.
  *
  * Every windowed op has the attributes kernel, stride, pad and dilation at positions 0 to 3, so that one reader serves
  * all. Geometry is in three spatial dimensions, depth, height, width; ranks 3 and 4 have leading ones.
@@ -7,8 +6,7 @@
 #ifndef NEAP_OPS_WINDOW_H
 #define NEAP_OPS_WINDOW_H
 
-#include "math/onednn.h"
-#include "ops/op.h"
+#include "ops/dnnl.h"
 
 enum { NEAP_WINDOW_KERNEL, NEAP_WINDOW_STRIDE, NEAP_WINDOW_PAD, NEAP_WINDOW_DILATION, NEAP_WINDOW_N_ATTR };
 
@@ -38,6 +36,9 @@ neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bo
 /* The shape (N, channels, out...). */
 neap_shape neap_window_shape(const neap_window *window, int64_t channels);
 
+/* The window of a oneDNN problem. */
+void neap_window_to_case(neap_onednn_case *c, const neap_window *window);
+
 /* Outputs [*from, *to) of one dimension whose element `tap` falls on x positions [low, high). */
 static inline void neap_window_range(const neap_window *w, int d, int64_t tap, int64_t low, int64_t high, int64_t *from,
                                      int64_t *to) {
@@ -63,18 +64,5 @@ void neap_conv_gemm_grad_weight(const neap_call *call);
 
 /* db (O) = sum of dy (N,O,L) over N and L; f32 or f64. */
 void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, int64_t l, void *db);
-
-/* ---- oneDNN kernels of any op (dnnl.c) ----------------------------------------------------------------------------------------- */
-
-/* A problem of `kind` with the operands and threads of the context; the caller adds geometry and flags. */
-neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_kind kind);
-neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind);
-void neap_dnnl_set_window(neap_onednn_case *c, const neap_window *window);
-/* Fills the choice from what oneDNN wants; false when it has no good kernel. */
-bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c);
-/* Makes the kernel and checks that it keeps the choice's promises; PLAN error when not. */
-neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error);
-void neap_dnnl_unbind(void *kernel);
-void neap_dnnl_run(const neap_call *call);
 
 #endif

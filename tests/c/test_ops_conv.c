@@ -1,4 +1,4 @@
-/* Conv, pools and BatchNorm: `ref` against naive loops in double, the other engines against `ref`, padding lanes zero. */
+/* Conv, pools, BatchNorm and FC: `ref` against naive loops in double, the other engines against `ref`, padding lanes zero. */
 #include "check.h"
 #include "ops/window.h"
 
@@ -651,9 +651,42 @@ TEST(batch_norm_engines_agree) {
 #endif
 }
 
+/* ---- FC ------------------------------------------------------------------------------------------------------------------ */
+
+TEST(fc_engines_agree) {
+  const struct {
+    neap_shape x;
+    int64_t n, axis;
+  } cases[] = {{NEAP_SHAPE(64, 50), 10, -1}, {NEAP_SHAPE(100, 33), 17, -1}, {NEAP_SHAPE(65, 5, 3, 2), 20, 1}, {NEAP_SHAPE(4, 32, 24), 48, -1}};
+  for (int i = 0; i < NEAP_COUNT(cases); i++) {
+    neap_shape xs = cases[i].x;
+    int axis = neap_axis(cases[i].axis, xs.n_dim), took = 0;
+    int64_t k = neap_shape_span(&xs, axis, xs.n_dim), n = cases[i].n;
+    neap_shape ys = neap_shape_of(axis, xs.dim);
+    ys.dim[ys.n_dim++] = n;
+    value x = new_value(NEAP_DTYPE_F32, xs), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n, k)), b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n));
+    value dy = new_value(NEAP_DTYPE_F32, ys);
+    run r[3] = {new_run("FC", NEAP_ENGINE_REF), new_run("FCGradInput", NEAP_ENGINE_REF), new_run("FCGradWeight", NEAP_ENGINE_REF)};
+    r[0].n_in = 3, r[0].n_out = 1, r[0].in[0] = x, r[0].in[1] = w, r[0].in[2] = b;
+    r[1].n_in = 2, r[1].n_out = 1, r[1].in[0] = dy, r[1].in[1] = w;
+    r[2].n_in = 2, r[2].n_out = 2, r[2].in[0] = x, r[2].in[1] = dy;
+    set_int(&r[0], "axis", cases[i].axis), set_int(&r[2], "axis", cases[i].axis);
+    set_ints(&r[1], "shape", xs.n_dim, xs.dim);
+    for (int q = 0; q < 3; q++) {
+      CHECK_OK(infer(&r[q], &error));
+      CHECK(perform(&r[q]));
+      check_engine(&r[q], NEAP_ENGINE_BLAS, 1e-5, &took);
+      check_engine(&r[q], NEAP_ENGINE_DNNL, 1e-5, &took);
+      free_outs(&r[q]);
+    }
+    CHECK_EQ(took, NEAP_WITH_DNNL ? 6 : 3);
+    free(x.data), free(w.data), free(b.data), free(dy.data);
+  }
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops), T(conv_says_what_does_not_fit),
              T(pools_agree_with_naive_loops), T(global_average_pool_agrees_with_the_mean),
              T(max_pool_lets_nan_win_and_takes_the_first_of_equals), T(pools_say_what_does_not_fit),
-             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree));
+             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree), T(fc_engines_agree));
 }

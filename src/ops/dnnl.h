@@ -1,0 +1,22 @@
+/* dnnl.h: the way from an op's contexts to the oneDNN engine of math, shared by all kernels of engine `dnnl`.
+ *
+ * An op's choose and bind each start a case with the operands of their context, add geometry and flags alike, and hand it
+ * over. What choose learned (layouts, bytes, algorithm) travels in the choice, so that bind can build the same again.
+ */
+#ifndef NEAP_OPS_DNNL_H
+#define NEAP_OPS_DNNL_H
+
+#include "math/onednn.h"
+#include "ops/op.h"
+
+/* A problem of `kind` with the operands and threads of the context; the caller adds geometry and flags. */
+neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_kind kind);
+neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind);
+/* Fills the choice from what oneDNN wants; false when it has no good kernel. */
+bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c);
+/* Makes the kernel and checks that it keeps the choice's promises; PLAN error when not. */
+neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error);
+void neap_dnnl_unbind(void *kernel);
+void neap_dnnl_run(const neap_call *call);
+
+#endif
