@@ -1,0 +1,656 @@
+/* test_io.c: files written and read again, real samples, hostile files, refused memory, and disks that fill up. */
+#include "check.h"
+#include "io/io.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <dirent.h>
+
+#define SAMPLES "../shared/data/formats/"
+#define MNIST "../shared/data/datasets/mnist/"
+
+static char folder[64]; /* of this run; emptied at the end */
+
+/* A path in the folder; good until the 8th next call. */
+static const char *in_folder(const char *name) {
+  static char path[8][400];
+  static int turn;
+  turn = (turn + 1) % 8;
+  snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+  return path[turn];
+}
+
+static const char *put_file(const char *name, const void *bytes, size_t n) {
+  const char *path = in_folder(name);
+  unlink(path); /* some file systems force a file that is written over to the disk; a new one they do not */
+  FILE *file = fopen(path, "wb");
+  CHECK(file != NULL && fwrite(bytes, 1, n, file) == n);
+  if (file != NULL) fclose(file);
+  return path;
+}
+
+static bool there(const char *path) { return access(path, R_OK) == 0; }
+
+static int n_files(void) {
+  int n = 0;
+  DIR *dir = opendir(folder);
+  while (dir != NULL && readdir(dir) != NULL) n++;
+  if (dir != NULL) closedir(dir);
+  return n - 2;
+}
+
+static neap_tensor count_up(neap_dtype dtype, neap_shape shape) {
+  neap_tensor t = {0};
+  CHECK_OK(neap_tensor_new(&t, dtype, &shape, &error));
+  for (int64_t i = 0; i < neap_tensor_elems(&t); i++) neap_element_set_i64(dtype, neap_tensor_data(&t), i, i % 100);
+  return t;
+}
+
+static bool same_tensor(const neap_tensor *a, const neap_tensor *b) {
+  if (a == NULL || b == NULL || a->dtype != b->dtype || !neap_shape_equal(&a->shape, &b->shape)) return false;
+  neap_tensor x, y;
+  neap_type type = neap_tensor_type(a);
+  CHECK_OK(neap_tensor_clone(a, NEAP_DTYPE_NONE, &x, &error));
+  CHECK_OK(neap_tensor_clone(b, NEAP_DTYPE_NONE, &y, &error));
+  bool same = memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
+  neap_tensor_fini(&x), neap_tensor_fini(&y);
+  return same;
+}
+
+static neap_io_bytes read_whole(const char *path) {
+  neap_io_bytes bytes = {0};
+  CHECK_OK(neap_io_read_text(path, &bytes, &error));
+  return bytes;
+}
+
+/* One tensor of every dtype and of every kind of shape, a strided one last. */
+enum { N_ITEMS = 12 };
+static void make_items(neap_io_item item[N_ITEMS]) {
+  static char *names[] = {"a.weight", "b", "c/d", "e f", "\"quoted\\\"", "\xc3\xa9t\xc3\xa9", "g", "h", "i", "scalar", "empty", "strided"};
+  static const neap_dtype dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16, NEAP_DTYPE_I8,  NEAP_DTYPE_U8,
+                                      NEAP_DTYPE_I32, NEAP_DTYPE_I64, NEAP_DTYPE_BOOL, NEAP_DTYPE_F32, NEAP_DTYPE_U8, NEAP_DTYPE_I32};
+  for (int i = 0; i < N_ITEMS; i++) {
+    neap_shape shape = i == 9 ? (neap_shape){0} : i == 10 ? NEAP_SHAPE(3, 0, 2) : NEAP_SHAPE(i + 1, 3, 1);
+    item[i] = (neap_io_item){names[i], count_up(dtypes[i], shape)};
+  }
+  neap_tensor view;
+  CHECK_OK(neap_tensor_permute(&item[11].tensor, (int[]){1, 2, 0}, &view, &error));
+  neap_tensor_fini(&item[11].tensor);
+  item[11].tensor = view;
+}
+
+static void free_items(neap_io_item item[N_ITEMS]) {
+  for (int i = 0; i < N_ITEMS; i++) neap_tensor_fini(&item[i].tensor);
+}
+
+/* ---- round trips -------------------------------------------------------------------------------------------------------- */
+
+static void check_round_trip(const char *path, int n, neap_io_item *item, int n_meta, neap_io_pair *meta) {
+  CHECK_OK(neap_io_save(path, n, item, n_meta, meta, &error));
+  for (neap_io_map map = NEAP_IO_COPY; map <= NEAP_IO_MAP_WRITE; map++) {
+    neap_io_list list;
+    CHECK_OK(neap_io_load(path, map, &list, &error));
+    CHECK_EQ(list.n_item, n);
+    for (int i = 0; i < n; i++) {
+      neap_tensor *got = neap_io_list_find(&list, item[i].name);
+      CHECK(same_tensor(got, &item[i].tensor));
+      if (got == NULL) continue;
+      CHECK_EQ(neap_storage_is_read_only(got->storage), map == NEAP_IO_MAP_READ);
+      CHECK_EQ((uintptr_t)neap_tensor_data(got) % neap_dtype_bytes(got->dtype), 0);
+    }
+    for (int i = 0; i < n_meta; i++) {
+      const char *value = neap_io_list_meta(&list, meta[i].key);
+      CHECK(value != NULL && strcmp(value, meta[i].value) == 0);
+    }
+    CHECK_EQ(list.n_meta, n_meta);
+    neap_io_list_fini(&list);
+  }
+}
+
+TEST(what_is_saved_is_loaded) {
+  neap_io_item item[N_ITEMS];
+  neap_io_pair meta[] = {{"seed", "42"}, {"net", "name: \"f\"\n\top { }\n"}, {"", "empty key"}};
+  make_items(item);
+  int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+  check_round_trip(in_folder("all.npz"), N_ITEMS, item, 0, NULL);
+  check_round_trip(in_folder("all.safetensors"), N_ITEMS, item, 3, meta);
+  check_round_trip(in_folder("none.npz"), 0, NULL, 0, NULL);
+  check_round_trip(in_folder("none.safetensors"), 0, NULL, 0, NULL);
+  for (int i = 0; i < N_ITEMS; i++) {
+    neap_io_item one = {"", item[i].tensor};
+    check_round_trip(in_folder("one.npy"), 1, &one, 0, NULL);
+  }
+  CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES], held);
+  free_items(item);
+}
+
+TEST(the_same_content_gives_the_same_bytes) {
+  static const char *const names[] = {"x.npz", "x.safetensors"};
+  neap_io_item item[N_ITEMS];
+  make_items(item);
+  for (int f = 0; f < 2; f++) {
+    CHECK_OK(neap_io_save(in_folder(names[f]), N_ITEMS, item, 0, NULL, &error));
+    neap_io_bytes first = read_whole(in_folder(names[f]));
+    CHECK_OK(neap_io_save(in_folder(names[f]), N_ITEMS, item, 0, NULL, &error));
+    neap_io_bytes second = read_whole(in_folder(names[f]));
+    CHECK(first.n == second.n && memcmp(first.data, second.data, first.n) == 0);
+    neap_free(first.data), neap_free(second.data);
+  }
+  free_items(item);
+}
+
+TEST(mapped_files_are_views_that_never_write_back) {
+  static const char *const names[] = {"m.npy", "m.npz", "m.safetensors"};
+  neap_tensor t = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(100, 100)), zero = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(1));
+  for (int f = 0; f < 3; f++) {
+    const char *path = in_folder(names[f]);
+    neap_io_item item = {"t", t};
+    CHECK_OK(neap_io_save(path, 1, &item, 0, NULL, &error));
+    neap_io_list r, c;
+    int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+    CHECK_OK(neap_io_load(path, NEAP_IO_MAP_READ, &r, &error));
+    CHECK_OK(neap_io_load(path, NEAP_IO_MAP_WRITE, &c, &error));
+    CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES], held); /* no copy was made */
+    CHECK_EQ((uintptr_t)neap_tensor_data(&r.item[0].tensor) % NEAP_ALIGN, 0);
+    CHECK_FAILS(neap_tensor_copy(&r.item[0].tensor, &zero, &error), NEAP_ARGUMENT, "read-only");
+    CHECK_OK(neap_tensor_copy(&c.item[0].tensor, &zero, &error));
+    CHECK(same_tensor(&r.item[0].tensor, &t) && !same_tensor(&c.item[0].tensor, &t));
+    /* the file may be replaced while it is mapped */
+    CHECK_OK(neap_io_save(path, 1, &c.item[0], 0, NULL, &error));
+    CHECK(same_tensor(&r.item[0].tensor, &t));
+    neap_io_list_fini(&r), neap_io_list_fini(&c);
+  }
+  neap_tensor_fini(&t), neap_tensor_fini(&zero);
+}
+
+/* ---- npy --------------------------------------------------------------------------------------------------------------------- */
+
+/* A .npy file of this version, dictionary and data. */
+static const char *put_npy(int version, const char *dictionary, const void *data, size_t n) {
+  char bytes[1024];
+  size_t n_text = strlen(dictionary), prefix = version == 1 ? 10 : 12;
+  memcpy(bytes, "\x93NUMPY", 6);
+  bytes[6] = (char)version, bytes[7] = 0;
+  bytes[8] = (char)(n_text & 0xff), bytes[9] = (char)(n_text >> 8), bytes[10] = bytes[11] = 0;
+  memcpy(bytes + prefix, dictionary, n_text);
+  memcpy(bytes + prefix + n_text, data, n);
+  return put_file("hand.npy", bytes, prefix + n_text + n);
+}
+
+static neap_tensor load_one(const char *path) {
+  neap_io_list list;
+  neap_tensor t = {0};
+  CHECK_OK(neap_io_load(path, NEAP_IO_COPY, &list, &error));
+  CHECK_EQ(list.n_item, 1);
+  if (list.n_item == 1) t = neap_tensor_retain(&list.item[0].tensor);
+  neap_io_list_fini(&list);
+  return t;
+}
+
+static neap_status try_load(const char *path, neap_error *error) {
+  neap_io_list list;
+  neap_status status = neap_io_load(path, NEAP_IO_COPY, &list, error);
+  neap_io_list_fini(&list);
+  return status;
+}
+
+/* The numbers 0, 1, .. of a 2 x 3 tensor, at row-major positions given by `order`. */
+static void check_six(const char *path, neap_dtype dtype, const int order[6]) {
+  neap_tensor t = load_one(path);
+  neap_shape expected = NEAP_SHAPE(2, 3);
+  CHECK_EQ(t.dtype, dtype);
+  CHECK(neap_shape_equal(&t.shape, &expected) && neap_tensor_is_dense(&t));
+  for (int i = 0; i < 6 && t.storage != NULL; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), order[i]);
+  neap_tensor_fini(&t);
+}
+
+TEST(npy_versions_orders_and_number_formats) {
+  static const int c_order[] = {0, 1, 2, 3, 4, 5}, fortran[] = {0, 2, 4, 1, 3, 5};
+  static const float f4[] = {0, 1, 2, 3, 4, 5};
+  static const uint16_t u2[] = {0, 1, 2, 3, 4, 5};
+  static const uint64_t u8[] = {0, 1, 2, 3, 4, 5};
+  static const unsigned char be4[] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5};
+  for (int version = 1; version <= 3; version++)
+    check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4, sizeof f4), NEAP_DTYPE_F32, c_order);
+  check_six(put_npy(1, "{\"shape\":(2,3),'fortran_order':True,'descr':'<f4'}   \n", f4, sizeof f4), NEAP_DTYPE_F32, fortran);
+  check_six(put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2), NEAP_DTYPE_I32, c_order);
+  check_six(put_npy(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 3)}", u8, sizeof u8), NEAP_DTYPE_I64, fortran);
+  check_six(put_npy(2, "{'descr': '>i4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I32, c_order);
+  check_six(put_npy(2, "{'descr': '>u4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I64, c_order);
+  static const int16_t negative[] = {-3, 300};
+  neap_tensor t = load_one(put_npy(1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", negative, sizeof negative));
+  CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), 0), -3);
+  CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), 1), 300);
+  neap_tensor_fini(&t);
+}
+
+TEST(mapped_fortran_order_is_a_view) {
+  char data[64 + 24]; /* header and data aligned by hand: 10 + 54 bytes, then six floats */
+  static const float f4[] = {0, 1, 2, 3, 4, 5};
+  memcpy(data, f4, sizeof f4);
+  const char *path = put_npy(1, "{'descr':'<f4','fortran_order':True,'shape':(2,3)}   \n", data, sizeof f4);
+  neap_io_list list;
+  CHECK_OK(neap_io_load(path, NEAP_IO_MAP_READ, &list, &error));
+  CHECK(list.item[0].tensor.stride[0] == 1 && list.item[0].tensor.stride[1] == 2);
+  neap_io_list_fini(&list);
+}
+
+TEST(npy_that_is_wrong_is_refused) {
+  static const struct {
+    const char *dictionary, *words;
+  } wrong[] = {
+    {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "Python objects"},
+    {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"},
+    {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "'<c8'"},
+    {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
+    {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more elements"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more elements"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "8 dimensions"},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "'fortran_order'"},
+    {"{'descr': '<f4', 'shape': (1,)}", "lacks"},
+    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "twice"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", "unknown key"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1", "follows"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", "does not end"},
+    {"{'descr': '<f4", "'descr' is not a text"},
+    {"", "not a dictionary"},
+  };
+  float data[2] = {1, 2};
+  for (int i = 0; i < NEAP_COUNT(wrong); i++) {
+    const char *path = put_npy(1 + i % 3, wrong[i].dictionary, data, sizeof data);
+    CHECK_FAILS(try_load(path, &error), NEAP_DATA, wrong[i].words);
+    CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
+  }
+  uint64_t large = UINT64_MAX;
+  CHECK_FAILS(try_load(put_npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", &large, 8), &error), NEAP_DATA, "u64");
+  CHECK_FAILS(try_load(put_npy(4, "{}", data, 8), &error), NEAP_DATA, "version 4.0");
+  CHECK_FAILS(try_load(put_file("text.npy", "hello, world", 12), &error), NEAP_DATA, "not a .npy file");
+}
+
+/* ---- npz --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Written by numpy.savez_compressed: a = arange(6) '<i4' (2,3); b the same as '>f8' in Fortran order. Both deflated. */
+static const char deflated_hex[] =
+  "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9c850"
+  "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e06206004"
+  "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b0000000000000005600000000"
+  "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0ac69a"
+  "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d8455000000980000000500000000000000000000"
+  "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e707950"
+  "4b0506000000000200020066000000190100000000";
+
+static size_t unhex(const char *hex, unsigned char *out) {
+  size_t n = strlen(hex) / 2;
+  for (size_t i = 0; i < n; i++) sscanf(hex + 2 * i, "%2hhx", &out[i]);
+  return n;
+}
+
+TEST(deflated_npz_members_are_unpacked_and_checked) {
+  unsigned char bytes[512];
+  size_t n = unhex(deflated_hex, bytes);
+  for (neap_io_map map = NEAP_IO_COPY; map <= NEAP_IO_MAP_WRITE; map++) {
+    neap_io_list list;
+    CHECK_OK(neap_io_load(put_file("deflated.npz", bytes, n), map, &list, &error));
+    neap_tensor *a = neap_io_list_find(&list, "a"), *b = neap_io_list_find(&list, "b"), widened;
+    CHECK(a != NULL && b != NULL && a->dtype == NEAP_DTYPE_I32 && b->dtype == NEAP_DTYPE_F64);
+    if (a != NULL && b != NULL) {
+      CHECK_OK(neap_tensor_clone(a, NEAP_DTYPE_F64, &widened, &error));
+      CHECK(same_tensor(&widened, b));
+      neap_tensor_fini(&widened);
+    }
+    neap_io_list_fini(&list);
+  }
+  bytes[60] ^= 4; /* in a's compressed data */
+  CHECK_FAILS(try_load(put_file("deflated.npz", bytes, n), &error), NEAP_DATA, "member \"a.npy\"");
+  bytes[60] ^= 4;
+  /* the directory claims another size for a: one byte less, one more, and a gigabyte */
+  size_t size = n - 22 - 0x66 + 24;
+  static const uint32_t sizes[] = {0x97, 0x99, 1u << 30};
+  for (int i = 0; i < 3; i++) {
+    memcpy(bytes + size, &sizes[i], 4);
+    CHECK_FAILS(try_load(put_file("deflated.npz", bytes, n), &error), NEAP_DATA, i < 2 ? "compressed data is damaged" : "cannot have");
+  }
+}
+
+TEST(npz_that_is_wrong_is_refused) {
+  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}, {"y", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}};
+  CHECK_OK(neap_io_save(in_folder("two.npz"), 2, item, 0, NULL, &error));
+  neap_io_bytes whole = read_whole(in_folder("two.npz"));
+  for (size_t i = 0; i + 4 < whole.n; i++) /* both members under one name */
+    if (memcmp(whole.data + i, "y.npy", 5) == 0) whole.data[i] = 'x';
+  CHECK_FAILS(try_load(put_file("two.npz", whole.data, whole.n), &error), NEAP_DATA, "two tensors are named \"x\"");
+  neap_free(whole.data);
+  CHECK_FAILS(try_load(put_file("text.npz", "hello", 5), &error), NEAP_DATA, "truncated");
+  CHECK_FAILS(try_load(put_file("text.npz", "PK\x03\x04 and then nothing that a zip file has", 43), &error), NEAP_DATA, "no end record");
+  item[1].name = "x";
+  CHECK_FAILS(neap_io_save(in_folder("twice.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "two tensors are named \"x\"");
+  CHECK_FAILS(neap_io_save(in_folder("twice.safetensors"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "two tensors are named \"x\"");
+  CHECK(!there(in_folder("twice.npz")) && !there(in_folder("twice.safetensors")));
+  neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
+}
+
+/* ---- safetensors -------------------------------------------------------------------------------------------------------------------- */
+
+static const char *put_safetensors(const char *json, size_t n_data) {
+  static unsigned char bytes[4096];
+  uint64_t n = strlen(json);
+  memset(bytes, 0, sizeof bytes);
+  memcpy(bytes, &n, 8);
+  memcpy(bytes + 8, json, n);
+  return put_file("hand.safetensors", bytes, 8 + n + n_data);
+}
+
+TEST(safetensors_that_is_wrong_is_refused) {
+#define TENSOR(dtype, shape, begin, end) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+  static const struct {
+    const char *json, *words;
+    size_t n_data;
+  } wrong[] = {
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 4, 8) "}", "overlaps", 8},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 12, 16) "}", "hole", 16},
+    {"{\"a\":" TENSOR("F32", "[2]", 4, 12) "}", "hole", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 4},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 12) "}", "not its size", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 8, 0) "}", "data_offsets", 8},
+    {"{\"a\":" TENSOR("F32", "[4611686018427387904,8]", 0, 0) "}", "not its size", 0},
+    {"{\"a\":" TENSOR("F32", "[4611686018427387904]", 0, 0) "}", "not its size", 0},
+    {"{\"a\":" TENSOR("F32", "[9223372036854775808]", 0, 0) "}", "JSON", 0},
+    {"{\"a\":" TENSOR("F32", "[-1]", 0, 0) "}", "shape", 0},
+    {"{\"a\":" TENSOR("F32", "[1.0]", 0, 4) "}", "shape", 4},
+    {"{\"a\":" TENSOR("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", "shape", 4},
+    {"{\"a\":" TENSOR("F8_E4M3", "[1]", 0, 1) "}", "F8_E4M3", 1},
+    {"{\"a\":" TENSOR("F32", "[1]", 0, 4) ",\"a\":" TENSOR("F32", "[1]", 4, 8) "}", "JSON", 8},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
+    {"{\"a\":7}", "no dtype", 0},
+    {"{\"__metadata__\":{\"a\":7}}", "no text", 0},
+    {"{\"__metadata__\":[]}", "map of texts", 0},
+    {"[]", "JSON object", 0},
+    {" {}", "JSON object", 0},
+    {"{} x", "JSON", 0},
+    {"{\"a\\u0000b\":1}", "JSON", 0},
+    {"", "JSON object", 0},
+  };
+  for (int i = 0; i < NEAP_COUNT(wrong); i++) {
+    const char *path = put_safetensors(wrong[i].json, wrong[i].n_data);
+    CHECK_FAILS(try_load(path, &error), NEAP_DATA, wrong[i].words);
+    CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
+  }
+  static const unsigned char endless[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{', '}'};
+  CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA, "claims");
+  CHECK_FAILS(try_load(put_file("endless.safetensors", "", 0), &error), NEAP_DATA, "truncated");
+  neap_io_list list; /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
+  CHECK_OK(neap_io_load(put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
+                        NEAP_IO_COPY, &list, &error));
+  CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_I32);
+  neap_io_list_fini(&list);
+}
+
+TEST(save_refuses_what_the_format_cannot_hold) {
+  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}, {"y", {0}}};
+  neap_io_pair meta = {"a", "b"}, broken = {"a", "\xff\xfe"};
+  CHECK_FAILS(neap_io_save(in_folder("x.txt"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "ends in");
+  CHECK_FAILS(neap_io_save(in_folder("y.npy"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "one tensor");
+  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "no tensor");
+  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 1, item, 1, &meta, &error), NEAP_ARGUMENT, "metadata");
+  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 1, &broken, &error), NEAP_ARGUMENT, "UTF-8");
+  item[0].name = "__metadata__";
+  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "__metadata__");
+  item[0].name = "";
+  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "no name");
+  CHECK(!there(in_folder("y.npz")) && !there(in_folder("y.safetensors")) && !there(in_folder("y.npy")));
+  neap_tensor_fini(&item[0].tensor);
+}
+
+/* ---- damaged files of every format ------------------------------------------------------------------------------------------------------ */
+
+typedef neap_status load_function(const char *path, neap_error *error);
+
+/* Every shorter file is refused; every file with a flipped bit is refused or loaded, and nothing is left behind. */
+static void check_damage(const char *name, const char *path, load_function *load) {
+  neap_io_bytes whole = read_whole(path);
+  int64_t live = neap_memory_read().n_live;
+  for (size_t n = 0; n < whole.n; n++) {
+    neap_error error = {0};
+    neap_status status = load(put_file(name, whole.data, n), &error);
+    if (status != NEAP_DATA) printf("  %s cut to %zu of %zu bytes gives %s\n", name, n, whole.n, neap_status_text(status));
+    CHECK_EQ(status, NEAP_DATA);
+  }
+  neap_memory_reset_high();
+  int64_t high = neap_memory_read().high_bytes[NEAP_DATA_BYTES];
+  for (size_t i = 0; i < 8 * whole.n; i++) {
+    neap_error error = {0};
+    whole.data[i / 8] ^= (char)(1 << i % 8);
+    neap_status status = load(put_file(name, whole.data, whole.n), &error);
+    whole.data[i / 8] ^= (char)(1 << i % 8);
+    CHECK(status == NEAP_OK || (status == NEAP_DATA && strstr(error.message, name) != NULL));
+  }
+  CHECK(neap_memory_read().high_bytes[NEAP_DATA_BYTES] - high < (int64_t)(1200 * whole.n)); /* claims are not believed */
+  CHECK_EQ(neap_memory_read().n_live, live);
+  neap_free(whole.data);
+}
+
+static neap_status try_idx(const char *path, neap_error *error) {
+  neap_tensor t = {0};
+  neap_status status = neap_io_read_idx(path, &t, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
+static const unsigned char small_idx[] = {0, 0, 0x0B, 2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0, 2, 0, 3, 0xff, 0xff, 1, 0, 0, 9};
+
+TEST(damaged_files_are_refused_and_never_believed) {
+  unsigned char bytes[512];
+  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(2, 3))}, {"y", count_up(NEAP_DTYPE_U8, NEAP_SHAPE(5))}};
+  CHECK_OK(neap_io_save(in_folder("whole.npy"), 1, item, 0, NULL, &error));
+  CHECK_OK(neap_io_save(in_folder("whole.npz"), 2, item, 0, NULL, &error));
+  CHECK_OK(neap_io_save(in_folder("whole.safetensors"), 2, item, 0, NULL, &error));
+  check_damage("damaged.npy", in_folder("whole.npy"), try_load);
+  check_damage("damaged.npz", in_folder("whole.npz"), try_load);
+  check_damage("damaged.safetensors", in_folder("whole.safetensors"), try_load);
+  check_damage("deflated.npz", put_file("whole_deflated.npz", bytes, unhex(deflated_hex, bytes)), try_load);
+  check_damage("damaged.idx", put_file("whole.idx", small_idx, sizeof small_idx), try_idx);
+  neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
+}
+
+/* ---- idx, gzip, text -------------------------------------------------------------------------------------------------------------------- */
+
+TEST(idx_numbers_are_big_endian) {
+  neap_tensor t;
+  CHECK_OK(neap_io_read_idx(put_file("small.idx", small_idx, sizeof small_idx), &t, &error));
+  static const int expected[] = {1, 2, 3, -1, 256, 9};
+  CHECK(t.dtype == NEAP_DTYPE_I32 && t.shape.n_dim == 2 && t.shape.dim[0] == 2);
+  for (int i = 0; i < 6; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), expected[i]);
+  neap_tensor_fini(&t);
+  CHECK_FAILS(try_idx(put_file("more.idx", (char[]){0, 0, 8, 1, 0, 0, 0, 1, 5, 6}, 10), &error), NEAP_DATA, "bytes after");
+  CHECK_FAILS(try_idx(put_file("huge.idx", "\0\0\x0E\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16), &error), NEAP_DATA, "more bytes than");
+  CHECK_FAILS(try_idx(put_file("nine.idx", "\0\0\x08\x09", 4), &error), NEAP_DATA, "9 dimensions");
+  CHECK_FAILS(try_idx(put_file("other.idx", "\x89PNG", 4), &error), NEAP_DATA, "not an idx file");
+  CHECK_FAILS(try_idx(in_folder("missing.idx"), &error), NEAP_IO, "missing.idx");
+}
+
+TEST(mnist_is_read) {
+  if (!there(MNIST "train-images-idx3-ubyte.gz")) SKIP("no " MNIST);
+  neap_tensor x, y;
+  CHECK_OK(neap_io_read_idx(MNIST "train-images-idx3-ubyte.gz", &x, &error));
+  CHECK_OK(neap_io_read_idx(MNIST "train-labels-idx1-ubyte.gz", &y, &error));
+  neap_shape images = NEAP_SHAPE(60000, 28, 28), labels = NEAP_SHAPE(60000);
+  CHECK(x.dtype == NEAP_DTYPE_U8 && neap_shape_equal(&x.shape, &images));
+  CHECK(y.dtype == NEAP_DTYPE_U8 && neap_shape_equal(&y.shape, &labels));
+  static const unsigned char first[] = {5, 0, 4, 1, 9, 2, 1, 3};
+  CHECK(memcmp(neap_tensor_data(&y), first, sizeof first) == 0);
+  int64_t sum = 0; /* the known mean of the pixels is 33.318 */
+  for (int64_t i = 0; i < neap_tensor_elems(&x); i++) sum += ((unsigned char *)neap_tensor_data(&x))[i];
+  CHECK_NEAR((double)sum / (double)neap_tensor_elems(&x), 33.318, 0.001);
+  neap_tensor_fini(&x), neap_tensor_fini(&y);
+}
+
+TEST(gzip_files_are_unpacked_and_plain_ones_read) {
+  neap_io_bytes bytes;
+  CHECK_OK(neap_io_read_gz_bytes(put_file("plain.txt", "high and low\0water", 18), &bytes, &error));
+  CHECK(bytes.n == 18 && memcmp(bytes.data, "high and low\0water", 19) == 0); /* and a 0 at the end */
+  neap_free(bytes.data);
+  CHECK_OK(neap_io_read_gz_bytes(put_file("empty.txt", "", 0), &bytes, &error));
+  CHECK(bytes.n == 0 && bytes.data[0] == 0);
+  neap_free(bytes.data);
+  if (!there(MNIST "t10k-labels-idx1-ubyte.gz")) SKIP("no " MNIST);
+  CHECK_OK(neap_io_read_gz_bytes(MNIST "t10k-labels-idx1-ubyte.gz", &bytes, &error));
+  CHECK(bytes.n == 10008 && bytes.data[8] == 7 && bytes.data[9] == 2);
+  neap_free(bytes.data);
+  neap_io_bytes packed = read_whole(MNIST "t10k-labels-idx1-ubyte.gz");
+  CHECK_FAILS(neap_io_read_gz_bytes(put_file("cut.gz", packed.data, packed.n - 9), &bytes, &error), NEAP_DATA, "cut.gz");
+  packed.data[packed.n / 2] ^= 1;
+  CHECK_FAILS(try_idx(put_file("bad.gz", packed.data, packed.n), &error), NEAP_DATA, "bad.gz");
+  neap_free(packed.data);
+}
+
+TEST(text_is_read_and_written_whole) {
+  neap_io_bytes bytes;
+  CHECK_OK(neap_io_write_text(in_folder("note.txt"), "tide", 4, &error));
+  CHECK_OK(neap_io_read_text(in_folder("note.txt"), &bytes, &error));
+  CHECK(bytes.n == 4 && strcmp(bytes.data, "tide") == 0);
+  neap_free(bytes.data);
+  CHECK_FAILS(neap_io_read_text(in_folder("missing.txt"), &bytes, &error), NEAP_IO, "missing.txt: cannot be opened: No such file");
+  CHECK_FAILS(neap_io_read_text(folder, &bytes, &error), NEAP_IO, "directory");
+  CHECK_FAILS(neap_io_read_text("/dev/zero", &bytes, &error), NEAP_IO, "not a regular file");
+  CHECK_FAILS(neap_io_write_text(in_folder("no/such/folder.txt"), "x", 1, &error), NEAP_IO, "No such file");
+  CHECK_FAILS(neap_io_write_text(folder, "x", 1, &error), NEAP_IO, "not a regular file");
+}
+
+/* ---- real samples ----------------------------------------------------------------------------------------------------------------------------- */
+
+TEST(real_samples_are_read_and_pickles_refused) {
+  if (!there(SAMPLES "burn_mnist.safetensors")) SKIP("no " SAMPLES);
+  neap_io_list list;
+  CHECK_OK(neap_io_load(SAMPLES "burn_mnist.safetensors", NEAP_IO_MAP_READ, &list, &error));
+  CHECK_EQ(list.n_item, 20);
+  neap_io_list_fini(&list);
+  CHECK_OK(neap_io_load(SAMPLES "burn_multi_layer.safetensors", NEAP_IO_COPY, &list, &error));
+  CHECK_EQ(list.n_item, 9);
+  neap_io_list_fini(&list);
+  CHECK_OK(neap_io_load(SAMPLES "candle_csm_voices.safetensors", NEAP_IO_COPY, &list, &error));
+  CHECK(list.n_item > 0);
+  neap_io_list_fini(&list);
+  CHECK_OK(neap_io_load(SAMPLES "candle_jfk-codes.safetensors", NEAP_IO_COPY, &list, &error));
+  CHECK(list.n_item > 0 && list.item[0].tensor.dtype == NEAP_DTYPE_I64);
+  neap_io_list_fini(&list);
+  neap_tensor t = load_one(SAMPLES "candle_test.npy");
+  CHECK_EQ(neap_tensor_elems(&t), 10);
+  for (int i = 0; i < 10; i++) CHECK(neap_element_get(t.dtype, neap_tensor_data(&t), i) == i);
+  neap_tensor_fini(&t);
+  CHECK_OK(neap_io_load(SAMPLES "candle_test.npz", NEAP_IO_COPY, &list, &error));
+  CHECK_EQ(list.n_item, 2);
+  neap_io_list_fini(&list);
+  static const char *const pickles[] = {"py2-np0-objarr.npy", "py2-objarr.npy", "py2-objarr.npz", "py3-objarr.npy", "py3-objarr.npz"};
+  for (int i = 0; i < NEAP_COUNT(pickles); i++) {
+    char path[128];
+    snprintf(path, sizeof path, SAMPLES "numpy_reject_%s", pickles[i]);
+    CHECK_FAILS(try_load(path, &error), NEAP_DATA, "Python objects");
+  }
+}
+
+/* ---- refused memory and full disks ----------------------------------------------------------------------------------------------------------------- */
+
+TEST(refused_memory_leaves_nothing_behind) {
+  static const char *const names[] = {"f.npz", "f.safetensors", "f.npy"};
+  neap_io_item item[N_ITEMS];
+  neap_io_pair meta = {"seed", "42"};
+  unsigned char bytes[512];
+  make_items(item);
+  put_file("f_deflated.npz", bytes, unhex(deflated_hex, bytes));
+  put_file("f.idx", small_idx, sizeof small_idx);
+  for (int f = 0; f < 3; f++) CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item, f == 1, &meta, &error));
+  int files = n_files(), failures = 0;
+  int64_t live = neap_memory_read().n_live;
+  for (int way = 0; way < 9; way++)
+    for (int n = 1; n < 1000; n++) {
+      neap_error error = {0};
+      neap_io_list list = {0};
+      neap_tensor t = {0};
+      neap_status status;
+      neap_memory_fail_nth(n, n % 2 == 0);
+      if (way < 3)
+        status = neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
+      else if (way < 6)
+        status = neap_io_load(in_folder(names[way - 3]), (neap_io_map)(n % 3), &list, &error);
+      else if (way == 6)
+        status = neap_io_load(in_folder("f_deflated.npz"), NEAP_IO_COPY, &list, &error);
+      else if (way == 7)
+        status = neap_io_read_idx(in_folder("f.idx"), &t, &error);
+      else
+        status = neap_tensor_clone(&item[11].tensor, NEAP_DTYPE_F16, &t, &error);
+      bool failed = neap_memory_failed();
+      neap_memory_fail_nth(0, false);
+      if (status != (failed ? NEAP_MEMORY : NEAP_OK)) printf("  way %d, allocation %d: %s\n", way, n, error.message);
+      CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
+      if (status != NEAP_OK) CHECK(list.n_item == 0 && list.item == NULL && t.storage == NULL);
+      neap_io_list_fini(&list);
+      neap_tensor_fini(&t);
+      CHECK_EQ(neap_memory_read().n_live, live);
+      if (n > 3 && !failed) break; /* three times, for the three ways to map */
+      failures += failed;
+    }
+  CHECK(failures > 90);
+  CHECK_EQ(n_files(), files);
+  free_items(item);
+}
+
+TEST(a_full_disk_leaves_the_old_file) {
+  static const char *const names[] = {"full.npy", "full.npz", "full.safetensors"};
+  neap_io_item small = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4))}, large = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(100000))};
+  for (int f = 0; f < 3; f++) {
+    const char *path = in_folder(names[f]);
+    CHECK_OK(neap_io_save(path, 1, &small, 0, NULL, &error));
+    chmod(path, 0640);
+    int files = n_files();
+    /* a limit on the size of files fails a write in the middle, as a full disk does */
+    struct rlimit old, limit;
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = old;
+    limit.rlim_cur = 65536;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    CHECK_FAILS(neap_io_save(path, 1, &large, 0, NULL, &error), NEAP_IO, names[f]);
+    setrlimit(RLIMIT_FSIZE, &old);
+    CHECK_EQ(n_files(), files);
+    neap_tensor t = load_one(path);
+    CHECK(same_tensor(&t, &small.tensor));
+    neap_tensor_fini(&t);
+    CHECK_OK(neap_io_save(path, 1, &large, 0, NULL, &error));
+    struct stat info;
+    CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0640); /* who may read it has not changed */
+  }
+  neap_tensor_fini(&small.tensor), neap_tensor_fini(&large.tensor);
+}
+
+static void empty_folder(void) {
+  DIR *dir = opendir(folder);
+  for (struct dirent *entry = NULL; dir != NULL && (entry = readdir(dir)) != NULL;)
+    if (entry->d_name[0] != '.') unlink(in_folder(entry->d_name));
+  if (dir != NULL) closedir(dir);
+  rmdir(folder);
+}
+
+int main(int argc, char **argv) {
+  snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
+  if (mkdtemp(folder) == NULL) return 1;
+  int failed = RUN(argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
+                   T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats), T(mapped_fortran_order_is_a_view),
+                   T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked), T(npz_that_is_wrong_is_refused),
+                   T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
+                   T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
+                   T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
+                   T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
+  empty_folder();
+  return failed;
+}
