@@ -1,0 +1,228 @@
+/* test_graph.c: what a net means: gradient from value to value, versions, commits last, If, choices as text. */
+#include "check.h"
+#include "driver/driver.h"
+#include "graph/graph.h"
+
+static neap_type f32(neap_shape shape) { return (neap_type){NEAP_DTYPE_F32, shape}; }
+
+static void add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out, const neap_set *attrs) {
+  neap_net_call call = {.type = type, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
+  CHECK_OK(neap_net_add(net, &call, NULL, &error));
+}
+#define IN(...) (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__}
+
+static void declare(neap_net *net, const char *name, neap_role role, neap_shape shape, double value) {
+  neap_type type = f32(shape);
+  neap_set attrs[] = {NEAP_SET_FLOAT("value", value), {0}};
+  CHECK_OK(neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER, role == NEAP_ROLE_INPUT ? NULL : "Constant",
+                            role == NEAP_ROLE_INPUT ? NULL : attrs, NULL, &error));
+}
+
+/* x (2,3) -> FC w (2,3) -> Relu -> Sum = loss; gradient of w. */
+static neap_net *small_net(void) {
+  neap_net *net = NULL;
+  CHECK_OK(neap_net_new("small", &net, &error));
+  declare(net, "x", NEAP_ROLE_INPUT, NEAP_SHAPE(2, 3), 0);
+  declare(net, "w", NEAP_ROLE_PARAMETER, NEAP_SHAPE(2, 3), 0.5);
+  add(net, "FC", IN("x", "w"), IN("h"), NULL);
+  add(net, "Relu", IN("h"), IN("r"), NULL);
+  add(net, "Sum", IN("r"), IN("loss"), NULL);
+  return net;
+}
+
+static neap_tensor tensor_of(neap_shape shape, const float *values) {
+  neap_tensor t = {0};
+  CHECK_OK(neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, &error));
+  if (values != NULL) memcpy(neap_tensor_data(&t), values, (size_t)neap_tensor_elems(&t) * sizeof(float));
+  return t;
+}
+
+static void feed(neap_workspace *ws, const char *name, neap_shape shape, const float *values) {
+  neap_tensor t = tensor_of(shape, values);
+  CHECK_OK(neap_workspace_feed(ws, name, &t, false, &error));
+  neap_tensor_fini(&t);
+}
+
+static double fetch(neap_workspace *ws, const char *name, int64_t i) {
+  neap_tensor t = {0};
+  CHECK_OK(neap_workspace_fetch(ws, name, &t, &error));
+  double v = t.storage != NULL ? neap_element_get(t.dtype, neap_tensor_data(&t), i) : NAN;
+  neap_tensor_fini(&t);
+  return v;
+}
+
+TEST(gradient_of_a_small_net_is_exact) {
+  neap_net *net = small_net();
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"w"}, (const char *[]){NULL}, NULL, &error));
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  CHECK_OK(neap_workspace_init(ws, net, &error));
+  feed(ws, "x", NEAP_SHAPE(2, 3), (float[]){1, 2, 3, -4, -5, -6});
+  CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
+  if (session != NULL) {
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_NEAR(fetch(ws, "loss", 0), 6.0, 0);
+    for (int i = 0; i < 6; i++) CHECK_NEAR(fetch(ws, "w_grad", i), 1.0 + i % 3, 0);
+  }
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
+TEST(an_unused_branch_costs_nothing) {
+  neap_net *net = small_net();
+  add(net, "Relu", IN("h"), IN("unused"), NULL);
+  CHECK_OK(neap_net_set_outputs(net, 1, (const char *[]){"loss"}, &error));
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  CHECK_EQ(graph->n_node, 3);
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
+TEST(a_loss_that_is_no_scalar_is_refused) {
+  neap_net *net = small_net();
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_add_gradient(net, "h", 1, (const char *[]){"w"}, (const char *[]){NULL}, NULL, &error));
+  CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_SHAPE, "one floating-point element");
+  neap_net_free(net);
+}
+
+/* w is updated by Sgd inside the branch that is taken. */
+static neap_net *if_net(void) {
+  neap_net *net = NULL, *then_net = NULL, *else_net = NULL;
+  CHECK_OK(neap_net_new("choice", &net, &error));
+  declare(net, "x", NEAP_ROLE_INPUT, NEAP_SHAPE(2, 3), 0);
+  declare(net, "c", NEAP_ROLE_INPUT, NEAP_SHAPE(1), 0);
+  declare(net, "w", NEAP_ROLE_PARAMETER, NEAP_SHAPE(2, 3), 0.5);
+  declare(net, "lr", NEAP_ROLE_STATE, neap_shape_of(0, NULL), 0.25);
+  add(net, "FC", IN("x", "w"), IN("h"), NULL);
+  CHECK_OK(neap_net_new_sub(net, "then", &then_net, &error));
+  CHECK_OK(neap_net_new_sub(net, "else", &else_net, &error));
+  add(then_net, "Relu", IN("w"), IN("g"), NULL);
+  add(then_net, "Sgd", IN("w", "g", "lr"), IN("w"), NULL);
+  add(then_net, "Relu", IN("h"), IN("y"), NULL);
+  add(else_net, "Neg", IN("h"), IN("t"), NULL);
+  add(else_net, "Neg", IN("t"), IN("t2"), NULL);
+  add(else_net, "Neg", IN("t2"), IN("y"), NULL);
+  const char *const in[] = {"w", "lr", "h"}, *const out[] = {"y", "w"};
+  CHECK_OK(neap_net_set_sub_interface(then_net, 3, in, 2, out, &error));
+  CHECK_OK(neap_net_set_sub_interface(else_net, 3, in, 2, out, &error));
+  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}}, {"else_net", {.given = true, .net = else_net}}, {0}};
+  add(net, "If", IN("c", "w", "lr", "h"), IN("y", "w"), attrs);
+  CHECK_OK(neap_net_set_outputs(net, 1, (const char *[]){"y"}, &error));
+  return net;
+}
+
+TEST(sgd_inside_a_branch_updates_the_parameter_under_every_policy) {
+  static const neap_policy policies[] = {NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET};
+  for (int p = 0; p < NEAP_COUNT(policies); p++) {
+    neap_net *net = if_net();
+    neap_workspace *ws = NULL;
+    neap_session *session = NULL;
+    CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+    CHECK_OK(neap_workspace_init(ws, net, &error));
+    feed(ws, "x", NEAP_SHAPE(2, 3), (float[]){1, 2, 3, -4, -5, -6});
+    feed(ws, "c", NEAP_SHAPE(1), (float[]){0});
+    CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = policies[p]}}, &session, &error));
+    if (session != NULL) {
+      CHECK_OK(neap_session_run(session, &error));
+      CHECK_NEAR(fetch(ws, "w", 0), 0.5, 0); /* not taken: unchanged */
+      CHECK_NEAR(fetch(ws, "y", 0), -3.0, 0);
+      feed(ws, "c", NEAP_SHAPE(1), (float[]){1});
+      CHECK_OK(neap_session_run(session, &error));
+      CHECK_NEAR(fetch(ws, "w", 0), 0.375, 0); /* 0.5 - 0.25 * 0.5 */
+      CHECK_NEAR(fetch(ws, "y", 0), 3.0, 0);
+      CHECK_NEAR(fetch(ws, "y", 2), 0.0, 0);
+    }
+    neap_session_free(session);
+    neap_workspace_release(ws);
+    neap_net_free(net);
+  }
+}
+
+/* y = if c: 3 x x, else: 5 x; gradient of x is 6 x or 5. */
+TEST(a_gradient_goes_through_the_branch_that_is_taken) {
+  neap_net *net = NULL, *then_net = NULL, *else_net = NULL;
+  CHECK_OK(neap_net_new("choice", &net, &error));
+  declare(net, "x", NEAP_ROLE_PARAMETER, NEAP_SHAPE(4), 2);
+  declare(net, "three", NEAP_ROLE_STATE, NEAP_SHAPE(1), 3);
+  declare(net, "five", NEAP_ROLE_STATE, NEAP_SHAPE(1), 5);
+  declare(net, "c", NEAP_ROLE_INPUT, NEAP_SHAPE(1), 0);
+  CHECK_OK(neap_net_new_sub(net, "then", &then_net, &error));
+  CHECK_OK(neap_net_new_sub(net, "else", &else_net, &error));
+  add(then_net, "Mul", IN("x", "x"), IN("t"), NULL);
+  add(then_net, "Mul", IN("t", "three"), IN("y"), NULL);
+  add(else_net, "Mul", IN("x", "five"), IN("y"), NULL);
+  const char *const in[] = {"x", "three", "five"}, *const out[] = {"y"};
+  CHECK_OK(neap_net_set_sub_interface(then_net, 3, in, 1, out, &error));
+  CHECK_OK(neap_net_set_sub_interface(else_net, 3, in, 1, out, &error));
+  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}}, {"else_net", {.given = true, .net = else_net}}, {0}};
+  add(net, "If", IN("c", "x", "three", "five"), IN("y"), attrs);
+  add(net, "Sum", IN("y"), IN("loss"), NULL);
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL}, NULL, &error));
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  CHECK_OK(neap_workspace_init(ws, net, &error));
+  feed(ws, "c", NEAP_SHAPE(1), (float[]){1});
+  CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
+  if (session != NULL) {
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_NEAR(fetch(ws, "loss", 0), 48.0, 0);
+    CHECK_NEAR(fetch(ws, "x_grad", 3), 12.0, 0);
+    feed(ws, "c", NEAP_SHAPE(1), (float[]){0});
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_NEAR(fetch(ws, "loss", 0), 40.0, 0);
+    CHECK_NEAR(fetch(ws, "x_grad", 0), 5.0, 0);
+  }
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
+TEST(choices_read_back_from_their_text) {
+  neap_net *net = small_net();
+  neap_graph *graph = NULL;
+  neap_choices choices = {0}, again = {0};
+  neap_buffer a = {0}, b = {0};
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  CHECK_OK(neap_graph_choose(graph, &(neap_choose_options){.n_thread = 2, .scratch_limit = SIZE_MAX}, &choices, &error));
+  neap_choices_print(&choices, graph, &a);
+  CHECK_OK(neap_choices_read(a.text, graph, &again, &error));
+  neap_choices_print(&again, graph, &b);
+  CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
+  neap_choices none = {0};
+  CHECK_FAILS(neap_choices_read("ref 0 1 0", graph, &none, &error), NEAP_PLAN, "can't be read");
+  neap_buffer_fini(&a);
+  neap_buffer_fini(&b);
+  neap_choices_fini(&choices);
+  neap_choices_fini(&again);
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
+TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
+  neap_net *net = NULL;
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_new("late", &net, &error));
+  declare(net, "w", NEAP_ROLE_PARAMETER, NEAP_SHAPE(3), 2);
+  declare(net, "x", NEAP_ROLE_PARAMETER, NEAP_SHAPE(3), 2);
+  declare(net, "lr", NEAP_ROLE_STATE, neap_shape_of(0, NULL), 0.25);
+  add(net, "Mul", IN("w", "x"), IN("y"), NULL);
+  add(net, "Sgd", IN("w", "x", "lr"), IN("w"), NULL);
+  add(net, "Sum", IN("y"), IN("loss"), NULL);
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL}, NULL, &error));
+  /* The update is a commit, so it moves behind the backward: the old version is still there. */
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  if (graph != NULL) CHECK((graph->node[graph->n_node - 1].effects & NEAP_EFFECT_COMMIT) != 0);
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing), T(a_loss_that_is_no_scalar_is_refused),
+             T(sgd_inside_a_branch_updates_the_parameter_under_every_policy), T(a_gradient_goes_through_the_branch_that_is_taken),
+             T(choices_read_back_from_their_text), T(a_backward_that_needs_an_overwritten_parameter_is_refused));
+}
