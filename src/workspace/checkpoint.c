@@ -21,9 +21,10 @@ static bool is_saved(const neap_cell *cell) {
   return role && cell->filled && cell->tensor.storage != NULL;
 }
 
-neap_status neap_workspace_save(neap_workspace *ws, const char *path, neap_error *error) {
+neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *more, neap_error *error) {
   size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc(room);
+  neap_io_pair *meta = neap_alloc(((size_t)n_meta + 4) * sizeof *meta);
   neap_buffer state = {0};
   int n = 0;
   neap_buffer_add(&state, "%s", "");
@@ -36,9 +37,18 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, neap_error
   char seed[24], step[24];
   snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
-  neap_io_pair meta[] = {{META_VERSION, NEAP_VERSION}, {META_SEED, seed}, {META_STEP, step}, {META_STATE, state.text}};
-  neap_status status = item == NULL || state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
-                                                    : neap_io_save(path, n, item, NEAP_COUNT(meta), meta, error);
+  neap_status status = NEAP_OK;
+  if (item == NULL || meta == NULL || state.failed) {
+    status = neap_fail_memory(error, room, "a checkpoint's list");
+  } else {
+    meta[0] = (neap_io_pair){META_VERSION, NEAP_VERSION};
+    meta[1] = (neap_io_pair){META_SEED, seed};
+    meta[2] = (neap_io_pair){META_STEP, step};
+    meta[3] = (neap_io_pair){META_STATE, state.text};
+    if (n_meta > 0) memcpy(meta + 4, more, (size_t)n_meta * sizeof *meta);
+    status = neap_io_save(path, n, item, n_meta + 4, meta, error);
+  }
+  neap_free(meta);
   neap_buffer_fini(&state);
   neap_free(item);
   return status;
@@ -118,7 +128,7 @@ static void move_in(neap_workspace *ws, neap_io_list *list) {
   }
 }
 
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_error *error) {
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error) {
   neap_io_list list;
   uint64_t seed = ws->seed, step = ws->step;
   NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));
@@ -130,6 +140,10 @@ neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_error
     move_in(ws, &list);
     ws->seed = seed;
     ws->step = (uint32_t)step;
+  }
+  if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map, and tensors already copied */
+    *meta = list;
+    return NEAP_OK;
   }
   neap_io_list_fini(&list);
   return status;

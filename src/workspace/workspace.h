@@ -9,6 +9,7 @@
 #ifndef NEAP_WORKSPACE_H
 #define NEAP_WORKSPACE_H
 
+#include "io/io.h"
 #include "program/program.h"
 
 typedef struct neap_workspace neap_workspace;
@@ -72,9 +73,11 @@ void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POIS
 size_t neap_workspace_arena_bytes(const neap_workspace *ws);
 size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it owns, for reports; not the counted truth */
 
-/* Checkpoint (checkpoint.c): all own resident parameters and state, seed and step, as safetensors; written beside and renamed. */
-neap_status neap_workspace_save(neap_workspace *ws, const char *path, neap_error *error);
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_error *error);
+/* Checkpoint (checkpoint.c): all own resident parameters and state, seed and step, as safetensors; written beside and renamed.
+ * Texts of the caller's go with it: `meta` of n_meta pairs, borrowed; when loading, *meta (may be NULL) gets the file's text
+ * map, ended by the caller with neap_io_list_fini. */
+neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *meta, neap_error *error);
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error);
 
 /* Nets by name. */
 neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error); /* takes it over */

@@ -348,11 +348,11 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK(mlp_same_bits(a.ws, b.ws, "loss"));
 
   neap_workspace *empty = workspace(NULL), *other = workspace(NULL);
-  CHECK_OK(neap_workspace_load(empty, path, &error)); /* into nothing: the blobs are made */
+  CHECK_OK(neap_workspace_load(empty, path, NULL, &error)); /* into nothing: the blobs are made */
   CHECK(mlp_same_bits(a.ws, empty, "b2"));
   CHECK(!neap_workspace_has(empty, "x")); /* inputs are not part of it */
   CHECK_OK(feed_number(other, "w1", 3, &error));
-  CHECK_FAILS(neap_workspace_load(other, path, &error), NEAP_SHAPE, "w1");
+  CHECK_FAILS(neap_workspace_load(other, path, NULL, &error), NEAP_SHAPE, "w1");
   CHECK(!neap_workspace_has(other, "b2")); /* nothing has changed */
   CHECK_EQ(mlp_element(other, "w1", 0), 3);
   CHECK_EQ(neap_workspace_step(other), 0);
