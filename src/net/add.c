@@ -12,10 +12,10 @@
 typedef struct draft {
   neap_net *net;
   const neap_net_call *call;
-  neap_net_op op;       /* what will be added */
-  const char *counter;  /* "scope/conv": key in net->counter; NULL: no number was drawn */
-  int number;           /* the last one drawn */
-  char who[256];        /* "Conv \"a/conv_1\": " */
+  neap_net_op op;      /* what will be added */
+  const char *counter; /* "scope/conv": key in net->counter; NULL: no number was drawn */
+  int number;          /* the last one drawn */
+  char who[256];       /* "Conv \"a/conv_1\": " */
 } draft;
 
 /* Fills the record's op, scope, line and blob, once the message stands. Returns the code. */
@@ -30,8 +30,9 @@ static neap_status located(const draft *d, neap_status code, const char *blob, n
 
 static neap_status out_of_memory(neap_error *error) { return neap_fail_memory(error, 64, "an op of a net"); }
 
-/* ---- identity: record, scope, line, name ---------------------------------------------------------------------------- */
+/* ---- identity: record, scope, line, name ------------------------------------------------------------------------- */
 
+/* The record of the call's type. NAME error with the nearest public op when there is none. */
 static neap_status find_record(draft *d, neap_error *error) {
   d->op.op = neap_op_find(d->call->type);
   if (d->op.op != NULL) return NEAP_OK;
@@ -42,6 +43,7 @@ static neap_status find_record(draft *d, neap_error *error) {
   return NEAP_NAME;
 }
 
+/* Op names and blob names live apart: only other ops can take one. */
 static bool op_name_taken(const neap_net *net, const char *name) { return neap_map_get(&net->op_of, name, -1) >= 0; }
 
 /* The next number that makes both an op name and a blob name that are free. */
@@ -59,6 +61,8 @@ static const char *draw_name(draft *d) {
   }
 }
 
+/* Interns scope and line, and gives the op its full name: "scope/name" as the user said, else "scope/type_n" with the next
+ * free number. From here on `who` names the op. NAME error when a name is none or is taken. */
 static neap_status name_op(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const char *scope = call->scope != NULL ? call->scope : "";
@@ -77,7 +81,7 @@ static neap_status name_op(draft *d, neap_error *error) {
                    line[0] != '\0' ? ", at " : "", line);
 }
 
-/* ---- arity ------------------------------------------------------------------------------------------------------------ */
+/* ---- arity ------------------------------------------------------------------------------------------------------- */
 
 /* The least and most arguments of a list; most -1: any number. */
 static void arity(const neap_arg *args, int n, int *least, int *most) {
@@ -87,6 +91,8 @@ static void arity(const neap_arg *args, int n, int *least, int *most) {
   *most = n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? -1 : n;
 }
 
+/* GRAPH error unless n fits the list: "expects 2 to 3 inputs (x, w, b?), got 1"; "?" marks what may be absent, "..." what
+ * may be repeated. */
 static neap_status check_arity(const draft *d, const char *what, const neap_arg *args, int n_arg, int n, neap_error *error) {
   int least, most;
   arity(args, n_arg, &least, &most);
@@ -95,7 +101,9 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   size_t used = 0;
   for (int i = 0; i < n_arg && used + 40 < sizeof list; i++)
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%.30s%s", i > 0 ? ", " : "", args[i].name,
-                             (args[i].flags & NEAP_ARG_VARIADIC) != 0 ? "..." : (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? "?" : "");
+                             (args[i].flags & NEAP_ARG_VARIADIC) != 0   ? "..."
+                             : (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? "?"
+                                                                        : "");
   if (most < 0)
     snprintf(want, sizeof want, "at least %d", least);
   else if (least == most)
@@ -110,8 +118,10 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   return NEAP_GRAPH;
 }
 
-/* ---- inputs and outputs -------------------------------------------------------------------------------------------------- */
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
+/* Interns the inputs into the draft; each must be readable here: declared, or made by an earlier op, and not freed. An
+ * absent one (NULL) must be optional. */
 static neap_status take_inputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
@@ -144,6 +154,8 @@ static const char *enforced_name(const draft *d, int j) {
   return NULL;
 }
 
+/* Fills out[j]. `given`: the user's name; "" for absent, which only an optional output may be; NULL to get a name: that of
+ * the input it is enforced upon, else the op's own while that is free, else the next number. */
 static neap_status name_output(draft *d, int j, const char *given, neap_error *error) {
   const neap_arg *arg = neap_op_output(d->op.op, j);
   if (given != NULL && given[0] == '\0') {
@@ -163,6 +175,7 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
   return name != NULL ? NEAP_OK : out_of_memory(error);
 }
 
+/* Names all outputs; GRAPH error when two of them are one name: SSA could not tell which is meant. */
 static neap_status take_outputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
@@ -184,20 +197,25 @@ static neap_status take_outputs(draft *d, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- in place by name -------------------------------------------------------------------------------------------------------- */
+/* ---- in place by name -------------------------------------------------------------------------------------------- */
 
+/* Whether (in, out) is one of n pairs. */
 static bool has_pair(const neap_pair *pair, int n, int in, int out) {
   for (int k = 0; k < n; k++)
     if (pair[k].in == in && pair[k].out == out) return true;
   return false;
 }
 
+/* Whether the record lets output `out` carry the name of input `in`. A control op writes the blobs around it by name, so it
+ * may do so everywhere. */
 static bool may_share_name(const neap_op *op, int in, int out) {
   return (op->effects & NEAP_EFFECT_CONTROL) != 0 || (op->inplace_any_input && out == 0) ||
          has_pair(op->inplace, op->n_inplace, in, out) || has_pair(op->enforced, op->n_enforced, in, out) ||
          has_pair(op->alias, op->n_alias, in, out);
 }
 
+/* GRAPH error when output `out` has the name of inputs, and none of them may give it its bytes. One allowed pair is enough:
+ * in y = Add(y, y) both are the same value. */
 static neap_status check_in_place(const draft *d, int out, neap_error *error) {
   const neap_op *op = d->op.op;
   int same = -1;
@@ -207,12 +225,13 @@ static neap_status check_in_place(const draft *d, int out, neap_error *error) {
     same = i;
   }
   if (same < 0) return NEAP_OK;
-  neap_fail(error, NEAP_GRAPH, "%soutput %s can't be written in place over input %s (\"%s\")", d->who, neap_op_output(op, out)->name,
-            neap_op_input(op, same)->name, d->op.out[out]);
+  neap_fail(error, NEAP_GRAPH, "%soutput %s can't be written in place over input %s (\"%s\")", d->who,
+            neap_op_output(op, out)->name, neap_op_input(op, same)->name, d->op.out[out]);
   neap_hint(error, "give the output another name: the planner shares the bytes where it can");
   return located(d, NEAP_GRAPH, d->op.out[out], error);
 }
 
+/* An enforced output is the next version of its input's storage; another name would promise a copy that nobody makes. */
 static neap_status check_enforced(const draft *d, neap_pair pair, neap_error *error) {
   if (pair.in >= d->op.n_in || pair.out >= d->op.n_out) return NEAP_OK;
   const char *in = d->op.in[pair.in], *out = d->op.out[pair.out];
@@ -222,25 +241,29 @@ static neap_status check_enforced(const draft *d, neap_pair pair, neap_error *er
   return located(d, NEAP_GRAPH, out, error);
 }
 
-/* Free ends only what is neither kept nor declared, and of this net. */
+/* NULL when the blob may be freed in `net`: it is a transient value of this very net, and nobody was promised to find it. */
+static const char *why_not_freed(const neap_net *net, neap_net_found found) {
+  const neap_net_blob *blob = &found.cell->blob;
+  if (found.net != net) return "belongs to the net around this one";
+  if (blob->keep) return "is kept";
+  if (blob->role == NEAP_ROLE_OUTPUT) return "is an output of the net";
+  return blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared" : NULL;
+}
+
+/* The inputs of Free. */
 static neap_status check_release(const draft *d, neap_error *error) {
   if ((d->op.op->effects & NEAP_EFFECT_RELEASE) == 0) return NEAP_OK;
   for (int i = 0; i < d->op.n_in; i++) {
-    if (d->op.in[i] == NULL) continue;
-    neap_net_found found = neap_net_look_up(d->net, d->op.in[i]);
-    const neap_net_blob *blob = &found.cell->blob;
-    const char *why = found.net != d->net                                                      ? "belongs to the net around this one"
-                      : blob->keep                                                             ? "is kept"
-                      : blob->role == NEAP_ROLE_OUTPUT                                         ? "is an output of the net"
-                      : blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared"
-                                                                                               : NULL;
+    const char *name = d->op.in[i];
+    const char *why = name != NULL ? why_not_freed(d->net, neap_net_look_up(d->net, name)) : NULL;
     if (why == NULL) continue;
-    neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" can't be freed: it %s", d->who, blob->name, why);
-    return located(d, NEAP_GRAPH, blob->name, error);
+    neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" can't be freed: it %s", d->who, name, why);
+    return located(d, NEAP_GRAPH, name, error);
   }
   return NEAP_OK;
 }
 
+/* All rules about names that stand on both sides. */
 static neap_status check_pairs(const draft *d, neap_error *error) {
   for (int j = 0; j < d->op.n_out; j++)
     if (d->op.out[j] != NULL) NEAP_TRY(check_in_place(d, j, error));
@@ -248,7 +271,7 @@ static neap_status check_pairs(const draft *d, neap_error *error) {
   return check_release(d, error);
 }
 
-/* ---- commit -------------------------------------------------------------------------------------------------------------------- */
+/* ---- commit ------------------------------------------------------------------------------------------------------ */
 
 bool neap_net_reserve_outside(neap_net *net, int more) {
   for (; net->outer != NULL; net = net->outer)
@@ -304,10 +327,13 @@ fail_names:
   return false;
 }
 
+/* The one pseudo-op whose outputs get a role from its inputs. */
 static bool is_gradient(const neap_op *op) {
   return (op->effects & NEAP_EFFECT_PSEUDO) != 0 && strcmp(op->name, "Gradient") == 0;
 }
 
+/* Output j becomes the last version of its name: a new cell, or an old one that is alive (again). Its role is GRADIENT where
+ * a Gradient op differentiates by a parameter; a declared blob keeps the role it was declared with. */
 static void write_output(draft *d, int j) {
   neap_net *net = d->net;
   const char *name = d->op.out[j];
@@ -327,14 +353,14 @@ static void write_output(draft *d, int j) {
   cell->unread = cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
 }
 
+/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. Can't fail: see reserve. */
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
   for (int i = 0; i < d->op.n_in; i++)
     if (d->op.in[i] != NULL) {
       neap_net_mark_read(net, d->op.in[i]);
-      if ((op->effects & NEAP_EFFECT_RELEASE) != 0)
-        net->cell[neap_map_get(&net->cell_of, d->op.in[i], -1)].freed_by = net->n_op;
+      if ((op->effects & NEAP_EFFECT_RELEASE) != 0) net->cell[neap_map_get(&net->cell_of, d->op.in[i], -1)].freed_by = net->n_op;
     }
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
@@ -347,6 +373,7 @@ static void commit(draft *d) {
   neap_net_touch(net);
 }
 
+/* The whole schema check, in the order in which messages make sense: what the op is, what it reads, what it writes, how. */
 static neap_status check(draft *d, neap_error *error) {
   snprintf(d->who, sizeof d->who, "%.63s: ", d->call->type);
   NEAP_TRY(find_record(d, error));

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The tail of every message: the attribute is what is at fault. */
 static neap_status fail(const neap_attr *attr, neap_error *error) {
   if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", attr->name);
   return NEAP_ATTRIBUTE;
 }
 
+/* The attribute whose name is nearest; NULL when none is near. */
 static const char *nearest(const neap_op *op, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
@@ -21,6 +23,7 @@ static const char *nearest(const neap_op *op, const char *name) {
   return best;
 }
 
+/* ATTRIBUTE error with the nearest name, else with a hint that lists all there are. */
 static neap_status fail_unknown(const neap_op *op, const char *name, const char *who, neap_error *error) {
   const char *near = nearest(op, name);
   neap_fail(error, NEAP_ATTRIBUTE, "%sunknown attribute \"%s\"%s%s%s", who, name, near != NULL ? ", did you mean \"" : "",
@@ -54,12 +57,14 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
   return fail(attr, error);
 }
 
+/* Of "none|mean|sum". */
 static int n_choices(const char *choices) {
   int n = 1;
   for (; *choices != '\0'; choices++) n += *choices == '|';
   return n;
 }
 
+/* A list has its items, each within the attribute's range. Ints and doubles share the pointer of the union. */
 static neap_status check_list(const neap_attr *attr, const neap_attr_value *value, const char *who, neap_error *error) {
   if (value->n < 0 || (value->n > 0 && value->ints == NULL)) {
     neap_fail(error, NEAP_ATTRIBUTE, "%s%s is a list of %d items without items", who, attr->name, value->n);
@@ -71,7 +76,8 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
 }
 
 /* Names that a subnet takes from around it must still mean something where its op stands. */
-static neap_status check_subnet(const neap_net *net, const neap_attr *attr, const neap_net *sub, const char *who, neap_error *error) {
+static neap_status check_subnet(const neap_net *net, const neap_attr *attr, const neap_net *sub, const char *who,
+                                neap_error *error) {
   if (sub == NULL && !attr->required) return NEAP_OK;
   if (sub == NULL || net == NULL || sub->outer != net) {
     neap_fail(error, NEAP_ATTRIBUTE, "%s%s: net \"%s\" is not a subnet of \"%s\"", who, attr->name, sub != NULL ? sub->name : "?",
@@ -85,6 +91,7 @@ static neap_status check_subnet(const neap_net *net, const neap_attr *attr, cons
   return NEAP_OK;
 }
 
+/* One given value against its attribute's type. Types of C values are the caller's word: the union has no tag. */
 static neap_status check_value(const neap_net *net, const neap_attr *attr, const neap_attr_value *value, const char *who,
                                neap_error *error) {
   switch (attr->type) {
@@ -100,7 +107,8 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
       return fail(attr, error);
     case NEAP_ATTR_ENUM:
       if (value->i >= 0 && value->i < n_choices(attr->choices)) return NEAP_OK;
-      neap_fail(error, NEAP_ATTRIBUTE, "%s%s expects one of %s, got number %lld", who, attr->name, attr->choices, (long long)value->i);
+      neap_fail(error, NEAP_ATTRIBUTE, "%s%s expects one of %s, got number %lld", who, attr->name, attr->choices,
+                (long long)value->i);
       return fail(attr, error);
     case NEAP_ATTR_DTYPE:
       if (value->i >= 0 && value->i < NEAP_N_DTYPE) return NEAP_OK;

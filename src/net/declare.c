@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The tail of every message about a declaration: which blob, which line. Returns the code. */
 static neap_status fail_blob(neap_status code, const char *name, const char *line, neap_error *error) {
   if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", name);
   if (error != NULL && error->line[0] == '\0' && line != NULL) snprintf(error->line, sizeof error->line, "%s", line);
@@ -21,8 +22,9 @@ static neap_status check_type(const char *name, const neap_type *type, neap_erro
     elems *= bad || dim == 0 ? 1 : dim;
   }
   if (!bad) return NEAP_OK;
-  neap_fail(error, NEAP_SHAPE, "blob \"%s\": its type is not one: a dtype, at most %d dimensions of at least 0 and a countable size",
-            name, NEAP_MAX_DIM);
+  neap_fail(error, NEAP_SHAPE,
+            "blob \"%s\": its type is not one: a dtype, at most %d dimensions of at least 0 and a countable size", name,
+            NEAP_MAX_DIM);
   return fail_blob(NEAP_SHAPE, name, NULL, error);
 }
 
@@ -54,7 +56,8 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
 }
 
 /* A second declaration must say the same as the first. */
-static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role, const neap_type *type, neap_error *error) {
+static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role, const neap_type *type,
+                               neap_error *error) {
   const neap_net_blob *old = &cell->blob;
   bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
   if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
@@ -62,12 +65,14 @@ static neap_status check_again(const neap_net *net, const neap_net_cell *cell, n
   if (!declared)
     neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it", old->name, net->name);
   else
-    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s", old->name, neap_role_name(old->role),
-              neap_dtype_name(old->type.dtype), neap_shape_text(&old->type.shape, a), neap_role_name(role),
-              neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
+    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s", old->name,
+              neap_role_name(old->role), neap_dtype_name(old->type.dtype), neap_shape_text(&old->type.shape, a),
+              neap_role_name(role), neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
   return fail_blob(NEAP_NAME, old->name, old->line, error);
 }
 
+/* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. A blob that exists with the same
+ * role and type stays as it was declared first, init included: layers that share a parameter each declare it. */
 neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type, bool trainable,
                              const char *init, const neap_set *init_attrs, const char *line, neap_error *error) {
   static const neap_type untyped = {0};
@@ -100,7 +105,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   return NEAP_OK;
 }
 
-/* ---- outputs, keeps, interface ------------------------------------------------------------------------------------------ */
+/* ---- outputs, keeps, interface ----------------------------------------------------------------------------------- */
 
 /* The interned names of blobs that exist, each once, in the net's arena. With `outside` names of the nets around count. */
 static neap_status take_names(neap_net *net, const char *what, int n, const char *const *names, bool outside, const char ***out,
@@ -125,6 +130,7 @@ static neap_status take_names(neap_net *net, const char *what, int n, const char
   return NEAP_OK;
 }
 
+/* Replaces an earlier list. Declared blobs and gradients may be outputs too and keep their roles: they are resident anyway. */
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
@@ -149,9 +155,12 @@ neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Both lists may name blobs of the subnet or of the nets around it: a branch that is not taken gives back what it got. Names
+ * from around count as read. */
 neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
                                        neap_error *error) {
-  if (sub->outer == NULL) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\" is no subnet: it has outputs, no interface", sub->name);
+  if (sub->outer == NULL)
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\" is no subnet: it has outputs, no interface", sub->name);
   const char **inputs = NULL, **results = NULL;
   NEAP_TRY(take_names(sub, "inputs", n_in, in, true, &inputs, error));
   NEAP_TRY(take_names(sub, "results", n_out, out, true, &results, error));
@@ -168,7 +177,7 @@ neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *cons
   return NEAP_OK;
 }
 
-/* ---- gradient --------------------------------------------------------------------------------------------------------------- */
+/* ---- gradient ---------------------------------------------------------------------------------------------------- */
 
 /* Adds what op `o` reads, subnets included, to `needed`. */
 static bool need_inputs(neap_map *needed, const neap_net_op *o) {
@@ -218,6 +227,8 @@ static const char *gradient_name(const neap_net *net, const char *blob) {
   return name;
 }
 
+/* Without `wrt` all trainable parameters that the loss depends on. A second gradient of one blob gets a name of its own, so
+ * that it never overwrites the first unasked. */
 neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
                                   const char *line, neap_error *error) {
   if (wrt == NULL) {

@@ -14,13 +14,15 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
   for (const char *c = text; *c != '\0'; c++)
     if ((unsigned char)*c <= ' ' || *c == 127 || strchr("\"'(){},", *c) != NULL) {
       neap_fail(error, NEAP_NAME, "\"%s\" can't be the name of a %s: %s at position %d", text, what,
-                (unsigned char)*c <= ' ' || *c == 127 ? "white space" : "a quote, parenthesis, comma or brace", (int)(c - text) + 1);
+                (unsigned char)*c <= ' ' || *c == 127 ? "white space" : "a quote, parenthesis, comma or brace",
+                (int)(c - text) + 1);
       if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", text);
       return neap_hint(error, "use letters, digits and . _ - / :");
     }
   return NEAP_OK;
 }
 
+/* Inner names hide outer ones. A freed name is found: the caller looks at freed_by. */
 neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
   for (const neap_net *n = net; n != NULL; n = n->outer) {
     int i = neap_map_get(&n->cell_of, name, -1);
@@ -88,8 +90,8 @@ const char *neap_net_snake(const char *type) {
   char text[128];
   size_t n = 0;
   for (size_t i = 0; type[i] != '\0' && n + 2 < sizeof text; i++) {
-    bool starts = i > 0 && isupper((unsigned char)type[i]) &&
-                  (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
+    bool starts =
+        i > 0 && isupper((unsigned char)type[i]) && (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
     if (starts && type[i - 1] != '_') text[n++] = '_';
     text[n++] = (char)tolower((unsigned char)type[i]);
   }

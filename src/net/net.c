@@ -7,7 +7,7 @@
 const char *neap_role_name(neap_role role) {
   static const char *const name[] = {
 #define X(symbol, text) text,
-    NEAP_ROLE_MAP(X)
+      NEAP_ROLE_MAP(X)
 #undef X
   };
   return (unsigned)role < (unsigned)NEAP_COUNT(name) ? name[role] : "?";
@@ -28,6 +28,7 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Compared as texts: few, and only when a subnet is made. */
 static bool sub_name_taken(const neap_net *outer, const char *name) {
   for (int i = 0; i < outer->n_sub; i++)
     if (strcmp(outer->sub[i]->name, name) == 0) return true;
@@ -38,7 +39,8 @@ neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, 
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
-  for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++) unique = neap_net_join("", name != NULL ? name : "sub", i);
+  for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++)
+    unique = neap_net_join("", name != NULL ? name : "sub", i);
   if (unique == NULL || !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
@@ -62,7 +64,7 @@ void neap_net_free(neap_net *net) {
   neap_free(net);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 const char *neap_net_name(const neap_net *net) { return net->name; }
 uint64_t neap_net_version(const neap_net *net) { return net->version; }
@@ -89,6 +91,7 @@ const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name) {
   return interned != NULL ? neap_net_blob_at(net, neap_map_get(&net->cell_of, interned, -1)) : NULL;
 }
 
+/* Outputs by default are counted on demand: `unread` changes with every op, the list is asked for once a compilation. */
 int neap_net_n_outputs(const neap_net *net) {
   if (net->outputs_set) return net->n_output;
   int n = 0;

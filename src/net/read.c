@@ -25,6 +25,7 @@ typedef struct names {
   int n, cap;
 } names;
 
+/* DATA error: what the grammar wants here, and the next characters that stand here instead. */
 static neap_status fail(parser *p, const char *expected) {
   char got[32];
   snprintf(got, sizeof got, "%.*s", (int)NEAP_MIN(strcspn(p->at, "\r\n"), (size_t)24), p->at);
@@ -47,15 +48,18 @@ static neap_status pass_on(parser *p, neap_status status, const neap_error *inne
   return NEAP_DATA;
 }
 
-/* ---- words --------------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
+/* A carriage return is a blank, so that texts with either line ending read the same. */
 static void skip_blanks(parser *p) { p->at += strspn(p->at, " \t\r"); }
 
+/* Skips blanks; true before a newline and at the end of the text. */
 static bool at_end_of_line(parser *p) {
   skip_blanks(p);
   return *p->at == '\n' || *p->at == '\0';
 }
 
+/* Skips blanks, then one character if it is c. */
 static bool take(parser *p, char c) {
   skip_blanks(p);
   if (*p->at != c || c == '\0') return false;
@@ -65,6 +69,7 @@ static bool take(parser *p, char c) {
 
 static size_t word_length(const char *at) { return strcspn(at, " \t\r\n(){},\"'"); }
 
+/* Whether the next word is exactly `word`. */
 static bool next_is(parser *p, const char *word) {
   skip_blanks(p);
   size_t n = word_length(p->at);
@@ -77,6 +82,7 @@ static bool take_word(parser *p, const char *word) {
   return true;
 }
 
+/* The next word, copied: borrowed until the parser ends. Fails where none stands, naming what was expected. */
 static neap_status read_word(parser *p, const char *expected, const char **out) {
   skip_blanks(p);
   size_t n = word_length(p->at);
@@ -120,8 +126,9 @@ static neap_status read_line_suffix(parser *p, const char **line) {
   return at_end_of_line(p) ? NEAP_OK : fail(p, "the end of the line");
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
+/* A whole number that fits 64 bits; nothing is rounded or cut off. */
 static neap_status read_int(parser *p, int64_t *out) {
   const char *start = (skip_blanks(p), p->at), *word = "", *expected = "a whole number";
   NEAP_TRY(read_word(p, expected, &word));
@@ -133,6 +140,7 @@ static neap_status read_int(parser *p, int64_t *out) {
   return fail(p, expected);
 }
 
+/* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute may refuse. */
 static neap_status read_float(parser *p, double *out) {
   const char *start = (skip_blanks(p), p->at), *word = "";
   NEAP_TRY(read_word(p, "a number", &word));
@@ -164,6 +172,7 @@ static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
   return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
 }
 
+/* The index of a word in "none|mean|sum". */
 static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
   skip_blanks(p);
   size_t n = word_length(p->at);
@@ -181,6 +190,7 @@ static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
   return fail(p, expected);
 }
 
+/* A subnet that was read before, by name; "_" is none. */
 static neap_status read_subnet_name(parser *p, const neap_net *net, neap_attr_value *value) {
   const char *word = "";
   NEAP_TRY(read_word(p, "the name of a subnet", &word));
@@ -191,6 +201,7 @@ static neap_status read_subnet_name(parser *p, const neap_net *net, neap_attr_va
   return neap_fail(p->error, NEAP_DATA, "net text, line %d: no subnet \"%s\" stands before this line", p->line, word);
 }
 
+/* One value in the syntax of its attribute's type. Range and the like are checked by the call that gets it. */
 static neap_status read_value(parser *p, const neap_net *net, const neap_attr *attr, neap_attr_value *value) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return read_float(p, &value->f);
@@ -233,8 +244,9 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
   return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------------------ */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
+/* DTYPE (D, D, ..) */
 static neap_status read_type(parser *p, neap_type *type) {
   const char *start = (skip_blanks(p), p->at), *word = "";
   NEAP_TRY(read_word(p, "a dtype", &word));
@@ -249,6 +261,7 @@ static neap_status read_type(parser *p, neap_type *type) {
   return take(p, ')') ? NEAP_OK : fail(p, "\",\" or \")\"");
 }
 
+/* The rest of a line after input, param, state or gradient. */
 static neap_status read_declaration(parser *p, neap_net *net, neap_role role) {
   const char *name = "", *init = NULL, *line = NULL;
   neap_type type = {0};
@@ -299,6 +312,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   return pass_on(p, neap_net_add(net, &call, NULL, &inner), &inner);
 }
 
+/* An op line, whose first word (an output, or the type of an op without outputs) has been read. */
 static neap_status read_op(parser *p, neap_net *net, const char *first) {
   names in = {0}, out = {0};
   const char *type = first;
@@ -318,6 +332,7 @@ static neap_status read_op(parser *p, neap_net *net, const char *first) {
 
 static neap_status read_lines(parser *p, neap_net *net);
 
+/* After "subnet": its name, its lines, "end". It is part of `net` as soon as it is named, so that lines can refer outwards. */
 static neap_status read_subnet(parser *p, neap_net *net) {
   const char *name = "";
   neap_net *sub;
@@ -343,6 +358,7 @@ static neap_status read_interface(parser *p, neap_net *net, names *in, names *ou
   return pass_on(p, neap_net_set_sub_interface(net, in->n, in->item, out->n, out->item, &inner), &inner);
 }
 
+/* After keep, outputs or takes: the names, and the call they stand for. */
 static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
   names list = {0}, results = {0};
   neap_error inner = {0};
@@ -354,8 +370,7 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
     if (status == NEAP_OK && strcmp(word, "outputs") == 0)
       status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
     else
-      for (int i = 0; status == NEAP_OK && i < list.n; i++)
-        status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
+      for (int i = 0; status == NEAP_OK && i < list.n; i++) status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
   }
   neap_free(list.item);
   neap_free(results.item);
@@ -367,8 +382,8 @@ static neap_status read_line(parser *p, neap_net *net) {
   static const struct {
     const char *word;
     neap_role role;
-  } declaration[] = {{"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE},
-                     {"gradient", NEAP_ROLE_GRADIENT}};
+  } declaration[] = {
+      {"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE}, {"gradient", NEAP_ROLE_GRADIENT}};
   const char *word = "";
   NEAP_TRY(read_word(p, "a name or a keyword", &word));
   skip_blanks(p);
@@ -376,7 +391,8 @@ static neap_status read_line(parser *p, neap_net *net) {
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0) return read_declaration(p, net, declaration[i].role);
   if (strcmp(word, "subnet") == 0) return read_subnet(p, net);
-  if (strcmp(word, "keep") == 0 || strcmp(word, "outputs") == 0 || strcmp(word, "takes") == 0) return read_name_line(p, net, word);
+  if (strcmp(word, "keep") == 0 || strcmp(word, "outputs") == 0 || strcmp(word, "takes") == 0)
+    return read_name_line(p, net, word);
   return fail(p, "\"=\" after the name of an output");
 }
 
@@ -395,6 +411,7 @@ static neap_status read_lines(parser *p, neap_net *net) {
   }
 }
 
+/* All or nothing: a net that was read in part is freed. */
 neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   neap_error unseen = {0};
   parser p = {.at = text, .line = 1, .error = error != NULL ? error : &unseen};

@@ -13,6 +13,7 @@ typedef struct copier {
 
 static neap_status fail_memory(const copier *c) { return neap_fail_memory(c->error, 64, "a copy of a net"); }
 
+/* The new name; the old one where it is not in the list. */
 static const char *renamed(const copier *c, const char *name) {
   int i = name != NULL ? neap_map_get(c->at, name, -1) : -1;
   return i >= 0 ? c->to[i] : name;
@@ -25,6 +26,7 @@ static const char **rename_list(const copier *c, int n, const char *const *name,
   return list;
 }
 
+/* Two blobs that become one must agree in role and type; the first one's init stays. */
 static neap_status copy_declarations(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *b = &net->cell[i].blob;
@@ -32,8 +34,8 @@ static neap_status copy_declarations(const copier *c, const neap_net *net, neap_
     const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
     neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
     if (init != NULL && set == NULL) return fail_memory(c);
-    neap_status status = neap_net_declare(to, renamed(c, b->name), b->role, &b->type, b->trainable, init != NULL ? init->op->name : NULL,
-                                          set, b->line, c->error);
+    neap_status status = neap_net_declare(to, renamed(c, b->name), b->role, &b->type, b->trainable,
+                                          init != NULL ? init->op->name : NULL, set, b->line, c->error);
     neap_free(set);
     NEAP_TRY(status);
   }
@@ -60,6 +62,7 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
   return NEAP_OK;
 }
 
+/* Op names, scopes and lines stay: only blobs are renamed. */
 static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to, neap_map *subs) {
   neap_status status;
   neap_set *set = neap_net_given(op, false);
@@ -70,8 +73,15 @@ static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to,
   }
   status = copy_subnets(c, op, to, subs, set);
   if (status != NEAP_OK) goto done;
-  neap_net_call call = {.type = op->op->name, .n_in = op->n_in, .n_out = op->n_out, .in = in, .out = out, .attrs = set,
-                        .name = neap_net_strip_scope(op->name, op->scope), .scope = op->scope, .line = op->line};
+  neap_net_call call = {.type = op->op->name,
+                        .n_in = op->n_in,
+                        .n_out = op->n_out,
+                        .in = in,
+                        .out = out,
+                        .attrs = set,
+                        .name = neap_net_strip_scope(op->name, op->scope),
+                        .scope = op->scope,
+                        .line = op->line};
   status = neap_net_add(to, &call, NULL, c->error);
 done:
   neap_free(set);
@@ -80,20 +90,22 @@ done:
   return status;
 }
 
+/* Keeps, then outputs or the interface. */
 static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
   if (!net->outputs_set) return NEAP_OK;
-  const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL), **out = rename_list(c, net->n_output, net->output, NULL);
+  const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
+             **out = rename_list(c, net->n_output, net->output, NULL);
   neap_status status = in == NULL || out == NULL ? fail_memory(c)
-                       : net->interface_set
-                         ? neap_net_set_sub_interface(to, net->n_sub_input, in, net->n_output, out, c->error)
-                         : neap_net_set_outputs(to, net->n_output, out, c->error);
+                       : net->interface_set ? neap_net_set_sub_interface(to, net->n_sub_input, in, net->n_output, out, c->error)
+                                            : neap_net_set_outputs(to, net->n_output, out, c->error);
   neap_free(in);
   neap_free(out);
   return status;
 }
 
+/* Replays `net` into the empty net `to`. */
 static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
   neap_map subs = {0};
   neap_status status = copy_declarations(c, net, to);
@@ -110,6 +122,7 @@ static bool has_blob(const neap_net *net, const char *name) {
   return false;
 }
 
+/* from[i] -> i. NAME error for a blob that is nowhere in the net: a typing error would else rename nothing, silently. */
 static neap_status index_names(const neap_net *net, int n, const char *const *from, neap_map *at, neap_error *error) {
   for (int i = 0; i < n; i++) {
     const char *name = neap_intern(from[i]);

@@ -2,12 +2,12 @@
  *
  *   net NAME
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
- *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [at LINE]     "_" where one is absent; no "OUT =" without outputs
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [at LINE]       "_" where one is absent
  *   keep NAME, ..      outputs NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
  *
- * A subnet stands before the first op that has it as attribute. `as` is left out where the op is called as its first
+ * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out where the op is called as its first
  * output; `in` and `at` stand there on request. Attributes that the user did not give are left out. Axes count from 0.
  * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading back needs.
  */
@@ -26,6 +26,7 @@ typedef struct printer {
 
 static void indent(const printer *p) { neap_buffer_add(p->out, "%*s", 2 * p->depth, ""); }
 
+/* The fewest digits, from six up, that read back to the same double; 17 always do. */
 static void print_float(double x, neap_buffer *out) {
   char text[40];
   int digits = 6;
@@ -46,6 +47,7 @@ static void print_list(const neap_attr_value *value, bool floats, neap_buffer *o
   neap_buffer_add(out, "}");
 }
 
+/* As read_value reads it. Positions and axes are as C has them, from 0. */
 static void print_value(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: print_float(value->f, out); break;
@@ -67,6 +69,7 @@ static void print_value(const neap_attr *attr, const neap_attr_value *value, nea
   }
 }
 
+/* " { a = 1, b = {2,3} }", or nothing when the user gave none. */
 static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *out) {
   int n = 0;
   for (int i = 0; i < neap_op_n_attrs(op->op); i++) {
@@ -78,6 +81,7 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
   if (n > 0) neap_buffer_add(out, " }");
 }
 
+/* "a, b, _" */
 static void print_names(int n, const char *const *name, neap_buffer *out) {
   for (int i = 0; i < n; i++) neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
 }
@@ -89,8 +93,11 @@ static void print_line_suffix(const printer *p, const char *line) {
   for (; *line != '\0'; line++) neap_buffer_add(p->out, "%c", iscntrl((unsigned char)*line) ? '?' : *line);
 }
 
+/* One declared blob, with its init op. */
 static void print_declaration(const printer *p, const neap_net *net, const neap_net_blob *blob) {
-  static const char *const word[] = {[NEAP_ROLE_INPUT] = "input", [NEAP_ROLE_PARAMETER] = "param", [NEAP_ROLE_STATE] = "state",
+  static const char *const word[] = {[NEAP_ROLE_INPUT] = "input",
+                                     [NEAP_ROLE_PARAMETER] = "param",
+                                     [NEAP_ROLE_STATE] = "state",
                                      [NEAP_ROLE_GRADIENT] = "gradient"};
   char shape[NEAP_SHAPE_TEXT];
   indent(p);
@@ -106,6 +113,7 @@ static void print_declaration(const printer *p, const neap_net *net, const neap_
   neap_buffer_add(p->out, "\n");
 }
 
+/* One op; its name only where it differs from its first output's. */
 static void print_op(const printer *p, const neap_net_op *op) {
   indent(p);
   print_names(op->n_out, op->out, p->out);
@@ -138,6 +146,7 @@ static void print_subnets(printer *p, const neap_net *net, int index, neap_map *
   }
 }
 
+/* "keep a", "outputs a, b", "takes", "gives a". */
 static void print_name_line(const printer *p, const char *word, int n, const char *const *name) {
   indent(p);
   neap_buffer_add(p->out, "%s%s", word, n > 0 ? " " : "");
@@ -145,6 +154,8 @@ static void print_name_line(const printer *p, const char *word, int n, const cha
   neap_buffer_add(p->out, "\n");
 }
 
+/* Declarations first, whenever they were made: an op can't have come before what it reads, and nothing hides a declaration of
+ * its own net. */
 static void print_body(printer *p, const neap_net *net) {
   neap_map printed = {0};
   for (int i = 0; i < net->n_cell; i++) {

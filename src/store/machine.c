@@ -20,6 +20,7 @@ static void read_cpuinfo(const char *key, char *value, size_t size) {
   fclose(file);
 }
 
+/* Whether `flag` is one of the words of `flags`. */
 static bool has_flag(const char *flags, const char *flag) {
   size_t n = strlen(flag);
   for (const char *at = flags; (at = strstr(at, flag)) != NULL; at += n)
@@ -27,6 +28,7 @@ static bool has_flag(const char *flags, const char *flag) {
   return false;
 }
 
+/* Named as in meta data of builds: what decides speed, not the whole list of flags. */
 static const char *widest_isa(void) {
   char flags[4096];
   read_cpuinfo("flags", flags, sizeof flags);
@@ -44,8 +46,10 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
   char cpu[128];
   read_cpuinfo("model name", cpu, sizeof cpu);
   /* The update changes nothing; it makes RETURNING give the row that is there. */
-  neap_sql sql = neap_sql_new(store, "INSERT INTO machine (cpu, isa, n_core, ram_bytes) VALUES (?, ?, ?, ?) "
-                                     "ON CONFLICT DO UPDATE SET cpu = excluded.cpu RETURNING machine_id", "the machine is not stored");
+  neap_sql sql = neap_sql_new(store,
+                              "INSERT INTO machine (cpu, isa, n_core, ram_bytes) VALUES (?, ?, ?, ?) "
+                              "ON CONFLICT DO UPDATE SET cpu = excluded.cpu RETURNING machine_id",
+                              "the machine is not stored");
   neap_sql_text(&sql, cpu[0] != '\0' ? cpu : "unknown");
   neap_sql_text(&sql, widest_isa());
   neap_sql_int(&sql, sysconf(_SC_NPROCESSORS_ONLN));

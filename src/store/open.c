@@ -37,6 +37,7 @@ static void make_directories(char *path) {
 /* Whether the file's first page can be read: opening alone touches nothing. */
 static int try_read(sqlite3 *db) { return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL); }
 
+/* Opens under `name` (a path or URI) in place of what was open. The result code of the first read, which is what tells. */
 static int open_as(neap_store *store, const char *name, int flags) {
   sqlite3_close(store->db);
   store->db = NULL;
@@ -62,6 +63,7 @@ static int open_immutable(neap_store *store) {
   return rc;
 }
 
+/* For writing, else for reading, else as a file that nobody changes. */
 static neap_status open_file(neap_store *store, neap_error *error) {
   int rc = open_as(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
   if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_IOERR)

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- find ------------------------------------------------------------------------------------------------------------------ */
+/* ---- find -------------------------------------------------------------------------------------------------------- */
 
+/* A column copied into the handle: what find_plan gives lives until the next call. */
 static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
   const char *text = (const char *)sqlite3_column_text(sql->stmt, column);
   neap_free(*to);
@@ -19,12 +20,14 @@ static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_er
   return *to != NULL ? NEAP_OK : neap_fail_memory(error, text != NULL ? strlen(text) : 1, "a stored plan");
 }
 
-neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name, const char *net_text,
-                                 int64_t *plan_id, bool *same_net, const char **choices, const char **plan_text, neap_error *error) {
+neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name,
+                                 const char *net_text, int64_t *plan_id, bool *same_net, const char **choices,
+                                 const char **plan_text, neap_error *error) {
   neap_sql sql = neap_sql_new(store,
                               "SELECT p.plan_id, n.name = ?3 AND n.text = ?4 AS same_net, p.choices, p.plan_text "
                               "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
-                              "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1", "stored plans can't be read");
+                              "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1",
+                              "stored plans can't be read");
   neap_sql_text(&sql, key);
   neap_sql_text(&sql, key_text);
   neap_sql_text(&sql, net_name);
@@ -48,7 +51,7 @@ neap_status neap_store_find_plan(neap_store *store, const char *key, const char 
   return status;
 }
 
-/* ---- add ------------------------------------------------------------------------------------------------------------------- */
+/* ---- add --------------------------------------------------------------------------------------------------------- */
 
 /* Runs a statement whose RETURNING gives one id; 0 when it gives no row. */
 static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
@@ -60,9 +63,13 @@ static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
   return status;
 }
 
-static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost, int64_t *net_id, neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
-                                     "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id", lost);
+/* The row of the net with this name and text, made or found; the newest script that made it is kept. */
+static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost, int64_t *net_id,
+                              neap_error *error) {
+  neap_sql sql = neap_sql_new(store,
+                              "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
+                              "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
+                              lost);
   neap_sql_text(&sql, row->net_hash != NULL ? row->net_hash : "");
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->net_file);
@@ -91,7 +98,7 @@ static neap_status find_stored(neap_store *store, int64_t net_id, const neap_sto
 /* Binds in the order of insert_plan's columns, from arena_bytes to frame_bytes. */
 static void bind_sizes(neap_sql *sql, const neap_plan *plan) {
   static const neap_region resident[] = {NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT, NEAP_REGION_STATE,
-                                         NEAP_REGION_IO, NEAP_REGION_CONSTANT, NEAP_REGION_FRAME};
+                                         NEAP_REGION_IO,        NEAP_REGION_CONSTANT, NEAP_REGION_FRAME};
   neap_sql_int(sql, (int64_t)plan->arena_bytes);
   neap_sql_int(sql, (int64_t)plan->lower_bound_bytes);
   neap_sql_int(sql, plan->proved);
@@ -100,15 +107,18 @@ static void bind_sizes(neap_sql *sql, const neap_plan *plan) {
   for (int i = 0; i < NEAP_COUNT(resident); i++) neap_sql_int(sql, (int64_t)plan->region_bytes[resident[i]]);
 }
 
-static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row, const neap_plan *plan, const char *lost,
-                               int64_t *plan_id, neap_error *error) {
+/* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual dtype. */
+static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row, const neap_plan *plan,
+                               const char *lost, int64_t *plan_id, neap_error *error) {
   int64_t now = (int64_t)time(NULL);
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
-                              "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
-                              "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
-                              "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                              "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id", lost);
+  neap_sql sql = neap_sql_new(
+      store,
+      "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
+      "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
+      "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
+      "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
+      lost);
   neap_sql_int(&sql, net_id);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->key_text);
@@ -133,6 +143,7 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
   return run_for_id(&sql, plan_id, error);
 }
 
+/* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there already. */
 static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
                             const char *lost, int64_t *plan_id, neap_error *error) {
   int64_t net_id;
@@ -156,7 +167,7 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, c
   return NEAP_OK;
 }
 
-/* ---- drop, touch ------------------------------------------------------------------------------------------------------------ */
+/* ---- drop, touch ------------------------------------------------------------------------------------------------- */
 
 static neap_status run_on_plan(neap_store *store, const char *text, const char *lost, int64_t plan_id, neap_error *error) {
   NEAP_TRY(neap_store_check_writable(store, lost, error));
@@ -167,11 +178,15 @@ static neap_status run_on_plan(neap_store *store, const char *text, const char *
   return status;
 }
 
+/* Its rows, its runs and theirs go with it. */
 neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error) {
-  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?", "a plan that failed its check stays in the file", plan_id, error);
+  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?", "a plan that failed its check stays in the file", plan_id,
+                     error);
 }
 
+/* A hit has been read back and verified. */
 neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error) {
-  return run_on_plan(store, "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = unixepoch() WHERE plan_id = ?",
+  return run_on_plan(store,
+                     "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = unixepoch() WHERE plan_id = ?",
                      "the use of a stored plan is not noted", plan_id, error);
 }

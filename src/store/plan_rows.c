@@ -31,6 +31,7 @@ static const char *layer_of(const neap_graph *graph, int node, char *text, size_
   return text;
 }
 
+/* NULL, hence null in the file, where unknown. */
 static const char *line_of(const neap_node *node) { return node->line != NULL && node->line[0] != '\0' ? node->line : NULL; }
 
 /* "dnnl abcd:16b": the engine, and the layout of the first output (else input) that is not plain. */
@@ -47,10 +48,13 @@ static const char *kernel_of(const neap_graph *graph, const neap_node *node, cha
   return engine;
 }
 
+/* One row a step, in the plan's order. */
 neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
                                   const char *lost, neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "INSERT INTO plan_op (plan_id, step, type, name, layer, line, phase, kernel, flop, read_bytes, "
-                                     "write_bytes, scratch_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_sql sql = neap_sql_new(store,
+                              "INSERT INTO plan_op (plan_id, step, type, name, layer, line, phase, kernel, flop, read_bytes, "
+                              "write_bytes, scratch_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                              lost);
   neap_status status = NEAP_OK;
   for (int step = 0; step < plan->n_node && status == NEAP_OK; step++) {
     int at = plan->order[step];
@@ -75,8 +79,9 @@ neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap
   return status;
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
+/* The name of a value, or a made-up label for one without. */
 static const char *label_of(const neap_graph *graph, int value, char text[32]) {
   const char *name = graph->value[value].name;
   if (name != NULL && name[0] != '\0') return name;
@@ -111,6 +116,7 @@ static const char *detail_of(const neap_plan *plan, const neap_graph *graph, int
   return text;
 }
 
+/* Binds in the order of the columns in neap_store_insert_values, from value_no. */
 static void bind_value(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, int v, int owner) {
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];
@@ -134,13 +140,17 @@ static void bind_value(neap_sql *sql, const neap_plan *plan, const neap_graph *g
   neap_sql_text(sql, detail_of(plan, graph, v, detail, sizeof detail));
 }
 
+/* One row a value. A value without a definition (an input, a parameter) stands under the first op that reads it. */
 neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
                                      const char *lost, neap_error *error) {
   int *reader = first_readers(graph);
   if (reader == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *reader, "the rows of a plan");
-  neap_sql sql = neap_sql_new(store, "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, region, dtype, layout, "
-                                     "shape, bytes, offset_bytes, first_step, last_step, kept, reason, detail) "
-                                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_sql sql =
+      neap_sql_new(store,
+                   "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, region, dtype, layout, "
+                   "shape, bytes, offset_bytes, first_step, last_step, kept, reason, detail) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                   lost);
   neap_status status = NEAP_OK;
   for (int v = 0; v < plan->n_value && status == NEAP_OK; v++) {
     neap_sql_int(&sql, plan_id);

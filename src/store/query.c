@@ -11,6 +11,7 @@ static neap_status fail_query(const neap_store *store, int rc, neap_error *error
   return users ? neap_fail(error, NEAP_DB, "query: %s", sqlite3_errmsg(store->db)) : neap_store_fail(store, rc, "query", error);
 }
 
+/* Exactly one statement, and one that only reads: a question can't lose what was measured. */
 static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **stmt, neap_error *error) {
   const char *rest;
   int rc = sqlite3_prepare_v2(store->db, text, -1, stmt, &rest);
@@ -39,6 +40,7 @@ static int bind_at(sqlite3_stmt *stmt, int at, const neap_sql_value *value) {
   return sqlite3_bind_null(stmt, at);
 }
 
+/* By name where a parameter has one, else the next position. */
 static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
   int next = 0;
   for (int i = 0; i < n; i++) {
@@ -53,8 +55,11 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const 
 }
 
 static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
-  static const neap_sql_type type[] = {[SQLITE_INTEGER] = NEAP_SQL_INTEGER, [SQLITE_FLOAT] = NEAP_SQL_REAL, [SQLITE_TEXT] = NEAP_SQL_TEXT,
-                                       [SQLITE_BLOB] = NEAP_SQL_BLOB, [SQLITE_NULL] = NEAP_SQL_NULL};
+  static const neap_sql_type type[] = {[SQLITE_INTEGER] = NEAP_SQL_INTEGER,
+                                       [SQLITE_FLOAT] = NEAP_SQL_REAL,
+                                       [SQLITE_TEXT] = NEAP_SQL_TEXT,
+                                       [SQLITE_BLOB] = NEAP_SQL_BLOB,
+                                       [SQLITE_NULL] = NEAP_SQL_NULL};
   for (int i = 0; i < n; i++) {
     value[i] = (neap_sql_value){.name = sqlite3_column_name(stmt, i), .type = type[sqlite3_column_type(stmt, i)]};
     value[i].integer = sqlite3_column_int64(stmt, i);
@@ -89,7 +94,7 @@ done:
   return status;
 }
 
-/* ---- care ------------------------------------------------------------------------------------------------------------------- */
+/* ---- care -------------------------------------------------------------------------------------------------------- */
 
 /* Adds each row as a line; *n counts them. */
 static neap_status report_rows(neap_store *store, const char *query, neap_buffer *report, int *n, neap_error *error) {
@@ -104,11 +109,14 @@ static neap_status report_rows(neap_store *store, const char *query, neap_buffer
   return status;
 }
 
+/* "ok", or one line a fault and a DB error. */
 neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error *error) {
   int n = 0;
   NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'", report, &n, error));
-  NEAP_TRY(report_rows(store, "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
-                              "FROM pragma_foreign_key_check", report, &n, error));
+  NEAP_TRY(report_rows(store,
+                       "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
+                       "FROM pragma_foreign_key_check",
+                       report, &n, error));
   if (n == 0) {
     neap_buffer_add(report, "ok\n");
     return NEAP_OK;
@@ -117,6 +125,7 @@ neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error 
   return neap_hint(error, "move the file away; a new one is made on the next run");
 }
 
+/* A consistent copy while others write, by SQLite's own means; an existing file is overwritten. */
 neap_status neap_store_backup(neap_store *store, const char *path, neap_error *error) {
   static const char lost[] = "no backup was made";
   neap_store to = {.path = (char *)path}; /* for its messages */
@@ -137,8 +146,10 @@ neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_
   static const char lost[] = "nothing was pruned";
   int64_t since = (int64_t)time(NULL) - unused_days * 86400;
   NEAP_TRY(neap_store_begin(store, lost, error));
-  neap_sql sql = neap_sql_new(store, "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
-                                     "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)", lost);
+  neap_sql sql = neap_sql_new(store,
+                              "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
+                              "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)",
+                              lost);
   neap_sql_int(&sql, since);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);

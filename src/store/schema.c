@@ -21,12 +21,14 @@ static const char *migration(int index) {
   return NULL;
 }
 
+/* The number of migrations this program carries. */
 static int newest_version(void) {
   int n = 0;
   while (migration(n) != NULL) n++;
   return n;
 }
 
+/* The first column of the first row; 0 without rows. */
 static neap_status read_number(neap_store *store, const char *query, int64_t *out, neap_error *error) {
   neap_sql sql = neap_sql_new(store, query, lost);
   bool row;
@@ -53,8 +55,9 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
   return status;
 }
 
-/* ---- views and facts ------------------------------------------------------------------------------------------------------ */
+/* ---- views and facts --------------------------------------------------------------------------------------------- */
 
+/* "" when there is no such fact. */
 static neap_status read_meta(neap_store *store, const char *name, char value[64], neap_error *error) {
   neap_sql sql = neap_sql_new(store, "SELECT value FROM meta WHERE name = ?", lost);
   neap_sql_text(&sql, name);
@@ -74,9 +77,11 @@ static neap_status write_meta(neap_store *store, const char *name, const char *v
   return status;
 }
 
+/* One at a time: a statement that walks sqlite_master must not run while it changes. */
 static neap_status drop_views(neap_store *store, neap_error *error) {
   for (;;) {
-    neap_sql sql = neap_sql_new(store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1", lost);
+    neap_sql sql =
+        neap_sql_new(store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1", lost);
     bool row;
     char drop[160] = "";
     neap_status status = neap_sql_step(&sql, &row, error);
@@ -87,6 +92,8 @@ static neap_status drop_views(neap_store *store, neap_error *error) {
   }
 }
 
+/* Also when only the planner has changed, so that meta tells who wrote last. With a read-only file the views stay as they
+ * are: older ones still answer. */
 static neap_status renew_views(neap_store *store, neap_error *error) {
   size_t n = 0;
   const char *views = neap_embedded_find("db/views.sql", &n);
@@ -121,13 +128,13 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
   NEAP_TRY(check_owner(store, error));
   NEAP_TRY(read_number(store, "PRAGMA user_version", &version, error));
   if (version > newest) {
-    neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d", lost, store->path,
-              (long long)version, newest);
+    neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d", lost,
+              store->path, (long long)version, newest);
     return neap_hint(error, "use the newer Neap, or set NEAP_DB to another file");
   }
   if (version < newest && store->readonly)
-    return neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost, store->path,
-                     (long long)version, newest);
+    return neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost,
+                     store->path, (long long)version, newest);
   while (version < newest) NEAP_TRY(apply_next(store, &version, error));
   return renew_views(store, error);
 }

@@ -13,7 +13,8 @@ neap_status neap_store_fail(const neap_store *store, int rc, const char *lost, n
       neap_fail(error, NEAP_DB, "%s: database \"%s\" is locked by another process", lost, store->path);
       return neap_hint(error, "run again when the other process is done, or set NEAP_DB to another file");
     case SQLITE_FULL:
-      neap_fail(error, NEAP_DB, "%s: no room for database \"%s\": the disk, or the size the file may have, is full", lost, store->path);
+      neap_fail(error, NEAP_DB, "%s: no room for database \"%s\": the disk, or the size the file may have, is full", lost,
+                store->path);
       return neap_hint(error, "free some disk, prune the database, or set NEAP_DB to a file elsewhere");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -36,12 +37,14 @@ neap_status neap_store_check_writable(const neap_store *store, const char *lost,
   return store->readonly ? neap_store_fail(store, SQLITE_READONLY, lost, error) : NEAP_OK;
 }
 
+/* Compiles `text`. A failure waits in rc, so that callers bind without looking and check once, at the first step. */
 neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost) {
   neap_sql sql = {.store = store, .lost = lost};
   sql.rc = sqlite3_prepare_v2(store->db, text, -1, &sql.stmt, NULL);
   return sql;
 }
 
+/* Keeps the first failure. */
 static void bound(neap_sql *sql, int rc) {
   if (sql->rc == SQLITE_OK) sql->rc = rc;
 }
@@ -53,6 +56,8 @@ void neap_sql_text(neap_sql *sql, const char *text) {
 }
 void neap_sql_null(neap_sql *sql) { bound(sql, sqlite3_bind_null(sql->stmt, ++sql->n_bound)); }
 
+/* Resets a statement that has ended, well or badly, so that it is ready for the next row of bindings. After a failure rc
+ * stays set: a statement that failed once is not to be used on. */
 neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
   *row = false;
   if (sql->rc == SQLITE_OK) sql->rc = sqlite3_step(sql->stmt);
@@ -84,6 +89,8 @@ neap_status neap_store_exec(neap_store *store, const char *text, const char *los
   return rc == SQLITE_OK ? NEAP_OK : neap_store_fail(store, rc, lost, error);
 }
 
+/* IMMEDIATE takes the write lock at once. A deferred transaction that reads first and writes later could be refused at the
+ * write without any waiting, when another process wrote in between. */
 neap_status neap_store_begin(neap_store *store, const char *lost, neap_error *error) {
   NEAP_TRY(neap_store_check_writable(store, lost, error));
   return neap_store_exec(store, "BEGIN IMMEDIATE", lost, error);
