@@ -3,8 +3,10 @@
  * Element i is kept when word i % 4 of Philox block i / 4 is at least rate 2^32, and then scaled by 1 / (1 - rate), so
  * that inference needs no scaling. The forward leaves one bit per element, 1 for kept, in the stash; the backward reads
  * that and nothing else, so x and y may die or be overwritten.
- * INVARIANT: a thread owns whole bytes of the mask: eight elements, two Philox blocks.
+ * INVARIANT: threads own whole chunks of elements, and so whole bytes of the mask. A mask's bits past the last element are
+ * drawn like the others.
  */
+#include "math/philox.h"
 #include "math/vec.h"
 #include "ops/op.h"
 
@@ -20,42 +22,62 @@ typedef struct job {
   double scale;
 } job;
 
-static uint8_t draw(const job *j, int64_t byte) {
-  uint32_t word[8];
+enum { CHUNK = NEAP_PHILOX_WORDS, CHUNK_BYTES = CHUNK / 8 };
+
+/* keep[i] = 1 for the elements of chunk `chunk` that stay, and their bits. */
+NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restrict keep, uint8_t *restrict bits) {
+  uint32_t word[CHUNK];
   const neap_call *c = j->call;
-  neap_philox(c->seed, c->stream, c->step, (uint64_t)(2 * byte), word);
-  neap_philox(c->seed, c->stream, c->step, (uint64_t)(2 * byte + 1), word + 4);
-  unsigned bits = 0;
-  for (int k = 0; k < 8; k++) bits |= (unsigned)(word[k] >= j->least) << k;
-  return (uint8_t)bits;
+  neap_philox_words(c->seed, c->stream, c->step, (uint64_t)(chunk * NEAP_PHILOX_BLOCKS), word);
+  for (int i = 0; i < CHUNK; i++) keep[i] = word[i] >= j->least;
+  for (int b = 0; b < CHUNK_BYTES; b++) {
+    unsigned all = 0;
+    for (int k = 0; k < 8; k++) all |= (unsigned)keep[8 * b + k] << k;
+    bits[b] = (uint8_t)all;
+  }
 }
 
-/* y = bit ? scale x : 0, for up to 8 elements from `at`. */
-#define APPLY(suffix, T)                                                                              \
-  static void apply_##suffix(const job *j, int64_t at, unsigned bits) {                               \
-    const T *x = (const T *)j->x + at;                                                                \
-    T *y = (T *)j->y + at;                                                                            \
-    int n = (int)NEAP_MIN(8, j->n - at);                                                              \
-    for (int k = 0; k < n; k++) y[k] = (bits >> k & 1) != 0 ? x[k] * (T)j->scale : 0;                 \
+/* y = keep ? scale x : 0, for n elements from `at`. */
+#define APPLY(suffix, T)                                                                                    \
+  NEAP_MULTIVERSION static void apply_##suffix(const job *j, int64_t at, int64_t n, const uint8_t *restrict keep) { \
+    const T *x = (const T *)j->x + at;                                                                      \
+    T *y = (T *)j->y + at;                                                                                  \
+    const T scale = (T)j->scale;                                                                            \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0;            \
   }
 APPLY(f32, float)
 APPLY(f64, double)
 
-/* Bytes [begin, end) of the mask. */
+static void apply(const job *j, int64_t chunk, const uint8_t keep[CHUNK]) {
+  int64_t at = chunk * CHUNK;
+  (j->call->in[0].type.dtype == NEAP_DTYPE_F64 ? apply_f64 : apply_f32)(j, at, NEAP_MIN(CHUNK, j->n - at), keep);
+}
+
+/* Bytes of the mask that belong to a chunk: the last may have fewer. */
+static size_t chunk_bytes(const job *j, int64_t chunk) {
+  return (size_t)NEAP_MIN(CHUNK_BYTES, (j->n + 7) / 8 - chunk * CHUNK_BYTES);
+}
+
 static void forward_range(void *context, int64_t begin, int64_t end) {
   const job *j = context;
-  bool f64 = j->call->in[0].type.dtype == NEAP_DTYPE_F64;
-  for (int64_t byte = begin; byte < end; byte++) {
-    uint8_t bits = draw(j, byte);
-    if (j->mask != NULL) j->mask[byte] = bits;
-    (f64 ? apply_f64 : apply_f32)(j, 8 * byte, bits);
+  uint8_t keep[CHUNK], bits[CHUNK_BYTES];
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    draw(j, chunk, keep, bits);
+    if (j->mask != NULL) memcpy(j->mask + chunk * CHUNK_BYTES, bits, chunk_bytes(j, chunk));
+    apply(j, chunk, keep);
   }
 }
 
 static void backward_range(void *context, int64_t begin, int64_t end) {
   const job *j = context;
-  bool f64 = j->call->in[0].type.dtype == NEAP_DTYPE_F64;
-  for (int64_t byte = begin; byte < end; byte++) (f64 ? apply_f64 : apply_f32)(j, 8 * byte, j->mask[byte]);
+  uint8_t keep[CHUNK];
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    const uint8_t *bits = j->mask + chunk * CHUNK_BYTES;
+    size_t n = chunk_bytes(j, chunk);
+    for (size_t b = 0; b < n; b++)
+      for (unsigned k = 0; k < 8; k++) keep[8 * b + k] = bits[b] >> k & 1;
+    apply(j, chunk, keep);
+  }
 }
 
 static int64_t mask_bytes(const neap_shape *shape) { return (neap_shape_elems(shape) + 7) / 8; }
@@ -72,12 +94,12 @@ static void run_forward(const neap_call *call) {
     return;
   }
   job j = job_of(call, call->n_out > 1 ? call->out[1].data : NULL);
-  neap_parallel_for(mask_bytes(&call->in[0].type.shape), NEAP_GRAIN / 64, call->n_thread, forward_range, &j);
+  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK / 4, call->n_thread, forward_range, &j);
 }
 
 static void run_backward(const neap_call *call) {
   job j = job_of(call, call->in[1].data);
-  neap_parallel_for(mask_bytes(&call->in[0].type.shape), NEAP_GRAIN / 8, call->n_thread, backward_range, &j);
+  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK, call->n_thread, backward_range, &j);
 }
 
 static neap_status infer(neap_infer *c, neap_error *error) {

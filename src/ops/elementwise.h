@@ -3,8 +3,8 @@
  * layouts) and calls it; so an op is its expression, its record and nothing else.
  *
  * INVARIANT: a row loop reads element i of every input before it writes element i of the output and nothing after, so
- * that the output may be any of the inputs that step. `GCC ivdep` tells the compiler that this is all the overlap there is:
- * without it a loop that runs in place falls back to scalar code.
+ * that the output may be any of the inputs that step. `GCC ivdep` tells the compiler that this is all the overlap there is, so
+ * that it needs no checks.
  */
 #ifndef NEAP_OPS_ELEMENTWISE_H
 #define NEAP_OPS_ELEMENTWISE_H

@@ -6,18 +6,26 @@
 #include "ops/reduce.h"
 
 /* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x` takes a NaN, and nothing
- * takes its place, since comparisons with it fail. */
+ * takes its place, since comparisons with it fail. Rows are compared in their own type, in several lanes. */
+enum { LANES = 16 };
+#define BETTER(x, best, op) (((x) op (best)) | ((x) != (x)) ? (x) : (best))
 #define EXTREME(NAME, suffix, T, A, member, op)                                                               \
-  static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                         \
+  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {       \
     const T *x = in;                                                                                          \
-    A best = acc->member;                                                                                     \
-    for (int64_t i = 0; i < n; i++) best = ((A)x[i] op best) | (x[i] != x[i]) ? (A)x[i] : best;               \
-    acc->member = best;                                                                                       \
+    if (n == 0) return;                                                                                       \
+    T best[LANES], all = x[0];                                                                                \
+    int64_t i = 0;                                                                                            \
+    for (int k = 0; k < LANES; k++) best[k] = x[0];                                                           \
+    for (; i + LANES <= n; i += LANES)                                                                        \
+      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);                                \
+    for (; i < n; i++) all = BETTER(x[i], all, op);                                                           \
+    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                                           \
+    acc->member = BETTER((A)all, acc->member, op);                                                            \
   }                                                                                                           \
   NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
     const T *x = in;                                                                                          \
     for (int64_t j = 0; j < n; j++)                                                                           \
-      acc[j].member = ((A)x[j] op acc[j].member) | (x[j] != x[j]) ? (A)x[j] : acc[j].member;                  \
+      acc[j].member = BETTER((A)x[j], acc[j].member, op);                                                     \
   }
 #define EXTREMES(NAME, op, f_start, i_start)                                             \
   EXTREME(NAME, f32, float, double, f, op)                                               \

@@ -2,6 +2,7 @@
  * and compared with a formula in double. Gradients by finite differences come from the generic op tests; here the
  * backward kernels are compared with the derivative of the forward's formula. */
 #include "check.h"
+#include "math/philox.h"
 #include "ops/op.h"
 
 #include <stdlib.h>
@@ -984,6 +985,37 @@ TEST(records_are_complete) {
   }
 }
 
+/* Kernels that take any layout run over padding lanes, which must stay zero. */
+TEST(kernels_of_any_layout_map_zero_to_zero) {
+  int n_checked = 0;
+  for (int i = 0; i < neap_op_count(); i++) {
+    const neap_op *op = neap_op_at(i);
+    if (op->kernels == NULL || !ref_of(op)->any_layout) continue;
+    call_kit k = op_begin(op->name);
+    for (int a = 0; a < neap_op_n_inputs(op); a++) {
+      op_in(&k, NEAP_DTYPE_F32, NEAP_SHAPE(64));
+      memset(k.in[a].data, 0, 256);
+    }
+    op_run(&k);
+    bool zero = true;
+    for (int e = 0; e < 64; e++) zero = zero && op_get(&k.out[0], e) == 0;
+    if (!zero) printf("  %s makes padding lanes that are not zero\n", op->name), check_failures++;
+    op_end(&k);
+    n_checked++;
+  }
+  CHECK(n_checked > 30);
+}
+
+TEST(many_philox_blocks_are_each_philox) {
+  uint32_t many[NEAP_PHILOX_WORDS], one[4];
+  uint64_t first = UINT32_MAX - 5ull; /* crosses into the high half of the counter */
+  neap_philox_words(0x123456789abcdefull, 7, 9, first, many);
+  for (uint64_t i = 0; i < NEAP_PHILOX_BLOCKS; i++) {
+    neap_philox(0x123456789abcdefull, 7, 9, first + i, one);
+    CHECK(memcmp(many + 4 * i, one, sizeof one) == 0);
+  }
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(arithmetic_broadcasts), T(integers_wrap), T(shapes_that_do_not_broadcast_are_named), T(gelu),
              T(unary_functions), T(unary_backwards), T(activations), T(activation_backwards), T(binary_functions),
@@ -991,5 +1023,6 @@ int main(int argc, char **argv) {
              T(reduction_backwards), T(reductions_of_nothing), T(bad_axes_are_named), T(arg_extremes),
              T(add_n_takes_any_input_in_place), T(copies_and_casts), T(fills), T(random_numbers_depend_on_their_counter_only),
              T(random_numbers_have_their_distribution), T(dropout_keeps_what_its_mask_says), T(distance_losses),
-             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(records_are_complete));
+             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(records_are_complete),
+             T(kernels_of_any_layout_map_zero_to_zero), T(many_philox_blocks_are_each_philox));
 }
