@@ -7,8 +7,9 @@
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
  *
- * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out where the op is called as its first
- * output; `in` and `at` stand there on request. Attributes that the user did not give are left out. Axes count from 0.
+ * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out
+ * where the op is called as its first output; `in` and `at` stand there on request. Attributes that the user did not give
+ * are left out. Axes count from 0.
  * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading back needs.
  */
 #include "net/net_int.h"
