@@ -77,29 +77,65 @@ static void make_fixture(fixture *f) {
     f->order[i] = i;
     f->scratch_bytes[i] = 64;
     f->live_bytes[i] = i == 1 ? 192 : 128;
-    f->node[i] = (neap_node){.op = neap_op_find("Relu"), .name = op_name[i], .scope = scope[i], .line = i == 1 ? "" : "net.lua:3", .n_in = 1,
-                             .n_out = 1, .in = &f->in[i], .out = &f->out[i], .forward = i, .cost = {.flop = 16, .read_bytes = 64, .write_bytes = 64}};
+    f->node[i] = (neap_node){.op = neap_op_find("Relu"),
+                             .name = op_name[i],
+                             .scope = scope[i],
+                             .line = i == 1 ? "" : "net.lua:3",
+                             .n_in = 1,
+                             .n_out = 1,
+                             .in = &f->in[i],
+                             .out = &f->out[i],
+                             .forward = i,
+                             .cost = {.flop = 16, .read_bytes = 64, .write_bytes = 64}};
   }
   for (int v = 0; v < 4; v++) {
-    f->value[v] = (neap_value){.name = value_name[v], .type = {NEAP_DTYPE_F32, {1, {16}}}, .bytes = 64, .node = v - 1, .root = v,
+    f->value[v] = (neap_value){.name = value_name[v],
+                               .type = {NEAP_DTYPE_F32, {1, {16}}},
+                               .bytes = 64,
+                               .node = v - 1,
+                               .root = v,
                                .role = v == 0 ? NEAP_ROLE_INPUT : NEAP_ROLE_ACTIVATION};
-    f->place[v] = (neap_place){.region = v == 0 ? NEAP_REGION_IO : NEAP_REGION_ARENA, .storage = v, .bytes = 64, .first = NEAP_MAX(v - 1, 0),
-                               .last = NEAP_MIN(v, 2), .partner = -1, .reason = NEAP_REASON_OWN};
+    f->place[v] = (neap_place){.region = v == 0 ? NEAP_REGION_IO : NEAP_REGION_ARENA,
+                               .storage = v,
+                               .bytes = 64,
+                               .first = NEAP_MAX(v - 1, 0),
+                               .last = NEAP_MIN(v, 2),
+                               .partner = -1,
+                               .reason = NEAP_REASON_OWN};
     f->value[v].region = f->place[v].region;
   }
   f->place[2].storage = f->place[2].partner = 1; /* b over a */
   f->place[2].reason = NEAP_REASON_IN_PLACE;
   f->place[3].offset = 64;
   f->graph = (neap_graph){.name = "tiny", .n_node = 3, .n_value = 4, .node = f->node, .value = f->value};
-  f->plan = (neap_plan){.policy = NEAP_POLICY_OFFSET, .n_node = 3, .n_value = 4, .order = f->order, .place = f->place, .scratch_offset = f->scratch_offset,
-                        .scratch_bytes = f->scratch_bytes, .live_bytes = f->live_bytes, .arena_bytes = 192, .lower_bound_bytes = 192,
-                        .baseline_bytes = 256, .proved = true, .peak_step = 1};
+  f->plan = (neap_plan){.policy = NEAP_POLICY_OFFSET,
+                        .n_node = 3,
+                        .n_value = 4,
+                        .order = f->order,
+                        .place = f->place,
+                        .scratch_offset = f->scratch_offset,
+                        .scratch_bytes = f->scratch_bytes,
+                        .live_bytes = f->live_bytes,
+                        .arena_bytes = 192,
+                        .lower_bound_bytes = 192,
+                        .baseline_bytes = 256,
+                        .proved = true,
+                        .peak_step = 1};
   f->plan.region_bytes[NEAP_REGION_IO] = 64;
 }
 
 static neap_store_plan row_for(const char *net_name, const char *key) {
-  return (neap_store_plan){.key = key, .key_text = "canonical", .options = "{\"budget\":null}", .choices = "ref ref ref", .plan_text = "the plan",
-                           .net_name = net_name, .net_text = "net tiny", .net_hash = "h", .dtype = "f32", .kernel_set = "ref", .batch = 16,
+  return (neap_store_plan){.key = key,
+                           .key_text = "canonical",
+                           .options = "{\"budget\":null}",
+                           .choices = "ref ref ref",
+                           .plan_text = "the plan",
+                           .net_name = net_name,
+                           .net_text = "net tiny",
+                           .net_hash = "h",
+                           .dtype = "f32",
+                           .kernel_set = "ref",
+                           .batch = 16,
                            .n_thread = 2};
 }
 
@@ -141,8 +177,12 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   const char *first = neap_embedded_find("db/migrations/0001_plan.sql", NULL);
   CHECK(first != NULL);
   CHECK_EQ(sqlite3_exec(db, first, NULL, NULL, NULL), SQLITE_OK);
-  CHECK_EQ(sqlite3_exec(db, "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone AS SELECT 1; PRAGMA user_version = 1;"
-                            "PRAGMA application_id = 0x4e454150", NULL, NULL, NULL), SQLITE_OK);
+  CHECK_EQ(sqlite3_exec(
+               db,
+               "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone AS SELECT 1; PRAGMA user_version = 1;"
+               "PRAGMA application_id = 0x4e454150",
+               NULL, NULL, NULL),
+           SQLITE_OK);
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
@@ -378,7 +418,8 @@ TEST(views_answer_their_questions) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_peak WHERE net = 'tiny' AND newest"), 1);
   CHECK(strcmp(ask_text(store, "SELECT op || ' ' || bytes FROM v_peak WHERE newest"), "block1/act 64") == 0);
   CHECK(strcmp(ask_text(store, "SELECT same_storage FROM v_blob_life WHERE newest AND blob = 'a'"), "b") == 0);
-  CHECK(strcmp(ask_text(store, "SELECT why FROM v_reuse WHERE newest AND a = 'a'"), "in_place: overwrites an input that is read for the "
+  CHECK(strcmp(ask_text(store, "SELECT why FROM v_reuse WHERE newest AND a = 'a'"),
+               "in_place: overwrites an input that is read for the "
                "last time here: a") == 0);
   CHECK_EQ(ask(store, "SELECT sum(bytes) FROM v_layer WHERE newest"), 192);
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_reuse WHERE why = 'OVERLAP'"), 0);
@@ -408,8 +449,18 @@ TEST(canned_queries_run) {
 TEST(runs_ops_and_metrics_are_stored) {
   neap_store *store = opened(temp_path("runs.db"));
   int64_t plan_id = add_plan(store, "tiny", "k1"), run_id = 0, second = 0;
-  neap_store_run run = {.plan_id = plan_id, .script = "lenet.lua", .tag = "t", .status = "ok", .seed = UINT64_MAX, .n_thread = 2, .n_step = 10,
-                        .started_at = 1000, .step_min_ns = 5, .step_median_ns = 6, .planned_bytes = 256, .held_bytes = 256};
+  neap_store_run run = {.plan_id = plan_id,
+                        .script = "lenet.lua",
+                        .tag = "t",
+                        .status = "ok",
+                        .seed = UINT64_MAX,
+                        .n_thread = 2,
+                        .n_step = 10,
+                        .started_at = 1000,
+                        .step_min_ns = 5,
+                        .step_median_ns = 6,
+                        .planned_bytes = 256,
+                        .held_bytes = 256};
   CHECK_OK(neap_store_add_run(store, &run, &run_id, &error));
   run.status = "failed";
   run.error_json = "{\"code\":\"numeric\"}";
@@ -419,7 +470,8 @@ TEST(runs_ops_and_metrics_are_stored) {
   CHECK_EQ(ask(store, "SELECT n_core > 0 AND ram_bytes > 1000000 AND cpu <> '' FROM machine"), 1);
   CHECK_EQ(ask(store, "SELECT seed FROM run"), -1);
   CHECK_EQ(ask(store, "SELECT resident_bytes IS NULL AND held_bytes = 256 FROM run"), 1);
-  neap_store_run_op op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3}, {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
+  neap_store_run_op op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3},
+                             {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
                              {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
   CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error));
   CHECK(strcmp(ask_text(store, "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE newest ORDER BY step"),
@@ -454,7 +506,8 @@ static bool check_types(void *context, int n, const neap_sql_value *v) {
 TEST(queries_give_typed_values_and_take_parameters) {
   neap_store *store = opened(temp_path("typed.db"));
   int n = 0;
-  CHECK_OK(neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0, NULL, check_types, &n, &error));
+  CHECK_OK(
+      neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0, NULL, check_types, &n, &error));
   CHECK_EQ(n, 1);
   neap_sql_value param[] = {{.type = NEAP_SQL_INTEGER, .integer = 20}, {.type = NEAP_SQL_REAL, .real = 22}, {.name = ":z"}};
   int64_t answer = 0;
@@ -462,9 +515,12 @@ TEST(queries_give_typed_values_and_take_parameters) {
   CHECK_EQ(answer, 42);
   CHECK_FAILS(neap_store_query(store, "SELECT :y", 1, &param[2], take_first, &answer, &error), NEAP_DB, "no parameter \":z\"");
   CHECK_FAILS(neap_store_query(store, "SELECT ?", 2, param, take_first, &answer, &error), NEAP_DB, "it has 1 parameters, got 2");
-  CHECK_FAILS(neap_store_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error), NEAP_DB, "no such table: nowhere");
-  CHECK_FAILS(neap_store_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error), NEAP_DB, "one statement at a time");
-  CHECK_FAILS(neap_store_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error), NEAP_DB, "only statements that read");
+  CHECK_FAILS(neap_store_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error), NEAP_DB,
+              "no such table: nowhere");
+  CHECK_FAILS(neap_store_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error), NEAP_DB,
+              "one statement at a time");
+  CHECK_FAILS(neap_store_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error), NEAP_DB,
+              "only statements that read");
   CHECK_FAILS(neap_store_query(store, "  -- nothing", 0, NULL, take_first, &answer, &error), NEAP_DB, "no statement");
   neap_store_close(store);
 }
@@ -566,14 +622,15 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
 }
 
 int main(int argc, char **argv) {
-  int failed = RUN(argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it), T(an_old_file_is_migrated_and_its_views_are_renewed),
-                   T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
-                   T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
-                   T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
-                   T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
-                   T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
-                   T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
-                   T(refused_memory_is_an_error_and_leaks_nothing));
+  int failed =
+      RUN(argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it), T(an_old_file_is_migrated_and_its_views_are_renewed),
+          T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
+          T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
+          T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
+          T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
+          T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
+          T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
+          T(refused_memory_is_an_error_and_leaks_nothing));
   char remove_all[128];
   snprintf(remove_all, sizeof remove_all, "rm -rf /tmp/neap_test_store.%d", (int)getpid());
   return system(remove_all) != 0 || failed;
