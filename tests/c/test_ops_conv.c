@@ -86,6 +86,7 @@ typedef struct run {
   neap_layout at_hand[MAX], layout_in[MAX], layout_out[MAX];
   neap_choice choice;
   const neap_choice *pair;
+  size_t scratch_limit; /* 0: none */
 } run;
 
 static run new_run(const char *op, neap_engine engine) {
@@ -133,7 +134,7 @@ static bool perform(run *r) {
   if (kernel->choose == NULL && kernel->any_layout)
     for (int i = 0; i < r->n_out; i++) r->layout_out[i] = r->layout_in[0];
   neap_choose c = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .in_layout = r->at_hand,
-                   .train = true, .pair = r->pair, .scratch_limit = SIZE_MAX, .choice = &r->choice};
+                   .train = true, .pair = r->pair, .scratch_limit = r->scratch_limit != 0 ? r->scratch_limit : SIZE_MAX, .choice = &r->choice};
   if (kernel->choose != NULL && !kernel->choose(&c)) return false;
 
   neap_bind bind = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .choice = &r->choice};
@@ -362,6 +363,36 @@ TEST(conv_engines_agree_with_naive_loops) {
 TEST(conv_in_f64_agrees_with_naive_loops) {
   int took[3][NEAP_N_ENGINE] = {{0}};
   for (int i = 0; i < NEAP_COUNT(conv_cases); i += 2) check_conv(&conv_cases[i], NEAP_DTYPE_F64, took);
+}
+
+/* Large enough for Winograd, too large for the naive loops: against `ref`. A scratch limit brings the direct kernel back. */
+TEST(conv_takes_winograd_within_the_scratch_limit) {
+  const conv_case t = {2, {3, 64, 26, 27}, 96, {3, 3}, {1, 1}, {1, 1}, 2, {1, 1}, 1};
+  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 64, 26, 27)), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96, 64, 3, 3));
+  value dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 96, 26, 27)), b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96));
+  run r[3] = {new_run("Conv", NEAP_ENGINE_REF), new_run("ConvGradInput", NEAP_ENGINE_REF), new_run("ConvGradWeight", NEAP_ENGINE_REF)};
+  r[0].n_in = 3, r[0].n_out = 1, r[0].in[0] = x, r[0].in[1] = w, r[0].in[2] = b;
+  r[1].n_in = 2, r[1].n_out = 1, r[1].in[0] = dy, r[1].in[1] = w;
+  r[2].n_in = 2, r[2].n_out = 2, r[2].in[0] = x, r[2].in[1] = dy;
+  set_ints(&r[1], "shape", 4, x.type.shape.dim), set_ints(&r[2], "shape", 4, w.type.shape.dim);
+  for (int k = 0; k < 3; k++) {
+    int took = 0;
+    set_window(&r[k], &t);
+    CHECK_OK(infer(&r[k], &error));
+    CHECK(perform(&r[k]));
+    check_engine(&r[k], NEAP_ENGINE_DNNL, 2e-5, &took);
+    run d = r[k];
+    d.engine = NEAP_ENGINE_DNNL;
+    for (int turn = 0; turn < 2 && took > 0; turn++) {
+      CHECK_OK(infer(&d, &error));
+      d.scratch_limit = turn == 0 ? 0 : (size_t)1 << 20;
+      CHECK(perform(&d));
+      if (turn == 1) CHECK(d.choice.algorithm == NEAP_ONEDNN_DIRECT && d.choice.scratch_bytes <= (size_t)1 << 20);
+      free_outs(&d);
+    }
+    free_outs(&r[k]);
+  }
+  free(x.data), free(w.data), free(b.data), free(dy.data);
 }
 
 TEST(conv_says_what_does_not_fit) {
@@ -685,7 +716,7 @@ TEST(fc_engines_agree) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops), T(conv_says_what_does_not_fit),
+  return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops), T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit),
              T(pools_agree_with_naive_loops), T(global_average_pool_agrees_with_the_mean),
              T(max_pool_lets_nan_win_and_takes_the_first_of_equals), T(pools_say_what_does_not_fit),
              T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree), T(fc_engines_agree));
