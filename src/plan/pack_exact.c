@@ -38,11 +38,13 @@ typedef struct search {
   int64_t *low;       /* by box */
   int64_t *offset;    /* by box */
   int *near_at, *near; /* boxes that meet box b: near[near_at[b] .. near_at[b+1]) */
-  int64_t *floor, *rest, *least; /* by section; least is room for the inference */
+  int64_t *floor, *rest; /* by section: height of what is placed; bytes still to be placed */
+  int *next_section;  /* by section: room for the inference */
   int *n_cross;       /* by section: unplaced boxes that reach into the next one */
   int *is_placed;     /* by box */
   int *stack, n_stack; /* boxes placed, in order */
-  int *lists, list_room; /* room for lists of boxes, taken like a stack */
+  int *lists, list_room; /* room for lists of boxes, taken like a stack: n, n - 1, ... */
+  int *moved;         /* room for one more */
   undo *trail;
   int n_trail, trail_cap;
   int64_t n_node, node_limit;
@@ -96,7 +98,7 @@ static void go_back(search *x, int n_stack, int n_trail) {
   }
 }
 
-/* The lists of one node: unplaced boxes of its part, best first, and the candidates among them. */
+/* Part of the problem at one node of the tree: its unplaced boxes, lowest start first, equal ones by preference. */
 typedef struct part {
   int n;
   int *list;
@@ -108,50 +110,94 @@ static bool is_stuck(const search *x, const part *p, int b) {
   return x->low[b] < p->last || (x->low[b] == p->last && b < p->last_box);
 }
 
+/* The next section from s on that is not painted; paths are halved on the way. */
+static int next_bare(int *next, int s) {
+  while (next[s] != s) {
+    next[s] = next[next[s]];
+    s = next[s];
+  }
+  return s;
+}
+
+/* Box b starts at `start` at the lowest: whether all that is bare of its sections holds that and what is still to come. */
+static bool paint(search *x, int b, int64_t start) {
+  const box *it = &x->box[b];
+  for (int s = next_bare(x->next_section, it->from); s <= it->to; s = next_bare(x->next_section, s)) {
+    if (NEAP_MAX(x->floor[s], start) + x->rest[s] > x->capacity) return false;
+    x->next_section[s] = s + 1;
+  }
+  return true;
+}
+
+/* Section inference, with boxes in order of their lowest start, so that the first to reach a section is the lowest there:
+ * those at `last`, then the stuck ones, which end up above it, then the others. */
+static bool sections_fit(search *x, const part *p, int from, int to) {
+  int n_low = 0;
+  for (int s = from; s <= to + 1; s++) x->next_section[s] = s;
+  for (; n_low < p->n && x->low[p->list[n_low]] <= p->last; n_low++)
+    if (!is_stuck(x, p, p->list[n_low]) && !paint(x, p->list[n_low], p->last)) return false;
+  for (int i = 0; i < n_low; i++)
+    if (is_stuck(x, p, p->list[i]) && !paint(x, p->list[i], p->last + 1)) return false;
+  for (int i = n_low; i < p->n; i++)
+    if (!paint(x, p->list[i], x->low[p->list[i]])) return false;
+  return true;
+}
+
 /* Whether all may still fit; *height: a candidate must start below it, or another box would fit whole under it. */
 static bool may_fit(search *x, const part *p, int64_t *height) {
   int64_t h = INT64_MAX;
   int from = x->n_section, to = -1;
   for (int i = 0; i < p->n; i++) {
     const box *it = &x->box[p->list[i]];
+    int64_t end = x->low[p->list[i]] + it->size;
     from = NEAP_MIN(from, it->from);
     to = NEAP_MAX(to, it->to);
-    h = NEAP_MIN(h, x->low[p->list[i]] + it->size);
+    h = NEAP_MIN(h, end);
+    if (NEAP_MAX(end, p->last + it->size) > x->capacity) return false;
   }
   *height = h;
-  if (h <= p->last) return false;
-  for (int s = from; s <= to; s++) x->least[s] = INT64_MAX;
-  for (int i = 0; i < p->n; i++) {
-    int b = p->list[i];
-    const box *it = &x->box[b];
-    int64_t start = is_stuck(x, p, b) ? p->last + 1 : x->low[b];
-    if (start + it->size > x->capacity) return false;
-    for (int s = it->from; s <= it->to; s++) x->least[s] = NEAP_MIN(x->least[s], start);
-  }
-  for (int s = from; s <= to; s++)
-    if (x->rest[s] > 0 && NEAP_MAX(x->floor[s], x->least[s]) + x->rest[s] > x->capacity) return false;
-  return true;
+  return h > p->last && sections_fit(x, p, from, to);
 }
 
 static bool solve(search *x, part p);
 
+/* Into `list`: the boxes of p but b that start in sections (begin, end], ordered again. Only neighbours of b have moved, and
+ * all to the top of b: two ordered lists are merged. */
+static int part_list(const search *x, const part *p, int b, int begin, int end, int *list, int *moved) {
+  int64_t top = x->offset[b] + x->box[b].size;
+  int n = 0, n_moved = 0, k = 0;
+  for (int i = 0; i < p->n; i++) {
+    int c = p->list[i];
+    if (c == b || x->box[c].from <= begin || x->box[c].from > end) continue;
+    if (x->low[c] == top)
+      moved[n_moved++] = c;
+    else
+      list[n++] = c;
+  }
+  for (int i = 1; i < n_moved; i++) { /* by preference; those that were there before come ordered already */
+    int c = moved[i], at = i;
+    for (; at > 0 && moved[at - 1] > c; at--) moved[at] = moved[at - 1];
+    moved[at] = c;
+  }
+  for (k = n; k > 0 && x->low[list[k - 1]] > top; k--) list[k - 1 + n_moved] = list[k - 1];
+  memcpy(list + k, moved, (size_t)n_moved * sizeof *moved);
+  return n + n_moved;
+}
+
 /* The part without box b, cut where b was the last to cross. */
 static bool solve_rest(search *x, const part *p, int b) {
   const box *it = &x->box[b];
-  int *list = x->lists + x->list_room, n = 0;
-  x->list_room += p->n - 1;
+  int room = x->list_room, begin = -1; /* sections up to `begin` are done */
   bool ok = true;
-  int begin = -1; /* sections up to here are done */
   for (int s = it->from; s <= it->to && ok; s++) {
     if (s < it->to && x->n_cross[s] > 0) continue;
-    int end = s < it->to ? s : x->n_section;
-    n = 0;
-    for (int i = 0; i < p->n; i++)
-      if (p->list[i] != b && x->box[p->list[i]].from > begin && x->box[p->list[i]].from <= end) list[n++] = p->list[i];
+    int end = s < it->to ? s : x->n_section, *list = x->lists + room;
+    int n = part_list(x, p, b, begin, end, list, x->moved);
+    x->list_room = room + n;
     ok = solve(x, (part){n, list, x->offset[b], b});
     begin = end;
   }
-  x->list_room -= p->n - 1;
+  x->list_room = room;
   return ok;
 }
 
@@ -164,25 +210,14 @@ static bool solve(search *x, part p) {
   if (++x->n_node > x->node_limit || ((x->n_node & 255) == 0 && neap_clock_ns() > x->w->deadline_ns)) x->stopped = true;
   int64_t height;
   if (x->stopped || !may_fit(x, &p, &height)) return false;
-  /* Candidates by offset, then by preference (the list's order): insertion sort, they are few. */
-  int *candidate = x->lists + x->list_room, n = 0;
-  x->list_room += p.n;
-  for (int i = 0; i < p.n; i++) {
-    int b = p.list[i], at = n;
-    if (is_stuck(x, &p, b) || x->low[b] >= height) continue;
-    for (; at > 0 && x->low[candidate[at - 1]] > x->low[b]; at--) candidate[at] = candidate[at - 1];
-    candidate[at] = b;
-    n++;
+  for (int i = 0; i < p.n && !x->stopped && x->low[p.list[i]] < height; i++) {
+    int b = p.list[i], n_trail = x->n_trail, n_stack = x->n_stack;
+    if (is_stuck(x, &p, b)) continue;
+    place(x, b);
+    if (!x->stopped && solve_rest(x, &p, b)) return true;
+    go_back(x, n_stack, n_trail);
   }
-  bool ok = false;
-  for (int i = 0; i < n && !ok && !x->stopped; i++) {
-    int n_trail = x->n_trail, n_stack = x->n_stack;
-    place(x, candidate[i]);
-    ok = !x->stopped && solve_rest(x, &p, candidate[i]);
-    if (!ok) go_back(x, n_stack, n_trail);
-  }
-  x->list_room -= p.n;
-  return ok;
+  return false;
 }
 
 /* ---- setting up -------------------------------------------------------------------------------------------------------------- */
@@ -340,16 +375,16 @@ static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *f
 }
 
 static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t **total) {
-  size_t n = (size_t)x->n + 1;
-  int64_t **longs[] = {&x->low, &x->offset, &x->floor, &x->rest, &x->least, total};
-  int **ints[] = {&x->near_at, &x->n_cross, &x->is_placed, &x->stack, from, to};
+  size_t n = (size_t)x->n + 2;
+  int64_t **longs[] = {&x->low, &x->offset, &x->floor, &x->rest, total};
+  int **ints[] = {&x->near_at, &x->n_cross, &x->next_section, &x->moved, &x->is_placed, &x->stack, from, to};
   for (int i = 0; i < NEAP_COUNT(longs); i++)
     if ((*longs[i] = neap_arena_alloc(&x->arena, n * sizeof(int64_t))) == NULL) return false;
   for (int i = 0; i < NEAP_COUNT(ints); i++)
     if ((*ints[i] = neap_arena_alloc(&x->arena, n * sizeof(int))) == NULL) return false;
   x->box = neap_arena_alloc(&x->arena, n * sizeof *x->box);
   x->near = neap_arena_alloc(&x->arena, ((size_t)n_near + 1) * sizeof *x->near);
-  x->lists = neap_arena_alloc(&x->arena, n * (n + 2) * sizeof *x->lists); /* depth n, two lists a node, ever shorter */
+  x->lists = neap_arena_alloc(&x->arena, n * (n + 1) / 2 * sizeof *x->lists);
   return x->box != NULL && x->near != NULL && x->lists != NULL;
 }
 

@@ -92,12 +92,12 @@ static double life_of(const neap_pack_work *w, int b) {
   return n;
 }
 
-static const char *const names[] = {"size", "area", "life", "start"};
+static const char *const names[] = {"size", "size", "area", "life", "start"};
 
 static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) {
     double size = (double)w->block[b].bytes, life = life_of(w, b), start = -(double)w->block[b].first;
-    double major[] = {size, size * life, life, start}, minor[] = {life, size, size, size};
+    double major[] = {size, size, size * life, life, start}, minor[] = {start, life, start, size, size};
     keys[b] = (key){major[which], minor[which], b};
   }
   qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
