@@ -96,6 +96,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
   if (status == NEAP_OK) {
     fill_places(plan, graph, &schedule, out.offset);
     plan->arena_bytes = out.arena_bytes;
+    plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
     plan->packer = out.packer;
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
     fill_regions(plan, graph);

@@ -1,9 +1,10 @@
 /* pack.c: offsets for blocks, so that blocks that conflict share no byte and the total is small.
  *
  * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. The way up: greedy orders, then a
- * local search over orders, then exact search; each stops as soon as the lower bound is reached, which proves the result.
+ * exact search on a line, or a local search over orders where that can't be had; each stops as soon as the lower bound is
+ * reached, which proves the result.
  * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict pairwise, as far as known: on
- * a line the exact maximum over steps; for a matrix what the caller knows, and the largest block.
+ * a line the exact maximum over steps; for a matrix the best clique found greedily, or what the caller knows.
  */
 #include "plan/pack_int.h"
 
@@ -44,6 +45,47 @@ static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error
   return NEAP_OK;
 }
 
+enum { N_SEED = 64 };
+
+static int compare_sizes(const void *a, const void *b) {
+  const event *x = a, *y = b; /* step: index of the block */
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return x->step < y->step ? -1 : 1;
+}
+
+/* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with all taken so far. */
+static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed, uint64_t *left) {
+  size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
+  memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
+  for (int i = 0; i < w->n; i++) {
+    int b = (int)by_size[i].step;
+    if (b == seed || (left[b >> 6] >> (b & 63) & 1u) == 0) continue;
+    bytes += w->block[b].bytes;
+    for (size_t k = 0; k < words; k++) left[k] &= w->conflict[(size_t)b * words + k];
+  }
+  return bytes;
+}
+
+/* The heaviest of the cliques grown from the largest blocks. */
+static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
+  size_t n = (size_t)w->n, words = (size_t)w->n_word;
+  event *by_size = neap_alloc(n * sizeof *by_size);
+  uint64_t *left = neap_alloc(words * sizeof *left);
+  neap_status status = NEAP_OK;
+  if (by_size == NULL || left == NULL) {
+    status = neap_fail_memory(error, n * sizeof *by_size, "the lower bound of a packing");
+    goto done;
+  }
+  for (int b = 0; b < w->n; b++) by_size[b] = (event){b, w->block[b].bytes, false};
+  qsort(by_size, n, sizeof *by_size, compare_sizes);
+  for (int i = 0; i < w->n && i < N_SEED; i++)
+    *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
+done:
+  neap_free(by_size);
+  neap_free(left);
+  return status;
+}
+
 static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options, neap_error *error) {
   size_t sum = 0;
   for (int b = 0; b < n; b++) {
@@ -56,16 +98,17 @@ static neap_status check_blocks(int n, const neap_block *block, const neap_pack_
   return NEAP_OK;
 }
 
-/* The way up. A line's bound is computed; a matrix has the caller's. */
+/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. */
 static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
   size_t bound = 0;
-  if (w->conflict == NULL) NEAP_TRY(line_bound(w, &bound, error));
-  for (int b = 0; b < w->n; b++) bound = NEAP_MAX(bound, w->block[b].bytes);
-  if (w->conflict != NULL) bound = NEAP_MAX(bound, options->stop_at_bytes);
+  bool is_line = w->conflict == NULL;
+  NEAP_TRY(is_line ? line_bound(w, &bound, error) : clique_bound(w, &bound, error));
+  if (!is_line) bound = NEAP_MAX(bound, options->stop_at_bytes);
   w->stop_at_bytes = NEAP_MAX(bound, options->stop_at_bytes);
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
-  if (!neap_pack_is_done(w)) NEAP_TRY(neap_pack_exact(w, bound, error));
+  bool exact = is_line && w->n <= NEAP_PACK_EXACT_MAX;
+  if (!neap_pack_is_done(w)) NEAP_TRY(exact ? neap_pack_exact(w, bound, error) : neap_pack_search(w, error));
   *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
   return NEAP_OK;
 }

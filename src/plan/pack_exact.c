@@ -45,6 +45,8 @@ typedef struct search {
   int *stack, n_stack; /* boxes placed, in order */
   int *lists, list_room; /* room for lists of boxes, taken like a stack: n, n - 1, ... */
   int *moved;         /* room for one more */
+  int64_t *start;     /* by box: room for its lowest start */
+  int *inside_at, *inside; /* boxes of section s: inside[inside_at[s] .. inside_at[s+1]) */
   undo *trail;
   int n_trail, trail_cap;
   int64_t n_node, node_limit;
@@ -201,6 +203,42 @@ static bool solve_rest(search *x, const part *p, int b) {
   return ok;
 }
 
+/* Narrows `start`, the lowest start of each box, until nothing moves (or a few rounds): in each section, a box that starts
+ * too high for the rest to fit above it can't be the lowest there, so it lies on one that can. False: nothing fits. */
+static bool narrow_section(search *x, int s, bool *moved) {
+  int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
+  const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
+  for (const int *b = in; b < end; b++)
+    if (!x->is_placed[*b] && x->start[*b] <= latest) lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
+  if (lowest_end == INT64_MAX) return false;
+  for (const int *b = in; b < end; b++) {
+    if (x->is_placed[*b] || x->start[*b] <= latest || x->start[*b] >= lowest_end) continue;
+    if (lowest_end + x->box[*b].size > x->capacity) return false;
+    x->start[*b] = lowest_end;
+    *moved = true;
+  }
+  return true;
+}
+
+enum { MAX_ROUND = 4 };
+
+static bool narrow(search *x, const part *p) {
+  int from = x->n_section, to = -1;
+  for (int i = 0; i < p->n; i++) {
+    int b = p->list[i];
+    x->start[b] = is_stuck(x, p, b) ? p->last + 1 : x->low[b];
+    from = NEAP_MIN(from, x->box[b].from);
+    to = NEAP_MAX(to, x->box[b].to);
+  }
+  bool moved = true;
+  for (int round = 0; round < MAX_ROUND && moved; round++) {
+    moved = false;
+    for (int s = from; s <= to; s++)
+      if (x->rest[s] > 0 && !narrow_section(x, s, &moved)) return false;
+  }
+  return true;
+}
+
 static bool solve(search *x, part p) {
   if (p.n == 0) return true;
   if (p.n == 1) { /* meets nobody that is still to come: lies where it falls */
@@ -209,15 +247,20 @@ static bool solve(search *x, part p) {
   }
   if (++x->n_node > x->node_limit || ((x->n_node & 255) == 0 && neap_clock_ns() > x->w->deadline_ns)) x->stopped = true;
   int64_t height;
-  if (x->stopped || !may_fit(x, &p, &height)) return false;
-  for (int i = 0; i < p.n && !x->stopped && x->low[p.list[i]] < height; i++) {
-    int b = p.list[i], n_trail = x->n_trail, n_stack = x->n_stack;
-    if (is_stuck(x, &p, b)) continue;
-    place(x, b);
-    if (!x->stopped && solve_rest(x, &p, b)) return true;
-    go_back(x, n_stack, n_trail);
+  if (x->stopped || !may_fit(x, &p, &height) || !narrow(x, &p)) return false;
+  int *candidate = x->lists + x->list_room, n = 0;
+  for (int i = 0; i < p.n && x->low[p.list[i]] < height; i++)
+    if (!is_stuck(x, &p, p.list[i]) && x->start[p.list[i]] == x->low[p.list[i]]) candidate[n++] = p.list[i];
+  x->list_room += n;
+  bool ok = false;
+  for (int i = 0; i < n && !ok && !x->stopped; i++) {
+    int n_trail = x->n_trail, n_stack = x->n_stack;
+    place(x, candidate[i]);
+    ok = !x->stopped && solve_rest(x, &p, candidate[i]);
+    if (!ok) go_back(x, n_stack, n_trail);
   }
-  return false;
+  x->list_room -= n;
+  return ok;
 }
 
 /* ---- setting up -------------------------------------------------------------------------------------------------------------- */
@@ -312,6 +355,24 @@ static void find_near(search *x) {
   x->near_at[x->n] = n;
 }
 
+/* Boxes by section; `inside` holds as many as lives are long in all. */
+static bool find_inside(search *x, const int *from, const int *to) {
+  size_t n = 0;
+  for (int b = 0; b < x->n; b++) n += (size_t)(to[b] - from[b] + 1);
+  x->inside = neap_arena_alloc(&x->arena, (n + 1) * sizeof *x->inside);
+  return x->inside != NULL;
+}
+
+static void fill_inside(search *x) {
+  int n = 0;
+  for (int s = 0; s < x->n_section; s++) {
+    x->inside_at[s] = n;
+    for (int b = 0; b < x->n; b++)
+      if (x->box[b].from <= s && s <= x->box[b].to) x->inside[n++] = b;
+  }
+  x->inside_at[x->n_section] = n;
+}
+
 static void reset(search *x) {
   memset(x->floor, 0, (size_t)x->n_section * sizeof *x->floor);
   memset(x->rest, 0, (size_t)x->n_section * sizeof *x->rest);
@@ -359,6 +420,7 @@ static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *f
   for (int attempt = 0; got == UNKNOWN && !x->out_of_memory && neap_clock_ns() < x->w->deadline_ns; attempt++) {
     rank_boxes(x, from, to, total, attempt);
     find_near(x);
+    fill_inside(x);
     got = ask_once(x);
     if (attempt % 5 == 4) x->node_limit += x->node_limit;
   }
@@ -376,15 +438,15 @@ static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *f
 
 static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t **total) {
   size_t n = (size_t)x->n + 2;
-  int64_t **longs[] = {&x->low, &x->offset, &x->floor, &x->rest, total};
-  int **ints[] = {&x->near_at, &x->n_cross, &x->next_section, &x->moved, &x->is_placed, &x->stack, from, to};
+  int64_t **longs[] = {&x->low, &x->start, &x->offset, &x->floor, &x->rest, total};
+  int **ints[] = {&x->near_at, &x->inside_at, &x->n_cross, &x->next_section, &x->moved, &x->is_placed, &x->stack, from, to};
   for (int i = 0; i < NEAP_COUNT(longs); i++)
     if ((*longs[i] = neap_arena_alloc(&x->arena, n * sizeof(int64_t))) == NULL) return false;
   for (int i = 0; i < NEAP_COUNT(ints); i++)
     if ((*ints[i] = neap_arena_alloc(&x->arena, n * sizeof(int))) == NULL) return false;
   x->box = neap_arena_alloc(&x->arena, n * sizeof *x->box);
   x->near = neap_arena_alloc(&x->arena, ((size_t)n_near + 1) * sizeof *x->near);
-  x->lists = neap_arena_alloc(&x->arena, n * (n + 1) / 2 * sizeof *x->lists);
+  x->lists = neap_arena_alloc(&x->arena, n * (n + 1) * sizeof *x->lists);
   return x->box != NULL && x->near != NULL && x->lists != NULL;
 }
 
@@ -404,23 +466,24 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *e
   int64_t *total;
   if (x.unit == 0 || w->conflict != NULL || w->n > NEAP_PACK_EXACT_MAX) return NEAP_OK;
   neap_status status = NEAP_OK;
-  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to)) {
+  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to) ||
+      !find_inside(&x, from, to)) {
     status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
     goto done;
   }
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
   int64_t low = ((int64_t)bound_bytes + x.unit - 1) / x.unit; /* all below is excluded */
-  int64_t half = neap_clock_ns() + (w->deadline_ns - neap_clock_ns()) * 6 / 10;
-  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory;) {
-    int64_t high = (int64_t)w->best_bytes / x.unit;
-    if (low >= high) break;
-    answer got = ask(&x, target, target == low ? half : INT64_MAX, from, to, total);
-    if (got == UNKNOWN && target != low) break;
+  int64_t tried = low, share = 2; /* up to `tried` no answer came in time; the bound itself gets half of it */
+  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; share = 4) {
+    int64_t high = (int64_t)w->best_bytes / x.unit, now = neap_clock_ns();
+    if (target >= high) break;
+    answer got = ask(&x, target, now + (w->deadline_ns - now) / share, from, to, total);
+    if (got == YES) high = (int64_t)w->best_bytes / x.unit;
     if (got == NO) low = target + 1;
-    high = (int64_t)w->best_bytes / x.unit;
-    target = low + (high - low) / 2; /* below `high`, so that each answer narrows */
-    if (got == UNKNOWN && target == low) break;
+    if (got == UNKNOWN) tried = target + 1;
+    tried = NEAP_MAX(tried, low);
+    target = tried + (high - tried) / 2; /* below `high`, so that each answer narrows */
   }
   if (x.out_of_memory) status = neap_fail_memory(error, (size_t)x.trail_cap * sizeof *x.trail, "exact packing");
 done:

@@ -38,9 +38,11 @@ size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit,
 /* All static orders (size, life, area, first step) with both fits. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error);
 
+/* pack_search.c: hill climbing over orders; stops after some hundred moves without gain, or at the deadline. */
+neap_status neap_pack_search(neap_pack_work *w, neap_error *error);
 /* pack_exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `bound_bytes`: no packing is
  * smaller. Ends at the deadline, or when the best packing is good enough or proved to be the smallest. */
-enum { NEAP_PACK_EXACT_MAX = 3000 };
+enum { NEAP_PACK_EXACT_MAX = 2000 };
 neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *error);
 
 #endif

@@ -51,7 +51,7 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *
 /* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the arena. */
 typedef struct neap_layout_out {
   size_t *offset, *scratch_offset;
-  size_t arena_bytes;
+  size_t arena_bytes, lower_bound_bytes; /* bound: 0 where nothing is known but the schedule's peak */
   const char *packer;
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);

@@ -99,6 +99,7 @@ static neap_status pack(items *all, const neap_work *work, const neap_schedule *
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
   out->arena_bytes = result.total_bytes;
+  out->lower_bound_bytes = result.lower_bound_bytes;
   out->packer = result.packer;
   return NEAP_OK;
 }

@@ -1,0 +1,97 @@
+/* pack_search.c: local search over the order of greedy packing (as TVM's hill climbing does), for what the exact search does
+ * not take: conflict matrices and very many blocks.
+ *
+ * Placing blocks by ascending offset of the best packing gives that packing again, or a lower one. A move takes a block
+ * that ends above the target and puts it at an earlier place of the order; it stays when the total grows no higher. Ties
+ * are accepted, so that the search walks along plateaus. Chance comes from a fixed seed: equal input, equal result.
+ */
+#include "plan/pack_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_IDLE = 400 }; /* moves without gain */
+
+typedef struct key {
+  size_t offset;
+  int block;
+} key;
+
+static int compare_keys(const void *a, const void *b) {
+  const key *x = a, *y = b;
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  return x->block < y->block ? -1 : 1;
+}
+
+static void order_by_offset(const neap_pack_work *w, const size_t *offset, key *keys, int *order) {
+  for (int b = 0; b < w->n; b++) keys[b] = (key){offset[b], b};
+  qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
+  for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
+}
+
+typedef struct climb {
+  neap_pack_work *w;
+  key *keys;
+  int *order, *trial;
+  size_t *offset;      /* of the trial */
+  size_t *here;        /* of the present order */
+  neap_placed *room;
+  uint64_t state;
+} climb;
+
+static uint64_t draw(climb *c, uint64_t n) {
+  c->state = c->state * 6364136223846793005u + 1442695040888963407u;
+  return (c->state >> 33) % n;
+}
+
+/* One move into `trial`; false when no block ends above the target. */
+static bool make_move(climb *c) {
+  const neap_pack_work *w = c->w;
+  int from = -1, start = (int)draw(c, (uint64_t)w->n);
+  for (int k = 0; k < w->n && from < 0; k++) {
+    int i = (start + k) % w->n;
+    if (c->here[c->order[i]] + w->block[c->order[i]].bytes > w->stop_at_bytes) from = i;
+  }
+  if (from <= 0) return false;
+  int to = (int)draw(c, (uint64_t)from), block = c->order[from];
+  memcpy(c->trial, c->order, (size_t)w->n * sizeof *c->trial);
+  memmove(c->trial + to + 1, c->trial + to, (size_t)(from - to) * sizeof *c->trial);
+  c->trial[to] = block;
+  return true;
+}
+
+static void run(climb *c) {
+  neap_pack_work *w = c->w;
+  size_t now = w->best_bytes, n = (size_t)w->n;
+  memcpy(c->here, w->offset, n * sizeof *c->here);
+  order_by_offset(w, c->here, c->keys, c->order);
+  for (int idle = 0; idle < MAX_IDLE && !neap_pack_is_done(w); idle++) {
+    if (!make_move(c)) break;
+    size_t total = neap_pack_greedy(w, c->trial, NEAP_FIT_FIRST, now + 1, c->room, c->offset);
+    if (total > now) continue;
+    now = total;
+    memcpy(c->here, c->offset, n * sizeof *c->here);
+    order_by_offset(w, c->here, c->keys, c->order);
+    if (total >= w->best_bytes) continue;
+    memcpy(w->offset, c->offset, n * sizeof *c->offset);
+    w->best_bytes = total;
+    w->packer = "search";
+    idle = 0;
+  }
+}
+
+neap_status neap_pack_search(neap_pack_work *w, neap_error *error) {
+  size_t n = (size_t)w->n;
+  neap_arena arena = {0};
+  climb c = {.w = w, .state = 1};
+  c.keys = neap_arena_alloc(&arena, n * sizeof *c.keys);
+  c.order = neap_arena_alloc(&arena, n * sizeof *c.order);
+  c.trial = neap_arena_alloc(&arena, n * sizeof *c.trial);
+  c.offset = neap_arena_alloc(&arena, n * sizeof *c.offset);
+  c.here = neap_arena_alloc(&arena, n * sizeof *c.here);
+  c.room = neap_arena_alloc(&arena, neap_pack_placed_bytes(w->n));
+  bool ok = c.keys != NULL && c.order != NULL && c.trial != NULL && c.offset != NULL && c.here != NULL && c.room != NULL;
+  if (ok) run(&c);
+  neap_arena_fini(&arena);
+  return ok ? NEAP_OK : neap_fail_memory(error, n * sizeof *c.keys, "packing");
+}
