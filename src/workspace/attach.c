@@ -76,7 +76,7 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
     if (blob->region == NEAP_REGION_GRADIENT)
       type[n_gradient++] = blob->type;
     else
-      status = neap_tensor_new(&fresh[b], blob->type.dtype, &blob->type.shape, error);
+      status = neap_workspace_make_segment(1, &blob->type, &fresh[b], error);
   }
   if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_segment(n_gradient, type, view, error);
   for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {

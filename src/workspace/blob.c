@@ -25,9 +25,9 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
 
 /* ---- feed --------------------------------------------------------------------------------------------------------------------- */
 
-/* A dense tensor of its own with the elements of `tensor`, or with `share` the tensor itself. */
+/* Bytes of its own with the elements of `tensor`, or with `share` the tensor itself. */
 static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out, neap_error *error) {
-  if (!share) return neap_tensor_clone(tensor, NEAP_DTYPE_NONE, out, error);
+  if (!share) return neap_workspace_copy_in(tensor, out, error);
   *out = neap_tensor_retain(tensor);
   return NEAP_OK;
 }
@@ -102,7 +102,7 @@ static neap_status fail_overwritten(const neap_program *program, const char *ver
   const neap_plan *plan = neap_program_plan(program);
   char why[300];
   if (owner >= 0)
-    snprintf(why, sizeof why, "its bytes now belong to \"%s\" (step %d)", graph->value[owner].name, plan->place[owner].first);
+    snprintf(why, sizeof why, "its bytes now belong to \"%s\" (step %d)", graph->value[owner].name, plan->place[owner].first + 1);
   else
     snprintf(why, sizeof why, "its bytes were used as scratch by a later step");
   return fail_released(verb, name, error, why);

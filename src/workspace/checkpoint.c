@@ -76,23 +76,19 @@ static neap_status read_number(const neap_io_list *list, const char *key, const 
   return NEAP_OK;
 }
 
-/* Types of blobs that exist, and room for those that do not. */
-static neap_status check(neap_workspace *ws, const neap_io_list *list, neap_error *error) {
-  int n_new = 0;
+/* Types of blobs that exist. */
+static neap_status check(const neap_workspace *ws, const neap_io_list *list, neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
     const char *name = neap_intern(list->item[i].name);
     if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
     int c = neap_map_get(&ws->index, name, -1);
-    if (c < 0 || ws->cell[c].tensor.storage == NULL) {
-      n_new++;
-      continue;
-    }
+    if (c < 0 || ws->cell[c].tensor.storage == NULL) continue;
     neap_type has = neap_tensor_type(&ws->cell[c].tensor), got = neap_tensor_type(&list->item[i].tensor);
     if (!neap_type_equal(&has, &got)) return neap_workspace_fail_type("load", name, &has, &got, error);
     if (neap_storage_is_read_only(ws->cell[c].tensor.storage))
       return neap_fail(error, NEAP_ARGUMENT, "load \"%s\": the blob shares bytes that are read-only", name);
   }
-  return n_new == 0 || neap_workspace_reserve(ws, n_new) ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "blobs");
+  return NEAP_OK;
 }
 
 /* Cells for names that are new; undone when one is refused. */
@@ -107,20 +103,28 @@ static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_
   return NEAP_OK;
 }
 
-/* Copies where bytes exist, so that programs keep their pointers; else the file's tensor moves in. Can't fail. */
-static void move_in(neap_workspace *ws, neap_io_list *list) {
+/* Bytes of their own for names that are new: fresh[i] of item i, {0} where the blob has bytes. */
+static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, neap_tensor *fresh, neap_error *error) {
+  for (int i = 0; i < list->n_item; i++) {
+    int c = neap_map_get(&ws->index, neap_intern(list->item[i].name), -1);
+    if (c < 0 || ws->cell[c].tensor.storage == NULL) NEAP_TRY(neap_workspace_copy_in(&list->item[i].tensor, &fresh[i], error));
+  }
+  return NEAP_OK;
+}
+
+/* Copies into blobs that have bytes, so that programs keep their pointers. Can't fail. */
+static void move_in(neap_workspace *ws, const neap_io_list *list, neap_tensor *fresh) {
   const char *state = neap_io_list_meta(list, META_STATE);
   for (int i = 0; i < list->n_item; i++) {
-    neap_tensor *from = &list->item[i].tensor;
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
-    if (cell->tensor.storage != NULL) {
-      (void)neap_tensor_copy(&cell->tensor, from, NULL); /* equal types: nothing to refuse */
+    if (fresh[i].storage == NULL) {
+      (void)neap_tensor_copy(&cell->tensor, &list->item[i].tensor, NULL); /* equal types: nothing to refuse */
     } else {
       bool is_state = is_listed(state, cell->name);
       cell->role = is_state ? NEAP_ROLE_STATE : NEAP_ROLE_PARAMETER;
       cell->region = is_state ? NEAP_REGION_STATE : NEAP_REGION_PARAMETER;
-      cell->tensor = *from;
-      *from = (neap_tensor){0};
+      cell->tensor = fresh[i];
+      fresh[i] = (neap_tensor){0};
       ws->version++;
     }
     cell->filled = true;
@@ -128,20 +132,32 @@ static void move_in(neap_workspace *ws, neap_io_list *list) {
   }
 }
 
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error) {
-  neap_io_list list;
+/* The file is in memory: check it, take all memory it needs, then change the workspace. */
+static neap_status apply(neap_workspace *ws, const char *path, const neap_io_list *list, neap_error *error) {
   uint64_t seed = ws->seed, step = ws->step;
-  NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));
-  neap_status status = read_number(&list, META_SEED, path, UINT64_MAX, &seed, error);
-  if (status == NEAP_OK) status = read_number(&list, META_STEP, path, UINT32_MAX, &step, error);
-  if (status == NEAP_OK) status = check(ws, &list, error);
-  if (status == NEAP_OK) status = add_cells(ws, &list, error);
+  NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
+  NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
+  NEAP_TRY(check(ws, list, error));
+  neap_tensor *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
+  if (fresh == NULL) return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
+  neap_status status = make_fresh(ws, list, fresh, error);
+  if (status == NEAP_OK) status = add_cells(ws, list, error);
   if (status == NEAP_OK) {
-    move_in(ws, &list);
+    move_in(ws, list, fresh);
     ws->seed = seed;
     ws->step = (uint32_t)step;
   }
-  if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map, and tensors already copied */
+  for (int i = 0; i < list->n_item; i++) neap_tensor_fini(&fresh[i]);
+  neap_free(fresh);
+  return status;
+}
+
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error) {
+  neap_io_list list;
+  NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));
+  neap_status status = apply(ws, path, &list, error);
+  if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map; the tensors have been copied */
+    for (int i = 0; i < list.n_item; i++) neap_tensor_fini(&list.item[i].tensor);
     *meta = list;
     return NEAP_OK;
   }

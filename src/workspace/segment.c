@@ -25,6 +25,14 @@ neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tenso
   return NEAP_OK;
 }
 
+neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error) {
+  neap_type type = neap_tensor_type(tensor);
+  NEAP_TRY(neap_workspace_make_segment(1, &type, out, error));
+  neap_status status = neap_tensor_copy(out, tensor, error);
+  if (status != NEAP_OK) neap_tensor_fini(out);
+  return status;
+}
+
 /* Declared blobs of one role that the workspace lacks, and the segment made for them. */
 typedef struct batch {
   neap_role role;

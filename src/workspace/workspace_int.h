@@ -80,5 +80,7 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
 
 /* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error);
+/* A blob's own bytes with a copy of `tensor`: a segment of one, so that it holds what forecasts count for it. */
+neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error);
 
 #endif

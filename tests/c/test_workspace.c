@@ -336,10 +336,10 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   if (a.ws == NULL || b.ws == NULL) return;
   neap_workspace_set_step(a.ws, 77);
   neap_workspace_set_seed(a.ws, 123456789012345);
-  CHECK_OK(neap_workspace_save(a.ws, path, &error));
+  CHECK_OK(neap_workspace_save(a.ws, path, 0, NULL, &error));
   CHECK_OK(mlp_feed(b.ws, "w1", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN, MLP_IN), 50, &error));
   CHECK(!mlp_same_bits(a.ws, b.ws, "w1"));
-  CHECK_OK(neap_workspace_load(b.ws, path, &error));
+  CHECK_OK(neap_workspace_load(b.ws, path, NULL, &error));
   CHECK(mlp_same_bits(a.ws, b.ws, "w1"));
   CHECK_EQ(neap_workspace_step(b.ws), 77);
   CHECK_EQ(neap_workspace_seed(b.ws), 123456789012345);
