@@ -31,7 +31,7 @@ static neap_status resolve_budget(const neap_graph *graph, const neap_compile_op
   if (resident >= options->total_bytes) {
     char a[24], b[24];
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)resident;
-    return neap_fail(error, NEAP_PLAN, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s", graph->name,
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s", graph->name,
                      neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
   }
   size_t left = options->total_bytes - resident;
@@ -95,18 +95,18 @@ static size_t most_scratch(const neap_choices *choices) {
   return most;
 }
 
-/* Plans; under a budget that is not met, again with ever less scratch. The error that counts is that of the least need. */
+/* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch. The error that
+ * counts is that of the least need. */
 static neap_status plan_fresh(way *w, neap_error *error) {
   neap_error first = {0};
   neap_status status = plan_once(w, SIZE_MAX, &first);
   size_t limit = most_scratch(&w->choices);
-  for (int round = 0; status == NEAP_PLAN && w->resolved.plan.budget_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
+  for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
     drop_result(w);
     neap_error next = {0};
     status = plan_once(w, limit, &next);
-    bool less = next.least_bytes > 0 && next.least_bytes < first.least_bytes;
-    if (status != NEAP_OK && (less || status != NEAP_PLAN)) first = next;
+    if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
   }
   if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
   return status;

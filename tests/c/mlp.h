@@ -50,7 +50,7 @@ static inline neap_status mlp_build(bool train, neap_net **out, neap_error *erro
   if (s == NEAP_OK) s = neap_net_set_outputs(net, 1, NAMES("loss"), error);
   const char *const w[] = {"w1", "b1", "w2", "b2"};
   if (s == NEAP_OK && train) {
-    s = mlp_declare(net, "lr", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, neap_shape_of(0, NULL), error);
+    s = mlp_declare(net, "lr", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(1), error);
     if (s == NEAP_OK) s = neap_net_add_gradient(net, "loss", 4, w, NULL, NULL, error);
     for (int i = 0; s == NEAP_OK && i < 4; i++) {
       char grad[16];
@@ -86,6 +86,16 @@ static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dt
   return status;
 }
 
+/* One f32 element. */
+static inline neap_status mlp_feed_number(neap_workspace *ws, const char *name, float value, neap_error *error) {
+  neap_tensor t;
+  NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_F32, &(neap_shape){1, {1}}, error));
+  *(float *)(void *)neap_tensor_data(&t) = value;
+  neap_status status = neap_workspace_feed(ws, name, &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
 /* Inputs of step `salt`, and the same parameters always. */
 static inline neap_status mlp_feed_inputs(neap_workspace *ws, int salt, neap_error *error) {
   NEAP_TRY(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_BATCH, MLP_IN), 100 + salt, error));
@@ -99,12 +109,7 @@ static inline neap_status mlp_feed_all(neap_workspace *ws, bool train, neap_erro
   NEAP_TRY(mlp_feed(ws, "w2", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT, MLP_HIDDEN), 3, error));
   NEAP_TRY(mlp_feed(ws, "b2", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT), 4, error));
   if (!train) return NEAP_OK;
-  neap_tensor lr;
-  NEAP_TRY(neap_tensor_new(&lr, NEAP_DTYPE_F32, &(neap_shape){0}, error));
-  *(float *)(void *)neap_tensor_data(&lr) = 0.1f;
-  neap_status status = neap_workspace_feed(ws, "lr", &lr, false, error);
-  neap_tensor_fini(&lr);
-  return status;
+  return mlp_feed_number(ws, "lr", 0.1f, error);
 }
 
 static inline void mlp_close(mlp *m) {

@@ -12,16 +12,6 @@ static neap_workspace *workspace(neap_workspace *parent) {
   return ws;
 }
 
-/* A one-element f32 blob. */
-static neap_status feed_number(neap_workspace *ws, const char *name, float value, neap_error *error) {
-  neap_tensor t;
-  NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_F32, &(neap_shape){1, {1}}, error));
-  *(float *)(void *)neap_tensor_data(&t) = value;
-  neap_status status = neap_workspace_feed(ws, name, &t, false, error);
-  neap_tensor_fini(&t);
-  return status;
-}
-
 /* ---- names --------------------------------------------------------------------------------------------------------------------- */
 
 TEST(feed_and_fetch_copy) {
@@ -38,7 +28,7 @@ TEST(feed_and_fetch_copy) {
   CHECK_OK(neap_workspace_feed(ws, "x", &t, true, &error)); /* shared: it does */
   neap_element_set(t.dtype, neap_tensor_data(&t), 0, 97);
   CHECK_EQ(mlp_element(ws, "x", 0), 97);
-  CHECK_OK(feed_number(ws, "x", 5, &error)); /* and is let go unharmed */
+  CHECK_OK(mlp_feed_number(ws, "x", 5, &error)); /* and is let go unharmed */
   CHECK_EQ(neap_element_get(t.dtype, neap_tensor_data(&t), 0), 97);
   neap_tensor_fini(&t);
   CHECK_FAILS(neap_workspace_fetch(ws, "xx", &back, &error), NEAP_NAME, "xx");
@@ -47,19 +37,19 @@ TEST(feed_and_fetch_copy) {
 
 TEST(a_child_reads_through_and_shadows) {
   neap_workspace *parent = workspace(NULL), *child = workspace(parent);
-  CHECK_OK(feed_number(parent, "a", 1, &error));
+  CHECK_OK(mlp_feed_number(parent, "a", 1, &error));
   CHECK_EQ(mlp_element(child, "a", 0), 1);
-  CHECK_OK(feed_number(child, "a", 2, &error)); /* the parent's blob: no new one */
+  CHECK_OK(mlp_feed_number(child, "a", 2, &error)); /* the parent's blob: no new one */
   CHECK_EQ(mlp_element(parent, "a", 0), 2);
   CHECK_OK(neap_workspace_create(child, "a", false, &error)); /* exists: no effect */
   CHECK(!neap_workspace_remove(child, "a"));                  /* not its own */
   CHECK_OK(neap_workspace_create(child, "a", true, &error));
-  CHECK_OK(feed_number(child, "a", 3, &error));
+  CHECK_OK(mlp_feed_number(child, "a", 3, &error));
   CHECK_EQ(mlp_element(parent, "a", 0), 2);
   CHECK_EQ(mlp_element(child, "a", 0), 3);
   CHECK(neap_workspace_remove(child, "a"));
   CHECK_EQ(mlp_element(child, "a", 0), 2); /* the shadow is gone */
-  CHECK_OK(feed_number(child, "own", 4, &error));
+  CHECK_OK(mlp_feed_number(child, "own", 4, &error));
   CHECK(!neap_workspace_has(parent, "own"));
   neap_workspace_release(parent); /* the child keeps it */
   CHECK_EQ(mlp_element(child, "a", 0), 2);
@@ -68,14 +58,14 @@ TEST(a_child_reads_through_and_shadows) {
 
 TEST(forwarded_names_and_nothing_else_fall_through) {
   neap_workspace *parent = workspace(NULL), *child = NULL;
-  CHECK_OK(feed_number(parent, "w", 1, &error));
-  CHECK_OK(feed_number(parent, "v", 2, &error));
+  CHECK_OK(mlp_feed_number(parent, "w", 1, &error));
+  CHECK_OK(mlp_feed_number(parent, "v", 2, &error));
   neap_workspace_options options = {.parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("w")};
   CHECK_OK(neap_workspace_new(&options, &child, &error));
   CHECK_EQ(mlp_element(child, "inner", 0), 1);
   CHECK(!neap_workspace_has(child, "v"));
   CHECK(!neap_workspace_has(child, "w"));
-  CHECK_OK(feed_number(child, "inner", 7, &error));
+  CHECK_OK(mlp_feed_number(child, "inner", 7, &error));
   CHECK_EQ(mlp_element(parent, "w", 0), 7);
   neap_workspace *bad = NULL;
   options.forward_target = NAMES("nobody");
@@ -88,9 +78,9 @@ TEST(forwarded_names_and_nothing_else_fall_through) {
 
 TEST(rename_needs_an_own_blob_and_a_free_name) {
   neap_workspace *parent = workspace(NULL), *ws = workspace(parent);
-  CHECK_OK(feed_number(parent, "up", 1, &error));
-  CHECK_OK(feed_number(ws, "a", 2, &error));
-  CHECK_OK(feed_number(ws, "b", 3, &error));
+  CHECK_OK(mlp_feed_number(parent, "up", 1, &error));
+  CHECK_OK(mlp_feed_number(ws, "a", 2, &error));
+  CHECK_OK(mlp_feed_number(ws, "b", 3, &error));
   CHECK_FAILS(neap_workspace_rename(ws, "a", "b", &error), NEAP_NAME, "already");
   CHECK_FAILS(neap_workspace_rename(ws, "a", "up", &error), NEAP_NAME, "already");
   CHECK_FAILS(neap_workspace_rename(ws, "up", "c", &error), NEAP_NAME, "parent");
@@ -110,10 +100,10 @@ static void count_blob(void *context, const neap_blob_info *info) {
 
 TEST(each_visits_every_visible_name_once) {
   neap_workspace *parent = workspace(NULL), *ws = workspace(parent);
-  CHECK_OK(feed_number(parent, "a", 1, &error));
-  CHECK_OK(feed_number(parent, "b", 1, &error));
+  CHECK_OK(mlp_feed_number(parent, "a", 1, &error));
+  CHECK_OK(mlp_feed_number(parent, "b", 1, &error));
   CHECK_OK(neap_workspace_create(ws, "a", true, &error));
-  CHECK_OK(feed_number(ws, "c", 1, &error));
+  CHECK_OK(mlp_feed_number(ws, "c", 1, &error));
   int count[2] = {0};
   neap_workspace_each(ws, count_blob, count);
   CHECK_EQ(count[false], 2); /* a, c */
@@ -156,7 +146,7 @@ TEST(parameters_lie_in_one_segment) {
   CHECK_OK(neap_workspace_view(ws, "b2", &b2, NULL, &error));
   CHECK(w1.storage == b1.storage && w1.storage == b2.storage);
   CHECK(neap_tensor_data(&b1) - neap_tensor_data(&w1) == (ptrdiff_t)neap_align(4 * MLP_HIDDEN * MLP_IN));
-  CHECK_FAILS(feed_number(ws, "w1", 1, &error), NEAP_SHAPE, "w1"); /* a segment never moves */
+  CHECK_FAILS(mlp_feed_number(ws, "w1", 1, &error), NEAP_SHAPE, "w1"); /* a segment never moves */
   CHECK_FAILS(neap_workspace_feed(ws, "b1", &b1, true, &error), NEAP_ARGUMENT, "segment");
   CHECK_OK(neap_workspace_init(ws, net, &error)); /* what exists stays as it is */
   neap_tensor again;
@@ -305,7 +295,7 @@ TEST(a_run_needs_its_inputs) {
   CHECK_OK(neap_driver_compile(ws, net, &options, &session, &error));
   if (session == NULL) return;
   CHECK_FAILS(neap_session_run(session, &error), NEAP_NAME, "\"x\" has not been fed");
-  CHECK_OK(feed_number(ws, "x", 1, &error));
+  CHECK_OK(mlp_feed_number(ws, "x", 1, &error));
   CHECK_FAILS(neap_session_run(session, &error), NEAP_SHAPE, "expects f32 (100), got f32 (1)");
   CHECK_OK(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(100), 3, &error));
   CHECK_OK(neap_session_run(session, &error));
@@ -351,7 +341,7 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK_OK(neap_workspace_load(empty, path, NULL, &error)); /* into nothing: the blobs are made */
   CHECK(mlp_same_bits(a.ws, empty, "b2"));
   CHECK(!neap_workspace_has(empty, "x")); /* inputs are not part of it */
-  CHECK_OK(feed_number(other, "w1", 3, &error));
+  CHECK_OK(mlp_feed_number(other, "w1", 3, &error));
   CHECK_FAILS(neap_workspace_load(other, path, NULL, &error), NEAP_SHAPE, "w1");
   CHECK(!neap_workspace_has(other, "b2")); /* nothing has changed */
   CHECK_EQ(mlp_element(other, "w1", 0), 3);

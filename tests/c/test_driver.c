@@ -1,0 +1,245 @@
+/* test_driver.c: the way from net to run: stored plans found, checked and replaced, budgets kept, a convolutional net under
+ * every engine, policy and schedule, and a store that fails without stopping anything. */
+#include "mlp.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static char path[64];
+
+static neap_store *open_store(void) {
+  neap_store *store = NULL;
+  CHECK_OK(neap_store_open(path, &store, &error));
+  return store;
+}
+
+static void fresh_path(void) {
+  snprintf(path, sizeof path, "/tmp/neap_test_%d.db", (int)getpid());
+  unlink(path);
+}
+
+static void drop_path(void) {
+  char other[80];
+  unlink(path);
+  snprintf(other, sizeof other, "%s-wal", path);
+  unlink(other);
+  snprintf(other, sizeof other, "%s-shm", path);
+  unlink(other);
+}
+
+static bool take_integer(void *context, int n, const neap_sql_value *value) {
+  (void)n;
+  *(int64_t *)context = value[0].integer;
+  return false;
+}
+
+static int64_t ask(neap_store *store, const char *sql) {
+  int64_t answer = -1;
+  CHECK_OK(neap_store_query(store, sql, 0, NULL, take_integer, &answer, &error));
+  return answer;
+}
+
+/* ---- conv net ------------------------------------------------------------------------------------------------------------------ */
+
+/* x (4,3,12,12) -> Conv 20 -> Relu -> MaxPool -> Conv 13 -> Relu -> FC 10 -> loss; 20 and 13 fill no block of 8 or 16. */
+static neap_status build_conv(bool train, neap_net **out, neap_error *error) {
+  NEAP_TRY(neap_net_new("convnet", out, error));
+  neap_net *net = *out;
+  NEAP_TRY(mlp_declare(net, "x", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(4, 3, 12, 12), error));
+  NEAP_TRY(mlp_declare(net, "label", NEAP_ROLE_INPUT, NEAP_DTYPE_I32, NEAP_SHAPE(4), error));
+  NEAP_TRY(mlp_declare(net, "cw1", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(20, 3, 3, 3), error));
+  NEAP_TRY(mlp_declare(net, "cw2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(13, 20, 3, 3), error));
+  NEAP_TRY(mlp_declare(net, "fw", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT, 117), error));
+  neap_set kernel[] = {NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}};
+  neap_set window[] = {NEAP_SET_INTS("kernel", 2, ((int64_t[]){2, 2})), NEAP_SET_INTS("stride", 2, ((int64_t[]){2, 2})), {0}};
+  NEAP_TRY(mlp_add(net, "Conv", 2, NAMES("x", "cw1"), "c1", kernel, error));
+  NEAP_TRY(mlp_add(net, "Relu", 1, NAMES("c1"), "r1", NULL, error));
+  NEAP_TRY(mlp_add(net, "MaxPool", 1, NAMES("r1"), "p1", window, error));
+  NEAP_TRY(mlp_add(net, "Conv", 2, NAMES("p1", "cw2"), "c2", kernel, error));
+  NEAP_TRY(mlp_add(net, "Relu", 1, NAMES("c2"), "r2", NULL, error));
+  NEAP_TRY(mlp_add(net, "FC", 2, NAMES("r2", "fw"), "y", (neap_set[]){NEAP_SET_INT("axis", 1), {0}}, error));
+  NEAP_TRY(mlp_add(net, "SoftmaxCrossEntropy", 2, NAMES("y", "label"), "loss", NULL, error));
+  NEAP_TRY(neap_net_set_outputs(net, 1, NAMES("loss"), error));
+  if (!train) return NEAP_OK;
+  NEAP_TRY(mlp_declare(net, "lr", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(1), error));
+  NEAP_TRY(neap_net_add_gradient(net, "loss", 3, NAMES("cw1", "cw2", "fw"), NULL, NULL, error));
+  NEAP_TRY(mlp_add(net, "Sgd", 3, NAMES("cw1", "cw1_grad", "lr"), "cw1", NULL, error));
+  NEAP_TRY(mlp_add(net, "Sgd", 3, NAMES("cw2", "cw2_grad", "lr"), "cw2", NULL, error));
+  return mlp_add(net, "Sgd", 3, NAMES("fw", "fw_grad", "lr"), "fw", NULL, error);
+}
+
+static neap_status open_conv(mlp *m, const neap_compile_options *options, neap_error *error) {
+  *m = (mlp){0};
+  NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 42}, &m->ws, error));
+  NEAP_TRY(build_conv(true, &m->net, error));
+  NEAP_TRY(neap_workspace_init(m->ws, m->net, error));
+  NEAP_TRY(mlp_feed(m->ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(4, 3, 12, 12), 1, error));
+  NEAP_TRY(mlp_feed(m->ws, "label", NEAP_DTYPE_I32, NEAP_SHAPE(4), 2, error));
+  NEAP_TRY(mlp_feed(m->ws, "cw1", NEAP_DTYPE_F32, NEAP_SHAPE(20, 3, 3, 3), 3, error));
+  NEAP_TRY(mlp_feed(m->ws, "cw2", NEAP_DTYPE_F32, NEAP_SHAPE(13, 20, 3, 3), 4, error));
+  NEAP_TRY(mlp_feed(m->ws, "fw", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT, 117), 5, error));
+  NEAP_TRY(mlp_feed_number(m->ws, "lr", 0.01f, error));
+  return neap_driver_compile(m->ws, m->net, options, &m->session, error);
+}
+
+/* Trains five steps under `options`; *loss gets the last loss, and cw1 stays in the workspace. */
+static void train_conv(mlp *m, const neap_compile_options *options, bool poison) {
+  CHECK_OK(open_conv(m, options, &error));
+  if (m->session == NULL) return;
+  neap_workspace_set_poison(m->ws, poison);
+  for (int i = 0; i < 5; i++) CHECK_OK(neap_session_run(m->session, &error));
+}
+
+TEST(a_convolutional_net_trains_alike_under_every_plan) {
+  static const neap_policy policy[] = {NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET};
+  mlp base, m;
+  train_conv(&base, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 1}, false);
+  for (int p = 0; p < NEAP_COUNT(policy); p++)
+    for (int executor = 0; executor < 2; executor++)
+      for (int poison = 0; poison < 2; poison++) {
+        train_conv(&m, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1}, poison != 0);
+        CHECK(mlp_same_bits(base.ws, m.ws, "loss"));
+        CHECK(mlp_same_bits(base.ws, m.ws, "cw1"));
+        mlp_close(&m);
+      }
+  mlp_close(&base);
+}
+
+TEST(engines_agree) {
+  mlp ref, m;
+  train_conv(&ref, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = "ref"}, false);
+  for (int e = 0; e < 3; e++) {
+    train_conv(&m, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = NAMES("blas", "dnnl", "free")[e]}, false);
+    CHECK_NEAR(mlp_element(m.ws, "loss", 0), mlp_element(ref.ws, "loss", 0), 1e-4);
+    CHECK_NEAR(mlp_element(m.ws, "cw1", 5), mlp_element(ref.ws, "cw1", 5), 1e-4);
+    mlp_close(&m);
+  }
+  mlp_close(&ref);
+  neap_compile_options bad = {.engine = "cudnn"};
+  CHECK_FAILS(open_conv(&m, &bad, &error), NEAP_ARGUMENT, "cudnn");
+  mlp_close(&m);
+}
+
+/* A transient value in a blocked layout comes out plain. */
+TEST(fetch_reorders_blocked_values) {
+  mlp m, kept;
+  neap_net *net = NULL;
+  CHECK_OK(build_conv(false, &net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE}};
+  neap_compile_options keep = {.plan = {.policy = NEAP_POLICY_NONE}, .graph = {.n_keep = 1, .keep = NAMES("r2")}};
+  train_conv(&m, &options, false);
+  train_conv(&kept, &keep, false);
+  neap_tensor a = {0}, b = {0};
+  CHECK_OK(neap_workspace_fetch(m.ws, "r2", &a, &error));
+  CHECK_OK(neap_workspace_fetch(kept.ws, "r2", &b, &error));
+  CHECK_EQ(neap_tensor_elems(&a), 4 * 13 * 3 * 3);
+  for (int64_t i = 0; i < neap_tensor_elems(&a) && check_failures == 0; i++)
+    CHECK_NEAR(neap_element_get(a.dtype, neap_tensor_data(&a), i), neap_element_get(b.dtype, neap_tensor_data(&b), i), 1e-5);
+  neap_tensor_fini(&a);
+  neap_tensor_fini(&b);
+  mlp_close(&m);
+  mlp_close(&kept);
+  neap_net_free(net);
+}
+
+/* ---- the store ----------------------------------------------------------------------------------------------------------------- */
+
+TEST(a_second_compile_finds_the_plan) {
+  fresh_path();
+  neap_store *store = open_store();
+  neap_net *net = NULL;
+  neap_forecast first, second, third;
+  CHECK_OK(build_conv(true, &net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store};
+  CHECK_OK(neap_driver_plan(net, &options, &first, &error));
+  CHECK(!first.hit && first.plan_id > 0);
+  CHECK_OK(neap_driver_plan(net, &options, &second, &error));
+  CHECK(second.hit);
+  CHECK_EQ(second.plan_id, first.plan_id);
+  CHECK_EQ(second.plan->arena_bytes, first.plan->arena_bytes);
+  CHECK(memcmp(second.plan->order, first.plan->order, (size_t)first.plan->n_node * sizeof(int)) == 0);
+  for (int v = 0; v < first.plan->n_value; v++) CHECK_EQ(second.plan->place[v].offset, first.plan->place[v].offset);
+  options.plan.policy = NEAP_POLICY_NONE; /* another key */
+  CHECK_OK(neap_driver_plan(net, &options, &third, &error));
+  CHECK(!third.hit && third.plan_id != first.plan_id);
+  neap_forecast_fini(&first);
+  neap_forecast_fini(&second);
+  neap_forecast_fini(&third);
+  neap_net_free(net);
+  neap_store_close(store);
+  drop_path();
+}
+
+TEST(a_stored_plan_runs_bit_for_bit) {
+  fresh_path();
+  neap_store *store = open_store();
+  mlp a, b;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .n_thread = 1};
+  train_conv(&a, &options, false);
+  train_conv(&b, &options, false);
+  CHECK_EQ(neap_session_plan_id(a.session), neap_session_plan_id(b.session));
+  CHECK(mlp_same_bits(a.ws, b.ws, "loss"));
+  CHECK(mlp_same_bits(a.ws, b.ws, "cw2"));
+  mlp_close(&a);
+  mlp_close(&b);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE n_step = 5"), 2);
+  neap_store_close(store);
+  drop_path();
+}
+
+TEST(a_run_is_recorded_with_its_ops_and_metrics) {
+  fresh_path();
+  neap_store *store = open_store();
+  mlp m;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .profile = true};
+  train_conv(&m, &options, false);
+  int n_node = neap_program_graph(neap_session_program(m.session))->n_node;
+  neap_session_metric(m.session, "loss", 5, 1.5);
+  CHECK_OK(neap_session_record(m.session, "ok", &error));
+  CHECK(neap_session_run_id(m.session) > 0);
+  CHECK_OK(neap_session_record(m.session, "ok", &error)); /* once is enough */
+  mlp_close(&m);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 1);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), n_node);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op WHERE n_call = 5"), n_node);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric WHERE value = 1.5"), 1);
+  CHECK_EQ(ask(store, "SELECT step_median_ns >= step_min_ns AND step_min_ns > 0 FROM run"), 1);
+  neap_store_close(store);
+  drop_path();
+}
+
+/* ---- budgets ------------------------------------------------------------------------------------------------------------------- */
+
+TEST(a_budget_is_kept_or_refused_with_what_would_do) {
+  neap_net *net = NULL;
+  neap_forecast free_plan, tight;
+  CHECK_OK(build_conv(true, &net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
+  CHECK_OK(neap_driver_plan(net, &options, &free_plan, &error));
+  options.plan.budget_bytes = free_plan.plan->arena_bytes;
+  CHECK_OK(neap_driver_plan(net, &options, &tight, &error));
+  CHECK(tight.plan->arena_bytes <= options.plan.budget_bytes);
+  neap_forecast_fini(&tight);
+  neap_error refusal = {0};
+  options.plan.budget_bytes = 1000;
+  CHECK_EQ(neap_driver_plan(net, &options, &tight, &refusal), NEAP_MEMORY);
+  CHECK(refusal.least_bytes > 1000 && (size_t)refusal.least_bytes <= free_plan.plan->arena_bytes);
+  options.plan.budget_bytes = (size_t)refusal.least_bytes; /* what the error says would do, does */
+  CHECK_OK(neap_driver_plan(net, &options, &tight, &error));
+  neap_forecast_fini(&tight);
+  options.plan.budget_bytes = 0;
+  options.total_bytes = free_plan.total_bytes;
+  CHECK_OK(neap_driver_plan(net, &options, &tight, &error));
+  CHECK(tight.total_bytes <= options.total_bytes);
+  neap_forecast_fini(&tight);
+  options.total_bytes = 1000;
+  CHECK_FAILS(neap_driver_plan(net, &options, &tight, &error), NEAP_MEMORY, "total");
+  neap_forecast_fini(&free_plan);
+  neap_net_free(net);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
+             T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
+             T(a_budget_is_kept_or_refused_with_what_would_do));
+}
