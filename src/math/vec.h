@@ -15,7 +15,7 @@
 /* exp(x), error below 2 ulp on [-87.3, 88.7]; 0 below, infinity above. Range reduction by ln 2 in two parts (Cody and
  * Waite), then a polynomial of degree 6 on [-ln2/2, ln2/2]. */
 static inline float neap_exp_f32(float x) {
-  float clamped = x < -87.33654f ? -87.33654f : x > 88.72283f ? 88.72283f : x;
+  float most = x > -87.33654f ? x : -87.33654f, clamped = most < 88.72283f ? most : 88.72283f; /* NaN becomes a bound */
   float n = rintf(clamped * 1.44269504f);
   float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;

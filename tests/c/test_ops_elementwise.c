@@ -971,10 +971,44 @@ TEST(updates_in_place_give_the_same_bits) {
   }
 }
 
+TEST(norms_clip) {
+  double orders[] = {1, 2, 3, INFINITY};
+  for (int o = 0; o < 4; o++)
+    for (int t = 0; t < 2; t++) {
+      neap_dtype dtype = t == 0 ? NEAP_DTYPE_F32 : NEAP_DTYPE_F64;
+      call_kit k = op_begin("GradNorm");
+      op_attr(&k, "p")->f = orders[o];
+      double sum = 0, most = 0;
+      for (int i = 0; i < 3; i++) {
+        op_in(&k, dtype, NEAP_SHAPE(i, 7)); /* the first is empty */
+        fill(&k.in[i], -2, 2, (uint32_t)i);
+        for (int64_t e = 0; e < op_elems(&k.in[i]); e++) {
+          double x = fabs(op_get(&k.in[i], e));
+          sum += pow(x, orders[o]), most = x > most ? x : most;
+        }
+      }
+      op_run(&k);
+      double norm = o == 3 ? most : pow(sum, 1 / orders[o]);
+      CHECK_LIKE(op_get(&k.out[0], 0), norm, tolerance_of(dtype), "GradNorm", 0);
+      for (int below = 0; below < 2; below++) {
+        call_kit c = op_begin("ClipByNorm");
+        op_attr(&c, "max")->f = below ? norm / 2 : norm * 2;
+        memcpy(op_in(&c, dtype, NEAP_SHAPE(2, 7)), k.in[2].data, neap_type_bytes(&k.in[2].type));
+        neap_element_set(dtype, op_in(&c, dtype, (neap_shape){0}), 0, norm);
+        op_run(&c);
+        for (int64_t e = 0; e < 14; e++)
+          CHECK_LIKE(op_get(&c.out[0], e), op_get(&c.in[0], e) * (below ? norm / 2 / (norm + 1e-6) : 1), tolerance_of(dtype), "ClipByNorm", e);
+        check_inplace(&c);
+        op_end(&c);
+      }
+      op_end(&k);
+    }
+}
+
 /* ---- records ------------------------------------------------------------------------------------------------------------ */
 
 /* What help, docs and the generic tests read is there, for each op of these files (and all others). */
-TEST(records_are_complete) {
+TEST(norms_clip), T(records_are_complete) {
   for (int i = 0; i < neap_op_count(); i++) {
     const neap_op *op = neap_op_at(i);
     bool special = (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE | NEAP_EFFECT_PSEUDO)) != 0;
@@ -1023,6 +1057,6 @@ int main(int argc, char **argv) {
              T(reduction_backwards), T(reductions_of_nothing), T(bad_axes_are_named), T(arg_extremes),
              T(add_n_takes_any_input_in_place), T(copies_and_casts), T(fills), T(random_numbers_depend_on_their_counter_only),
              T(random_numbers_have_their_distribution), T(dropout_keeps_what_its_mask_says), T(distance_losses),
-             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(records_are_complete),
+             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(norms_clip), T(records_are_complete),
              T(kernels_of_any_layout_map_zero_to_zero), T(many_philox_blocks_are_each_philox));
 }
