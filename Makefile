@@ -12,7 +12,7 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
 PKGS := lua5.4 sqlite3 zlib jansson
-CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
+CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
 LIBS := $(shell pkg-config --libs sqlite3 zlib jansson 2>/dev/null) -lopenblas -lm -lpthread
 ifeq ($(WITH_DNNL),1)

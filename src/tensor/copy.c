@@ -2,14 +2,16 @@
  *
  * The walk is a list of dimensions, outermost first, with a stride in bytes on either side. Dimensions of one element are
  * left out, the target's smallest stride comes last, and neighbours that lie back to back on both sides are one. Then
- * most copies are a few long rows. A transposition, where the two sides run along different dimensions, goes in square
- * tiles, so that each cache line is fetched once.
+ * most copies are a few long rows. A transposition, where the two sides run along different dimensions, goes by
+ * narrow blocks, so that each cache line is fetched once.
  *
  * INVARIANT: while the walk runs, target and source do not overlap; every target element is written exactly once.
  */
 #include "tensor/tensor_int.h"
 
-enum { CHUNK = 512, TILE = 32 };
+/* A block's source is one cache line a column: 16 of them stay in a cache of few ways even at strides of a power of 2,
+ * and fill a line of the target with f32. */
+enum { CHUNK = 512, TILE = 16 };
 
 typedef struct walk {
   neap_dtype to_dtype, from_dtype;
@@ -90,21 +92,21 @@ static void copy_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static int64_t n_strip(const walk *w) { return (w->dim[w->n_dim - 2] + TILE - 1) / TILE; }
+static int64_t n_block(const walk *w) { return (w->dim[w->n_dim - 1] + TILE - 1) / TILE; }
 
-/* Strips [begin, end): TILE rows of the last plane each, walked tile by tile. */
-static void copy_strips(void *context, int64_t begin, int64_t end) {
+/* Blocks [begin, end): TILE columns of the last plane each, row by row. Both sides' cache lines are then used up while
+ * they are in the first cache, and rows are long enough that a call for each costs little. */
+static void copy_blocks(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   int a = w->n_dim - 1, b = w->n_dim - 2;
-  for (int64_t strip = begin; strip < end; strip++) {
+  for (int64_t block = begin; block < end; block++) {
     char *to = w->to;
     const char *from = w->from;
-    seek(w, b, strip / n_strip(w), &to, &from);
-    int64_t first = strip % n_strip(w) * TILE, past = NEAP_MIN(first + TILE, w->dim[b]);
-    for (int64_t j = 0; j < w->dim[a]; j += TILE)
-      for (int64_t i = first; i < past; i++)
-        copy_row(w, to + i * w->to_stride[b] + j * w->to_stride[a], from + i * w->from_stride[b] + j * w->from_stride[a],
-                 NEAP_MIN(w->dim[a] - j, (int64_t)TILE));
+    seek(w, b, block / n_block(w), &to, &from);
+    int64_t first = block % n_block(w) * TILE, n = NEAP_MIN(w->dim[a] - first, (int64_t)TILE);
+    to += first * w->to_stride[a];
+    from += first * w->from_stride[a];
+    for (int64_t i = 0; i < w->dim[b]; i++) copy_row(w, to + i * w->to_stride[b], from + i * w->from_stride[b], n);
   }
 }
 
@@ -147,13 +149,15 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
   return w;
 }
 
-/* If the source runs along another dimension than the last, that one comes next to the last. */
+/* If the source runs along another dimension than the last, that one comes next to the last; or last, when it is the
+ * longer one and the last is too short for a row. */
 static bool make_transposed(walk *w) {
   int a = w->n_dim - 1, b = a;
   for (int i = 0; i < w->n_dim; i++)
     if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b])) b = i;
-  if (b == a || w->dim[a] < 4 || w->dim[b] < 4) return false;
-  move_dim(w, b, a - 1);
+  if (b == a) return false;
+  bool swap = w->dim[a] < TILE && w->dim[b] > w->dim[a];
+  move_dim(w, b, swap ? a : a - 1);
   return true;
 }
 
@@ -165,8 +169,8 @@ static void run_walk(walk *w) {
     neap_parallel_for(elems, NEAP_GRAIN, neap_threads(), copy_range, w);
     return;
   }
-  int64_t strips = elems / w->dim[w->n_dim - 1] / w->dim[w->n_dim - 2] * n_strip(w);
-  neap_parallel_for(strips, NEAP_MAX(NEAP_GRAIN / (TILE * w->dim[w->n_dim - 1]), 1), neap_threads(), copy_strips, w);
+  int64_t columns = elems / w->dim[w->n_dim - 1] / w->dim[w->n_dim - 2] * n_block(w), rows = w->dim[w->n_dim - 2];
+  neap_parallel_for(columns, NEAP_MAX(NEAP_GRAIN / (TILE * rows), 1), neap_threads(), copy_blocks, w);
 }
 
 /* First and past-the-last address that the view touches; t is not empty. */
