@@ -1008,7 +1008,7 @@ TEST(norms_clip) {
 /* ---- records ------------------------------------------------------------------------------------------------------------ */
 
 /* What help, docs and the generic tests read is there, for each op of these files (and all others). */
-TEST(norms_clip), T(records_are_complete) {
+TEST(records_are_complete) {
   for (int i = 0; i < neap_op_count(); i++) {
     const neap_op *op = neap_op_at(i);
     bool special = (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE | NEAP_EFFECT_PSEUDO)) != 0;
