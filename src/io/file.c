@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- list ---------------------------------------------------------------------------------------------------------------- */
+/* ---- list ------------------------------------------------------------------------------------------------------------ */
 
 void neap_io_list_fini(neap_io_list *list) {
   for (int i = 0; i < list->n_item; i++) {
@@ -20,6 +20,7 @@ void neap_io_list_fini(neap_io_list *list) {
   memset(list, 0, sizeof *list);
 }
 
+/* One after the other: lists are hundreds long, and a reader that looks for all of them walks the list itself. */
 neap_tensor *neap_io_list_find(const neap_io_list *list, const char *name) {
   for (int i = 0; i < list->n_item; i++)
     if (strcmp(list->item[i].name, name) == 0) return &list->item[i].tensor;
@@ -47,7 +48,8 @@ neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name
 
 neap_status neap_io_list_add_meta(neap_io_list *list, const char *key, const char *value, neap_error *error) {
   neap_io_pair pair = {neap_strdup(key), neap_strdup(value)};
-  if (pair.key == NULL || pair.value == NULL || !neap_list_grow(&list->meta, &list->cap_meta, list->n_meta + 1, sizeof *list->meta)) {
+  if (pair.key == NULL || pair.value == NULL ||
+      !neap_list_grow(&list->meta, &list->cap_meta, list->n_meta + 1, sizeof *list->meta)) {
     neap_free(pair.key);
     neap_free(pair.value);
     return neap_fail_memory(error, strlen(key) + strlen(value) + 2, "a list of metadata");
@@ -71,7 +73,7 @@ static neap_status check_unique(const char *path, int n, const neap_io_item *ite
   return status;
 }
 
-/* ---- formats ---------------------------------------------------------------------------------------------------------------- */
+/* ---- formats ------------------------------------------------------------------------------------------------------------ */
 
 typedef enum format { NPY, NPZ, SAFETENSORS, UNKNOWN } format;
 
@@ -84,6 +86,7 @@ static format format_of(const char *path) {
   return (format)f;
 }
 
+/* Chooses the reader. A .npy file is a list of one tensor without a name. */
 static neap_status load_from(const neap_io_source *source, neap_io_map map, neap_io_list *list, neap_error *error) {
   char start[6] = {0};
   NEAP_TRY(neap_io_source_read(source, 0, start, NEAP_MIN(source->n_bytes, 6), "the first bytes", error));
@@ -128,7 +131,9 @@ static neap_status check_save(const char *path, int n, const neap_io_item *item,
   return NEAP_OK;
 }
 
-static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta, neap_error *error) {
+/* Chooses the writer; the ending is one of the three by now. */
+static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
+                           neap_error *error) {
   format f = format_of(sink->path);
   if (f == NPZ) return neap_io_npz_save(sink, n, item, error);
   if (f == SAFETENSORS) return neap_io_safetensors_save(sink, n, item, n_meta, meta, error);
@@ -139,7 +144,9 @@ static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, 
   return status;
 }
 
-neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta, neap_error *error) {
+/* A failure removes the temporary file and leaves an older file of that name as it was. */
+neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
+                         neap_error *error) {
   neap_io_sink sink;
   NEAP_TRY(check_save(path, n, item, n_meta, error));
   if (format_of(path) != NPY) NEAP_TRY(check_unique(path, n, item, NEAP_ARGUMENT, error));

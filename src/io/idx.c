@@ -20,6 +20,7 @@ typedef struct unpacker {
   int64_t most_bytes; /* that the file can hold unpacked */
 } unpacker;
 
+/* A regular file only: the bound on its unpacked size comes from its size. */
 static neap_status unpacker_open(unpacker *u, const char *path, neap_error *error) {
   struct stat info;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -34,7 +35,8 @@ static neap_status unpacker_open(unpacker *u, const char *path, neap_error *erro
     return neap_fail_memory(error, 1 << 15, "zlib");
   }
   gzbuffer(u->file, 1 << 17);
-  if (__builtin_mul_overflow((int64_t)info.st_size, gzdirect(u->file) ? 1 : MOST_DEFLATE_RATIO, &u->most_bytes)) u->most_bytes = INT64_MAX;
+  if (__builtin_mul_overflow((int64_t)info.st_size, gzdirect(u->file) ? 1 : MOST_DEFLATE_RATIO, &u->most_bytes))
+    u->most_bytes = INT64_MAX;
   return NEAP_OK;
 }
 
@@ -54,6 +56,7 @@ static neap_status unpacker_read(unpacker *u, void *out, size_t n, size_t *got, 
   return NEAP_OK;
 }
 
+/* n bytes, or a DATA error that names what they were for. */
 static neap_status unpacker_read_all(unpacker *u, void *out, size_t n, const char *what, neap_error *error) {
   size_t got;
   NEAP_TRY(unpacker_read(u, out, n, &got, error));
@@ -61,6 +64,7 @@ static neap_status unpacker_read_all(unpacker *u, void *out, size_t n, const cha
   return neap_fail(error, NEAP_DATA, "%s: truncated: %s needs %zu bytes, and %zu are left", u->path, what, n, got);
 }
 
+/* The unpacked size is not known before: the buffer doubles with what has really come out. */
 neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_error *error) {
   unpacker u;
   NEAP_TRY(unpacker_open(&u, path, error));
@@ -89,8 +93,9 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
   return NEAP_OK;
 }
 
-/* ---- idx -------------------------------------------------------------------------------------------------------------------- */
+/* ---- idx ---------------------------------------------------------------------------------------------------------------- */
 
+/* The format's type codes. */
 static bool idx_number(unsigned char type, neap_io_number *number) {
   switch (type) {
     case 0x08: return neap_io_number_of('u', 1, true, number);
@@ -103,12 +108,15 @@ static bool idx_number(unsigned char type, neap_io_number *number) {
   }
 }
 
+/* Number format and shape; DATA error when the file cannot hold that many bytes, even packed. */
 static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_shape *shape, neap_error *error) {
   unsigned char start[4], dim[4];
   NEAP_TRY(unpacker_read_all(u, start, 4, "the idx header", error));
   if (start[0] != 0 || start[1] != 0 || !idx_number(start[2], number))
-    return neap_fail(error, NEAP_DATA, "%s: is not an idx file: it begins with %02x %02x %02x %02x", u->path, start[0], start[1], start[2], start[3]);
-  if (start[3] > NEAP_MAX_DIM) return neap_fail(error, NEAP_DATA, "%s: has %d dimensions; a tensor has at most %d", u->path, start[3], NEAP_MAX_DIM);
+    return neap_fail(error, NEAP_DATA, "%s: is not an idx file: it begins with %02x %02x %02x %02x", u->path, start[0], start[1],
+                     start[2], start[3]);
+  if (start[3] > NEAP_MAX_DIM)
+    return neap_fail(error, NEAP_DATA, "%s: has %d dimensions; a tensor has at most %d", u->path, start[3], NEAP_MAX_DIM);
   *shape = (neap_shape){.n_dim = start[3]};
   for (int i = 0; i < shape->n_dim; i++) {
     NEAP_TRY(unpacker_read_all(u, dim, 4, "the idx header", error));
@@ -117,7 +125,8 @@ static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_sha
   int64_t bytes;
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(neap_shape_elems(shape), (int64_t)number->bytes, &bytes) || bytes > u->most_bytes)
-    return neap_fail(error, NEAP_DATA, "%s: truncated or damaged: shape %s needs more bytes than the file can hold", u->path, neap_shape_text(shape, text));
+    return neap_fail(error, NEAP_DATA, "%s: truncated or damaged: shape %s needs more bytes than the file can hold", u->path,
+                     neap_shape_text(shape, text));
   return NEAP_OK;
 }
 
@@ -132,7 +141,8 @@ static neap_status read_idx_data(unpacker *u, const neap_io_number *number, neap
     neap_io_number_convert(number, neap_tensor_data(t) + i * width, chunk, part);
   }
   NEAP_TRY(unpacker_read(u, &beyond, 1, &got, error)); /* at the end, gzip's own checksum is compared */
-  return got == 0 ? NEAP_OK : neap_fail(error, NEAP_DATA, "%s: damaged: there are bytes after the data that the header describes", u->path);
+  return got == 0 ? NEAP_OK
+                  : neap_fail(error, NEAP_DATA, "%s: damaged: there are bytes after the data that the header describes", u->path);
 }
 
 neap_status neap_io_read_idx(const char *path, neap_tensor *out, neap_error *error) {

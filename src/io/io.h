@@ -41,7 +41,8 @@ typedef struct neap_io_list {
 } neap_io_list;
 
 /* Fills *list, which the caller ends with neap_io_list_fini; {0} after an error. The format is told by the first bytes
- * (.npy, .npz) or else by the ending; what is neither is read as .safetensors. Members of a .npz file that are not .npy are left out. */
+ * (.npy, .npz) or else by the ending; what is neither is read as .safetensors. Members of a .npz file that are not .npy
+ * are left out. */
 neap_status neap_io_load(const char *path, neap_io_map map, neap_io_list *list, neap_error *error);
 void neap_io_list_fini(neap_io_list *list);
 /* Borrowed from the list; NULL when there is none of that name. */
@@ -51,7 +52,8 @@ const char *neap_io_list_meta(const neap_io_list *list, const char *key);
 /* Writes n tensors of any strides, by the path's ending: .npy (one tensor, no metadata), .npz (no metadata; stored, not
  * compressed) or .safetensors. The same content gives the same bytes. ARGUMENT error for another ending, names that are
  * double or empty, and what the format cannot hold. */
-neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta, neap_error *error);
+neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
+                         neap_error *error);
 
 /* One tensor from an idx file (the format of MNIST), gzipped or not. */
 neap_status neap_io_read_idx(const char *path, neap_tensor *out, neap_error *error);

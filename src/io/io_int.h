@@ -21,10 +21,11 @@ neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_i
 void neap_io_source_fini(neap_io_source *source);
 /* neap_fail with the path, and the member, before the message. */
 neap_status neap_io_source_fail(const neap_io_source *source, neap_error *error, neap_status code, const char *format, ...)
-  NEAP_PRINTF(4, 5);
+    NEAP_PRINTF(4, 5);
 /* The n bytes at `offset`; DATA error, naming `what`, when the source ends before. */
 neap_status neap_io_source_check(const neap_io_source *source, int64_t offset, int64_t n, const char *what, neap_error *error);
-neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, void *out, int64_t n, const char *what, neap_error *error);
+neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, void *out, int64_t n, const char *what,
+                                neap_error *error);
 /* The n bytes at `offset` as a storage of their own (copied). */
 neap_status neap_io_source_storage(const neap_io_source *source, int64_t offset, int64_t n, const char *what, neap_storage **out,
                                    neap_error *error);
@@ -45,8 +46,8 @@ bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *ou
 bool neap_io_number_convert(const neap_io_number *number, void *out, const void *in, int64_t n);
 bool neap_io_number_is_plain(const neap_io_number *number); /* its bytes are those of the dtype */
 /* A dense tensor of the numbers at `offset`: a view where the source is in memory and allows it, else a copy. */
-neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number, const neap_shape *shape,
-                                  neap_tensor *out, neap_error *error);
+neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number,
+                                  const neap_shape *shape, neap_tensor *out, neap_error *error);
 
 /* ---- sink (sink.c) --------------------------------------------------------------------------------------------------- */
 

@@ -27,6 +27,7 @@ typedef struct cursor {
   const char *at, *end;
 } cursor;
 
+/* Blanks, tabs and the line end that closes the header. */
 static void skip_space(cursor *c) {
   while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t')) c->at++;
 }
@@ -53,6 +54,7 @@ static bool take_text(cursor *c, char *out, size_t room) {
   return true;
 }
 
+/* A count that int64_t holds. */
 static bool take_count(cursor *c, int64_t *out) {
   skip_space(c);
   if (*c->at < '0' || *c->at > '9') return false;
@@ -78,6 +80,7 @@ static const char *take_shape(cursor *c, neap_shape *shape) {
   return NULL;
 }
 
+/* The value of `key`, whose bit in *seen tells a second one. NULL, or what is wrong. */
 static const char *take_value(cursor *c, const char *key, unsigned bit, unsigned *seen, header *h) {
   if (*seen & bit) return "the header names a key twice";
   *seen |= bit;
@@ -116,19 +119,22 @@ static const char *parse_dictionary(cursor *c, header *h) {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------------- */
 
+/* Fills h. DATA error for another magic, version, length or dictionary. */
 static neap_status read_header(const neap_io_source *source, header *h, neap_error *error) {
   unsigned char start[12];
   NEAP_TRY(neap_io_source_read(source, 0, start, 10, "the .npy header", error));
   if (memcmp(start, NEAP_IO_NPY_MAGIC, 6) != 0) return neap_io_source_fail(source, error, NEAP_DATA, "is not a .npy file");
   if (start[6] < 1 || start[6] > 3 || start[7] != 0)
-    return neap_io_source_fail(source, error, NEAP_DATA, ".npy version %d.%d is unknown; Neap reads 1.0 to 3.0", start[6], start[7]);
+    return neap_io_source_fail(source, error, NEAP_DATA, ".npy version %d.%d is unknown; Neap reads 1.0 to 3.0", start[6],
+                               start[7]);
   int64_t prefix = start[6] == 1 ? 10 : 12, n = start[8] | start[9] << 8;
   if (prefix == 12) {
     NEAP_TRY(neap_io_source_read(source, 0, start, 12, "the .npy header", error));
     n |= (int64_t)start[10] << 16 | (int64_t)start[11] << 24;
   }
   if (n > MOST_HEADER_BYTES)
-    return neap_io_source_fail(source, error, NEAP_DATA, "the .npy header claims %lld bytes; one of a plain array has a few dozen", (long long)n);
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "the .npy header claims %lld bytes; one of a plain array has a few dozen", (long long)n);
   NEAP_TRY(neap_io_source_check(source, prefix, n, "the .npy header", error));
   char *text = neap_alloc((size_t)n + 1);
   if (text == NULL) return neap_fail_memory(error, (size_t)n + 1, "a .npy header");
@@ -148,7 +154,8 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
 static neap_status parse_descr(const neap_io_source *source, const char *descr, neap_io_number *number, neap_error *error) {
   const char *kind = descr + (descr[0] != '\0' && strchr("<>|=", descr[0]) != NULL);
   if (*kind == 'O') {
-    neap_io_source_fail(source, error, NEAP_DATA, "holds Python objects (descr '%s'), stored as a pickle; Neap reads numbers only", descr);
+    neap_io_source_fail(source, error, NEAP_DATA,
+                        "holds Python objects (descr '%s'), stored as a pickle; Neap reads numbers only", descr);
     return neap_hint(error, "in Python, save array.astype('float32') or another number type"), NEAP_DATA;
   }
   char *end = NULL;
@@ -187,18 +194,24 @@ neap_status neap_io_npy_load(const neap_io_source *source, bool keep_strides, ne
 
 /* ---- saving --------------------------------------------------------------------------------------------------------------- */
 
+/* Version 1.0, C order, as numpy.save writes it. */
 size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
   static const char *const descr[NEAP_N_DTYPE] = {
-    [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8", [NEAP_DTYPE_BF16] = "<V2", [NEAP_DTYPE_F16] = "<f2", [NEAP_DTYPE_I8] = "|i1",
-    [NEAP_DTYPE_U8] = "|u1",  [NEAP_DTYPE_I32] = "<i4", [NEAP_DTYPE_I64] = "<i8",  [NEAP_DTYPE_BOOL] = "|b1",
+      [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8", [NEAP_DTYPE_BF16] = "<V2",
+      [NEAP_DTYPE_F16] = "<f2", [NEAP_DTYPE_I8] = "|i1",  [NEAP_DTYPE_U8] = "|u1",
+      [NEAP_DTYPE_I32] = "<i4", [NEAP_DTYPE_I64] = "<i8", [NEAP_DTYPE_BOOL] = "|b1",
   };
   char shape[NEAP_MAX_DIM * 22 + 4] = "(";
   size_t n = 1;
   for (int i = 0; i < type->shape.n_dim; i++)
-    n += (size_t)snprintf(shape + n, sizeof shape - n, i + 1 < type->shape.n_dim ? "%lld, " : type->shape.n_dim == 1 ? "%lld," : "%lld",
+    n += (size_t)snprintf(shape + n, sizeof shape - n,
+                          i + 1 < type->shape.n_dim ? "%lld, "
+                          : type->shape.n_dim == 1  ? "%lld,"
+                                                    : "%lld",
                           (long long)type->shape.dim[i]);
   snprintf(shape + n, sizeof shape - n, ")");
-  int used = snprintf(out + 10, NEAP_IO_NPY_HEADER - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr[type->dtype], shape);
+  int used = snprintf(out + 10, NEAP_IO_NPY_HEADER - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                      descr[type->dtype], shape);
   size_t whole = neap_align(10 + (size_t)used + 1); /* so that the data is aligned when the file is mapped */
   memset(out + 10 + used, ' ', whole - 10 - (size_t)used);
   out[whole - 1] = '\n';
@@ -208,6 +221,7 @@ size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
   return whole;
 }
 
+/* Header and bytes at the sink's end: a whole file, or a member of a .npz. */
 neap_status neap_io_npy_save(neap_io_sink *sink, const neap_tensor *dense, neap_error *error) {
   char header_text[NEAP_IO_NPY_HEADER];
   neap_type type = neap_tensor_type(dense);

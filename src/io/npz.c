@@ -13,10 +13,19 @@
 #include <zlib.h>
 
 enum {
-  LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, END64_BYTES = 56, LOCATOR_BYTES = 20,
-  MOST_COMMENT = 65535, EXTRA_ZIP64 = 1,
+  LOCAL_BYTES = 30,
+  CENTRAL_BYTES = 46,
+  END_BYTES = 22,
+  END64_BYTES = 56,
+  LOCATOR_BYTES = 20,
+  MOST_COMMENT = 65535,
+  EXTRA_ZIP64 = 1,
   EXTRA_ALIGN = 0xD935, /* the alignment field that Android's zipalign registered */
-  STORED = 0, DEFLATED = 8, ENCRYPTED_FLAG = 1, VERSION_ZIP64 = 45, DATE_1980 = 0x21,
+  STORED = 0,
+  DEFLATED = 8,
+  ENCRYPTED_FLAG = 1,
+  VERSION_ZIP64 = 45,
+  DATE_1980 = 0x21,
 };
 #define SIGNATURE_LOCAL 0x04034b50u
 #define SIGNATURE_CENTRAL 0x02014b50u
@@ -32,12 +41,13 @@ static uint64_t get(const unsigned char *at, int bytes) {
   return x;
 }
 
+/* Writes the low `bytes` bytes of value at *at, which moves past them. */
 static void put(unsigned char **at, uint64_t value, int bytes) {
   memcpy(*at, &value, (size_t)bytes);
   *at += bytes;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct member {
   const char *name; /* borrowed from the directory; not terminated */
@@ -47,11 +57,13 @@ typedef struct member {
   uint64_t packed, unpacked, local_offset; /* as claimed */
 } member;
 
+/* The central directory as it is in the file; members point into it. */
 typedef struct directory {
   unsigned char *bytes; /* owned */
   int64_t n_bytes;
 } directory;
 
+/* One wording for whatever is not a zip archive. */
 static neap_status bad_zip(const neap_io_source *source, neap_error *error, const char *what) {
   return neap_io_source_fail(source, error, NEAP_DATA, "truncated or damaged .npz (zip) file: %s", what);
 }
@@ -76,6 +88,7 @@ static neap_status find_directory(const neap_io_source *source, uint64_t *offset
   return NEAP_OK;
 }
 
+/* Its size is checked against the file's before it is allocated. Fills d, whose bytes the caller frees. */
 static neap_status read_directory(const neap_io_source *source, directory *d, neap_error *error) {
   uint64_t offset, n_bytes;
   NEAP_TRY(find_directory(source, &offset, &n_bytes, error));
@@ -111,13 +124,20 @@ static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
 /* The directory's record at *at, which moves past it. */
 static neap_status read_member(const neap_io_source *source, const directory *d, int64_t *at, member *m, neap_error *error) {
   const unsigned char *r = d->bytes + *at;
-  if (d->n_bytes - *at < CENTRAL_BYTES || get(r, 4) != SIGNATURE_CENTRAL) return bad_zip(source, error, "a record of the central directory");
+  if (d->n_bytes - *at < CENTRAL_BYTES || get(r, 4) != SIGNATURE_CENTRAL)
+    return bad_zip(source, error, "a record of the central directory");
   size_t n_name = get(r + 28, 2), n_extra = get(r + 30, 2), n_comment = get(r + 32, 2);
   int64_t whole = CENTRAL_BYTES + (int64_t)(n_name + n_extra + n_comment);
   if (d->n_bytes - *at < whole) return bad_zip(source, error, "a record of the central directory");
-  *m = (member){.name = (const char *)r + CENTRAL_BYTES, .n_name = n_name, .method = (int)get(r + 10, 2), .crc = (uint32_t)get(r + 16, 4),
-                .packed = get(r + 20, 4), .unpacked = get(r + 24, 4), .local_offset = get(r + 42, 4)};
-  if (!read_zip64(m, r + CENTRAL_BYTES + n_name, n_extra)) return bad_zip(source, error, "an extra field of the central directory");
+  *m = (member){.name = (const char *)r + CENTRAL_BYTES,
+                .n_name = n_name,
+                .method = (int)get(r + 10, 2),
+                .crc = (uint32_t)get(r + 16, 4),
+                .packed = get(r + 20, 4),
+                .unpacked = get(r + 24, 4),
+                .local_offset = get(r + 42, 4)};
+  if (!read_zip64(m, r + CENTRAL_BYTES + n_name, n_extra))
+    return bad_zip(source, error, "an extra field of the central directory");
   if (get(r + 8, 2) & ENCRYPTED_FLAG) return neap_io_source_fail(source, error, NEAP_DATA, "a member is encrypted");
   *at += whole;
   return NEAP_OK;
@@ -146,6 +166,7 @@ static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint6
   return whole;
 }
 
+/* crc32_z takes sizes beyond 4 GiB, which crc32 does not. */
 static bool crc_agrees(const char *data, uint64_t n, uint32_t crc) {
   uLong sum = crc32_z(0, NULL, 0);
   return (uint32_t)crc32_z(sum, (const unsigned char *)data, (z_size_t)n) == crc;
@@ -180,7 +201,8 @@ static neap_status locate(const neap_io_source *source, const member *m, int64_t
   unsigned char local[LOCAL_BYTES];
   uint64_t n_bytes = (uint64_t)source->n_bytes;
   if (m->method != STORED && m->method != DEFLATED)
-    return neap_io_source_fail(source, error, NEAP_DATA, "compression method %d is unknown; Neap reads stored and deflated members", m->method);
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "compression method %d is unknown; Neap reads stored and deflated members", m->method);
   if (m->local_offset > n_bytes || m->packed > n_bytes) return bad_zip(source, error, "the member lies outside");
   NEAP_TRY(neap_io_source_read(source, (int64_t)m->local_offset, local, LOCAL_BYTES, "a local header", error));
   if (get(local, 4) != SIGNATURE_LOCAL) return bad_zip(source, error, "no local header where one should be");
@@ -190,7 +212,9 @@ static neap_status locate(const neap_io_source *source, const member *m, int64_t
   return possible ? NEAP_OK : bad_zip(source, error, "the member claims a size that its data cannot have");
 }
 
-static neap_status load_member(const neap_io_source *source, const member *m, neap_io_map map, neap_tensor *out, neap_error *error) {
+/* Reads the member as a .npy file of its own. */
+static neap_status load_member(const neap_io_source *source, const member *m, neap_io_map map, neap_tensor *out,
+                               neap_error *error) {
   int64_t at = 0;
   NEAP_TRY(locate(source, m, &at, error));
   neap_io_source inner = {.path = source->path, .member = source->member, .fd = -1, .n_bytes = (int64_t)m->unpacked};
@@ -207,7 +231,8 @@ static neap_status load_member(const neap_io_source *source, const member *m, ne
 }
 
 /* Loads the member if it is a .npy file, and adds it under its name without the ending. */
-static neap_status add_member(const neap_io_source *source, const member *m, neap_io_map map, neap_io_list *list, neap_error *error) {
+static neap_status add_member(const neap_io_source *source, const member *m, neap_io_map map, neap_io_list *list,
+                              neap_error *error) {
   if (m->n_name < 4 || memcmp(m->name + m->n_name - 4, ".npy", 4) != 0) return NEAP_OK;
   char *name = neap_alloc(m->n_name + 1);
   if (name == NULL) return neap_fail_memory(error, m->n_name + 1, "a name");
@@ -222,6 +247,7 @@ static neap_status add_member(const neap_io_source *source, const member *m, nea
   return status;
 }
 
+/* Adds a tensor for each .npy member, in the directory's order. */
 neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap_io_list *list, neap_error *error) {
   directory d = {0};
   NEAP_TRY(read_directory(source, &d, error));
@@ -242,7 +268,7 @@ neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap
   return status;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
 /* What the central directory repeats of a member. */
 typedef struct written {
@@ -287,6 +313,7 @@ static neap_status write_local(neap_io_sink *sink, const char *name, const writt
   return neap_io_sink_write(sink, extra, LOCAL_EXTRA + ALIGN_EXTRA + padding, error);
 }
 
+/* The directory's record: sizes and offset in the zip64 field, 0 or all ones in the old places. */
 static neap_status write_central(neap_io_sink *sink, const char *name, const written *w, neap_error *error) {
   unsigned char head[CENTRAL_BYTES] = {0}, extra[CENTRAL_EXTRA], *at = head;
   size_t n_name = strlen(name);
@@ -334,6 +361,7 @@ static neap_status write_end(neap_io_sink *sink, uint64_t n, uint64_t offset, ne
   return neap_io_sink_write(sink, end, sizeof end, error);
 }
 
+/* The checksum stands before the data, so the tensor is passed over twice. Fills *w for the directory. */
 static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, written *w, neap_error *error) {
   char header[NEAP_IO_NPY_HEADER];
   neap_tensor dense;
@@ -349,14 +377,15 @@ static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, wr
   return status;
 }
 
+/* Members in the order given, then the directory, then its end record. */
 neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item, neap_error *error) {
   neap_status status = NEAP_OK;
   written *members = neap_alloc((size_t)n * sizeof *members);
   if (members == NULL) return neap_fail_memory(error, (size_t)n * sizeof *members, "a zip directory");
   for (int i = 0; i < n && status == NEAP_OK; i++)
     status = strlen(item[i].name) + ENDING > UINT16_MAX
-               ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold", sink->path)
-               : write_member(sink, &item[i], &members[i], error);
+                 ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold", sink->path)
+                 : write_member(sink, &item[i], &members[i], error);
   uint64_t offset = (uint64_t)sink->n_bytes;
   for (int i = 0; i < n && status == NEAP_OK; i++) status = write_central(sink, item[i].name, &members[i], error);
   if (status == NEAP_OK) status = write_end(sink, (uint64_t)n, offset, error);

@@ -7,16 +7,17 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-end
 
 enum { CHUNK_BYTES = 1 << 16 };
 
+/* A table, not rules: what is not in it is refused by name. i16, u16, u32 and u64 are in it under wider dtypes. */
 bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *out) {
   static const struct {
     char kind;
     int bytes;
     neap_dtype dtype;
   } known[] = {
-    {'f', 4, NEAP_DTYPE_F32}, {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
-    {'i', 1, NEAP_DTYPE_I8},  {'i', 2, NEAP_DTYPE_I32}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
-    {'u', 1, NEAP_DTYPE_U8},  {'u', 2, NEAP_DTYPE_I32}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
-    {'b', 1, NEAP_DTYPE_BOOL},
+      {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
+      {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I32}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
+      {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_I32}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
+      {'b', 1, NEAP_DTYPE_BOOL},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++)
     if (known[i].kind == kind && known[i].bytes == bytes) {
@@ -31,12 +32,14 @@ bool neap_io_number_is_plain(const neap_io_number *number) {
   return !number->swap && !may_overflow && (size_t)number->bytes == neap_dtype_bytes(number->dtype);
 }
 
+/* The bits of one number, zero-extended. */
 static uint64_t load_bits(const char *at, int bytes, bool swap) {
   uint64_t bits = 0;
   memcpy(&bits, at, (size_t)bytes); /* little-endian: the low bytes */
   return swap ? __builtin_bswap64(bits) >> (64 - 8 * bytes) : bits;
 }
 
+/* Bits are moved, not values computed: so floats keep NaN payloads and -0. */
 bool neap_io_number_convert(const neap_io_number *number, void *out, const void *in, int64_t n) {
   int from = number->bytes, to = (int)neap_dtype_bytes(number->dtype);
   for (int64_t i = 0; i < n; i++) {
@@ -52,8 +55,8 @@ bool neap_io_number_convert(const neap_io_number *number, void *out, const void 
 }
 
 /* Reads and converts n numbers by chunks, so that no second copy of them is held. */
-static neap_status read_converted(const neap_io_source *source, int64_t offset, const neap_io_number *number, char *out, int64_t n,
-                                  neap_error *error) {
+static neap_status read_converted(const neap_io_source *source, int64_t offset, const neap_io_number *number, char *out,
+                                  int64_t n, neap_error *error) {
   char chunk[CHUNK_BYTES];
   int64_t most = CHUNK_BYTES / number->bytes;
   for (int64_t i = 0; i < n; i += most) {
@@ -65,12 +68,14 @@ static neap_status read_converted(const neap_io_source *source, int64_t offset, 
   return NEAP_OK;
 }
 
-neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number, const neap_shape *shape,
-                                  neap_tensor *out, neap_error *error) {
+/* Size and bounds are checked first; *out is set only on success. */
+neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number,
+                                  const neap_shape *shape, neap_tensor *out, neap_error *error) {
   int64_t elems = neap_shape_elems(shape), file_bytes;
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(elems, (int64_t)number->bytes, &file_bytes))
-    return neap_io_source_fail(source, error, NEAP_DATA, "shape %s has more elements than any file", neap_shape_text(shape, text));
+    return neap_io_source_fail(source, error, NEAP_DATA, "shape %s has more elements than any file",
+                               neap_shape_text(shape, text));
   NEAP_TRY(neap_io_source_check(source, offset, file_bytes, "the data", error));
   bool plain = neap_io_number_is_plain(number);
   if (plain && source->memory != NULL) {

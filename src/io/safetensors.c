@@ -22,18 +22,21 @@ static const struct {
   int bytes;
   neap_dtype dtype; /* that is written under this name, or NONE */
 } dtypes[] = {
-  {"F32", 'f', 4, NEAP_DTYPE_F32}, {"F64", 'f', 8, NEAP_DTYPE_F64}, {"BF16", 'V', 2, NEAP_DTYPE_BF16}, {"F16", 'f', 2, NEAP_DTYPE_F16},
-  {"I8", 'i', 1, NEAP_DTYPE_I8},   {"U8", 'u', 1, NEAP_DTYPE_U8},   {"I32", 'i', 4, NEAP_DTYPE_I32},   {"I64", 'i', 8, NEAP_DTYPE_I64},
-  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL}, {"I16", 'i', 2, NEAP_DTYPE_NONE}, {"U16", 'u', 2, NEAP_DTYPE_NONE}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
-  {"U64", 'u', 8, NEAP_DTYPE_NONE},
+    {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64},  {"BF16", 'V', 2, NEAP_DTYPE_BF16},
+    {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},    {"U8", 'u', 1, NEAP_DTYPE_U8},
+    {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64},  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
+    {"I16", 'i', 2, NEAP_DTYPE_NONE}, {"U16", 'u', 2, NEAP_DTYPE_NONE}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
+    {"U64", 'u', 8, NEAP_DTYPE_NONE},
 };
 
+/* False for the 8-bit floats and names that are new. */
 static bool number_from_name(const char *name, neap_io_number *number) {
   for (int i = 0; i < NEAP_COUNT(dtypes); i++)
     if (strcmp(dtypes[i].name, name) == 0) return neap_io_number_of(dtypes[i].kind, dtypes[i].bytes, false, number);
   return false;
 }
 
+/* The nine dtypes are all in the table. */
 static const char *name_of_dtype(neap_dtype dtype) {
   int i = 0;
   while (dtypes[i].dtype != dtype) i++;
@@ -50,6 +53,7 @@ typedef struct entry {
   int64_t begin, end; /* bytes, from the data's start */
 } entry;
 
+/* At most `most` integers of 0 or more, into out; false for anything else, such as 1.0. */
 static bool get_counts(const json_t *array, int most, int64_t *out, int *n) {
   if (!json_is_array(array) || json_array_size(array) > (size_t)most) return false;
   *n = (int)json_array_size(array);
@@ -61,13 +65,14 @@ static bool get_counts(const json_t *array, int most, int64_t *out, int *n) {
   return true;
 }
 
+/* One tensor of the header: dtype, shape, and offsets whose difference is the tensor's size. Unknown keys are let be. */
 static neap_status parse_entry(const neap_io_source *source, const char *name, const json_t *value, entry *e, neap_error *error) {
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
   int64_t offset[2], dim[NEAP_MAX_DIM], bytes;
   int n_offset = 0, n_dim = 0;
   if (dtype == NULL || !number_from_name(dtype, &e->number))
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has %s%s", name, dtype == NULL ? "no dtype" : "a dtype that Neap does not hold: ",
-                               dtype == NULL ? "" : dtype);
+    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has %s%s", name,
+                               dtype == NULL ? "no dtype" : "a dtype that Neap does not hold: ", dtype == NULL ? "" : dtype);
   if (!get_counts(json_object_get(value, "shape"), NEAP_MAX_DIM, dim, &n_dim))
     return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has no shape of at most %d counts", name, NEAP_MAX_DIM);
   if (!get_counts(json_object_get(value, "data_offsets"), 2, offset, &n_offset) || n_offset != 2 || offset[1] < offset[0])
@@ -77,17 +82,19 @@ static neap_status parse_entry(const neap_io_source *source, const char *name, c
   e->begin = offset[0], e->end = offset[1];
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(neap_shape_elems(&e->shape), (int64_t)e->number.bytes, &bytes) || bytes != e->end - e->begin)
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\", %s %s, has %lld bytes of data, which is not its size", name, dtype,
-                               neap_shape_text(&e->shape, text), (long long)(e->end - e->begin));
+    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\", %s %s, has %lld bytes of data, which is not its size",
+                               name, dtype, neap_shape_text(&e->shape, text), (long long)(e->end - e->begin));
   return NEAP_OK;
 }
 
+/* "__metadata__" into the list; texts only. */
 static neap_status load_meta(const neap_io_source *source, json_t *map, neap_io_list *list, neap_error *error) {
   const char *key;
   json_t *value;
   if (!json_is_object(map)) return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" is not a map of texts");
   json_object_foreach(map, key, value) {
-    if (!json_is_string(value)) return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" has a value that is no text, under \"%s\"", key);
+    if (!json_is_string(value))
+      return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" has a value that is no text, under \"%s\"", key);
     NEAP_TRY(neap_io_list_add_meta(list, key, json_string_value(value), error));
   }
   return NEAP_OK;
@@ -101,22 +108,26 @@ static int compare_entries(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
+/* The file's INVARIANT over the sorted entries. A hole could hide bytes, an overlap could alias two parameters. */
 static neap_status check_layout(const neap_io_source *source, const entry *e, int n, int64_t data_bytes, neap_error *error) {
   int64_t past = 0;
   for (int i = 0; i < n; i++) {
     if (e[i].begin != past)
-      return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
-                                 (long long)e[i].begin, (long long)past, e[i].begin < past ? "it overlaps another" : "there is a hole");
+      return neap_io_source_fail(
+          source, error, NEAP_DATA, "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
+          (long long)e[i].begin, (long long)past, e[i].begin < past ? "it overlaps another" : "there is a hole");
     past = e[i].end;
   }
   if (past != data_bytes)
-    return neap_io_source_fail(source, error, NEAP_DATA, "truncated or damaged: the header describes %lld bytes of data, and there are %lld",
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "truncated or damaged: the header describes %lld bytes of data, and there are %lld",
                                (long long)past, (long long)data_bytes);
   return NEAP_OK;
 }
 
 /* Fills entries (room for all of the object's) from the header. */
-static neap_status parse_entries(const neap_io_source *source, json_t *root, entry *entries, int *n, neap_io_list *list, neap_error *error) {
+static neap_status parse_entries(const neap_io_source *source, json_t *root, entry *entries, int *n, neap_io_list *list,
+                                 neap_error *error) {
   const char *name;
   json_t *value;
   *n = 0;
@@ -135,7 +146,8 @@ static neap_status read_json(const neap_io_source *source, json_t **root, int64_
   uint64_t n = 0;
   NEAP_TRY(neap_io_source_read(source, 0, &n, 8, "the .safetensors header", error));
   if (n > (uint64_t)MOST_HEADER_BYTES || (int64_t)n > source->n_bytes - 8)
-    return neap_io_source_fail(source, error, NEAP_DATA, "is not a .safetensors file, or truncated: its header claims %llu bytes, and the file has %lld",
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "is not a .safetensors file, or truncated: its header claims %llu bytes, and the file has %lld",
                                (unsigned long long)n, (long long)source->n_bytes);
   char *text = neap_alloc((size_t)n + 1);
   if (text == NULL) return neap_fail_memory(error, (size_t)n, "a .safetensors header");
@@ -145,7 +157,8 @@ static neap_status read_json(const neap_io_source *source, json_t **root, int64_
     json_error_t wrong = {0};
     *root = text[0] != '{' ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &wrong);
     if (*root == NULL)
-      status = neap_io_source_fail(source, error, NEAP_DATA, "is not a .safetensors file: its header is not a JSON object (%s, at byte %d)",
+      status = neap_io_source_fail(source, error, NEAP_DATA,
+                                   "is not a .safetensors file: its header is not a JSON object (%s, at byte %d)",
                                    wrong.text[0] != '\0' ? wrong.text : "it does not begin with {", wrong.position);
   }
   neap_free(text);
@@ -153,6 +166,7 @@ static neap_status read_json(const neap_io_source *source, json_t **root, int64_
   return status;
 }
 
+/* The whole header is checked before the first tensor is made. Items come in the order of their data. */
 neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list *list, neap_error *error) {
   json_t *root = NULL;
   int64_t data_offset = 0;
@@ -203,8 +217,9 @@ static neap_status set_field(const neap_io_sink *sink, json_t *object, const cha
   return neap_fail(error, NEAP_ARGUMENT, "%s: a name, or a text of the metadata, is not UTF-8 (at \"%s\")", sink->path, key);
 }
 
-static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n, const neap_io_item *item, const int *order, int n_meta,
-                                const neap_io_pair *meta, neap_error *error) {
+/* The header's object: metadata first, then the tensors in `order`. */
+static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n, const neap_io_item *item, const int *order,
+                                int n_meta, const neap_io_pair *meta, neap_error *error) {
   if (n_meta > 0) {
     json_t *map = json_object();
     if (map == NULL || json_object_set_new(root, METADATA, map) != 0) return neap_fail_memory(error, 64, "a .safetensors header");
@@ -231,9 +246,11 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
   if (text == NULL) return neap_fail_memory(error, 64, "a .safetensors header");
   size_t n = strlen(text);
   uint64_t padded = neap_align(8 + n) - 8;
-  neap_status status = padded > (uint64_t)MOST_HEADER_BYTES
-                         ? neap_fail(error, NEAP_ARGUMENT, "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB", sink->path, n)
-                         : neap_io_sink_write(sink, &padded, 8, error);
+  neap_status status =
+      padded > (uint64_t)MOST_HEADER_BYTES
+          ? neap_fail(error, NEAP_ARGUMENT,
+                      "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB", sink->path, n)
+          : neap_io_sink_write(sink, &padded, 8, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, text, n, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, blanks, (size_t)padded - n, error);
   free(text);

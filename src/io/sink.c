@@ -14,6 +14,7 @@
 
 enum { MOST_NAMES = 100, MOST_AT_ONCE = 1 << 30 };
 
+/* IO error when the directory cannot be written to, or the path is a directory or a device. */
 neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *error) {
   size_t room = strlen(path) + 40;
   *sink = (neap_io_sink){.path = path, .fd = -1, .temporary = neap_alloc(room)};
@@ -38,6 +39,7 @@ neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *
   return NEAP_OK;
 }
 
+/* All n bytes, or an IO error; then the caller aborts. */
 neap_status neap_io_sink_write(neap_io_sink *sink, const void *data, size_t n, neap_error *error) {
   for (size_t done = 0; done < n;) {
     ssize_t got = write(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
@@ -62,6 +64,7 @@ static void sync_directory(const char *path) {
   close(fd);
 }
 
+/* fsync comes before rename: else a crash could leave the new name on empty bytes. */
 neap_status neap_io_sink_commit(neap_io_sink *sink, neap_error *error) {
   bool written = fsync(sink->fd) == 0;
   if (close(sink->fd) != 0) written = false;

@@ -30,6 +30,7 @@ typedef struct mapping {
   size_t bytes;
 } mapping;
 
+/* The storage's release function. */
 static void unmap(void *owner) {
   mapping *m = owner;
   munmap(m->data, m->bytes);
@@ -56,6 +57,7 @@ static neap_status map_file(neap_io_source *source, neap_io_map map, neap_error 
   return NEAP_OK;
 }
 
+/* O_NONBLOCK only so that opening a pipe by mistake does not hang; regular files do not know it. */
 neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_io_map map, neap_error *error) {
   *source = (neap_io_source){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info;
@@ -71,6 +73,7 @@ neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_i
   return status;
 }
 
+/* The mapping lives on while tensors see it. */
 void neap_io_source_fini(neap_io_source *source) {
   if (source->fd >= 0) close(source->fd);
   neap_storage_release(source->memory);
@@ -79,11 +82,13 @@ void neap_io_source_fini(neap_io_source *source) {
 
 neap_status neap_io_source_check(const neap_io_source *source, int64_t offset, int64_t n, const char *what, neap_error *error) {
   if (offset >= 0 && n >= 0 && offset <= source->n_bytes && n <= source->n_bytes - offset) return NEAP_OK;
-  return neap_io_source_fail(source, error, NEAP_DATA, "truncated or damaged: %s needs %lld bytes from offset %lld, and there are %lld in all",
-                             what, (long long)n, (long long)offset, (long long)source->n_bytes);
+  return neap_io_source_fail(source, error, NEAP_DATA,
+                             "truncated or damaged: %s needs %lld bytes from offset %lld, and there are %lld in all", what,
+                             (long long)n, (long long)offset, (long long)source->n_bytes);
 }
 
-neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, void *out, int64_t n, const char *what, neap_error *error) {
+neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, void *out, int64_t n, const char *what,
+                                neap_error *error) {
   NEAP_TRY(neap_io_source_check(source, offset, n, what, error));
   if (source->memory != NULL) {
     if (n > 0) memcpy(out, neap_storage_data(source->memory) + source->memory_offset + offset, (size_t)n);
@@ -112,6 +117,7 @@ neap_status neap_io_source_storage(const neap_io_source *source, int64_t offset,
   return status;
 }
 
+/* One read of the size the file has when it is opened. */
 neap_status neap_io_read_text(const char *path, neap_io_bytes *out, neap_error *error) {
   neap_io_source source;
   NEAP_TRY(neap_io_source_open(&source, path, NEAP_IO_COPY, error));

@@ -9,43 +9,47 @@ enum { CHUNK = 512 }; /* elements widened at a time: 4 KiB, well inside the firs
 
 typedef void cast_loop(void *restrict out, const void *restrict in, int64_t n);
 
+/* Other rooms see the scalar conversions as functions; loops here inline them. */
 float neap_bf16_to_f32(uint16_t x) { return bf16_to_f32(x); }
 uint16_t neap_f32_to_bf16(float x) { return f32_to_bf16(x); }
 float neap_f16_to_f32(uint16_t x) { return f16_to_f32(x); }
 uint16_t neap_f32_to_f16(float x) { return f32_to_f16(x); }
 
 /* A loop `name` over n elements: out[i] = expression of x = in[i]. */
-#define LOOP(name, out_type, in_type, expression)                                                     \
-  NEAP_MULTIVERSION static void name(void *restrict out, const void *restrict in, int64_t n) {        \
-    out_type *restrict y = out;                                                                       \
-    const in_type *restrict from = in;                                                                \
-    for (int64_t i = 0; i < n; i++) {                                                                 \
-      in_type x = from[i];                                                                            \
-      y[i] = (expression);                                                                            \
-    }                                                                                                 \
+#define LOOP(name, out_type, in_type, expression)                                              \
+  NEAP_MULTIVERSION static void name(void *restrict out, const void *restrict in, int64_t n) { \
+    out_type *restrict y = out;                                                                \
+    const in_type *restrict from = in;                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                          \
+      in_type x = from[i];                                                                     \
+      y[i] = (expression);                                                                     \
+    }                                                                                          \
   }
 
+/* The wide types by the name that NEAP_ELEMENT_MAP gives them. */
 typedef double wide_f64;
 typedef int64_t wide_i64;
 
-#define X(symbol, name, type, wide)                            \
-  LOOP(widen_##name, wide_##wide, type, name##_to_wide(x))     \
-  LOOP(narrow_##name##_f64, type, double, name##_from_f64(x))  \
+#define X(symbol, name, type, wide)                           \
+  LOOP(widen_##name, wide_##wide, type, name##_to_wide(x))    \
+  LOOP(narrow_##name##_f64, type, double, name##_from_f64(x)) \
   LOOP(narrow_##name##_i64, type, int64_t, name##_from_i64(x))
 NEAP_ELEMENT_MAP(X)
 #undef X
 
+/* By dtype: to its wide type. Exact. */
 static cast_loop *const widen[NEAP_N_DTYPE] = {
 #define X(symbol, name, type, wide) [NEAP_DTYPE_##symbol] = widen_##name,
-  NEAP_ELEMENT_MAP(X)
+    NEAP_ELEMENT_MAP(X)
 #undef X
 };
 
 enum { FROM_F64, FROM_I64 };
 
+/* By dtype and wide type: from the wide type, with the one rounding. */
 static cast_loop *const narrow[NEAP_N_DTYPE][2] = {
 #define X(symbol, name, type, wide) [NEAP_DTYPE_##symbol] = {narrow_##name##_f64, narrow_##name##_i64},
-  NEAP_ELEMENT_MAP(X)
+    NEAP_ELEMENT_MAP(X)
 #undef X
 };
 
@@ -57,6 +61,7 @@ static inline float integral_within_f32(float x, float low, float high) {
   return x != x ? 0 : y;
 }
 
+/* The direct pairs. f32 to i32 goes by f64, since f32 does not hold the largest i32. */
 LOOP(f32_to_f64, double, float, x)
 LOOP(f32_to_bf16_loop, uint16_t, float, f32_to_bf16(x))
 LOOP(f32_to_f16_loop, uint16_t, float, f32_to_f16(x))
@@ -74,18 +79,20 @@ LOOP(i32_to_f32, float, int32_t, (float)x)
 LOOP(i64_to_f32, float, int64_t, (float)x)
 LOOP(bool_to_f32, float, uint8_t, x != 0)
 
+/* By the other dtype of the pair. */
 static cast_loop *const from_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f32_to_f64, [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
-  [NEAP_DTYPE_I8] = f32_to_i8,   [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I32] = f32_to_i32,
-  [NEAP_DTYPE_I64] = f32_to_i64, [NEAP_DTYPE_BOOL] = f32_to_bool,
+    [NEAP_DTYPE_F64] = f32_to_f64, [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
+    [NEAP_DTYPE_I8] = f32_to_i8,   [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I32] = f32_to_i32,
+    [NEAP_DTYPE_I64] = f32_to_i64, [NEAP_DTYPE_BOOL] = f32_to_bool,
 };
 
 static cast_loop *const to_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f64_to_f32, [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
-  [NEAP_DTYPE_I8] = i8_to_f32,   [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I32] = i32_to_f32,
-  [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
+    [NEAP_DTYPE_F64] = f64_to_f32, [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
+    [NEAP_DTYPE_I8] = i8_to_f32,   [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I32] = i32_to_f32,
+    [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
 };
 
+/* Runs on the calling thread: neap_tensor_copy splits large casts, and a kernel knows its own threads. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n) {
   if (n <= 0) return;
   if (to == from) {

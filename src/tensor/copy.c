@@ -23,15 +23,16 @@ typedef struct walk {
 } walk;
 
 /* n elements of constant width, so that the compiler turns each memcpy into a load and a store. */
-#define MOVE(width)                                                                                                   \
+#define MOVE(width)                                                                                                           \
   static void move_##width(char *restrict to, int64_t to_stride, const char *restrict from, int64_t from_stride, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, width);                         \
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, width);                                \
   }
 MOVE(1)
 MOVE(2)
 MOVE(4)
 MOVE(8)
 
+/* n elements of `width` bytes (1, 2, 4 or 8), strides in bytes; no overlap. */
 static void move(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n, size_t width) {
   if (to_stride == (int64_t)width && from_stride == (int64_t)width) {
     memcpy(to, from, (size_t)n * width);
@@ -92,6 +93,7 @@ static void copy_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Blocks in a plane of the last two dimensions. */
 static int64_t n_block(const walk *w) { return (w->dim[w->n_dim - 1] + TILE - 1) / TILE; }
 
 /* Blocks [begin, end): TILE columns of the last plane each, row by row. Both sides' cache lines are then used up while
@@ -161,6 +163,7 @@ static bool make_transposed(walk *w) {
   return true;
 }
 
+/* Splits the walk over the threads: rows by elements, so that one long row is split too; planes by blocks. */
 static void run_walk(walk *w) {
   int64_t elems = 1;
   bool transposed = make_transposed(w);
@@ -188,6 +191,7 @@ static void extent(const neap_tensor *t, uintptr_t *low, uintptr_t *high) {
   *high = base + (uintptr_t)(above + width);
 }
 
+/* By extent: views that interleave without sharing an element count as overlapping, which costs a copy, not bits. */
 static bool overlap(const neap_tensor *a, const neap_tensor *b) {
   uintptr_t low_a, high_a, low_b, high_b;
   extent(a, &low_a, &high_a);
@@ -195,6 +199,7 @@ static bool overlap(const neap_tensor *a, const neap_tensor *b) {
   return low_a < high_b && low_b < high_a;
 }
 
+/* Whether each element of `to` may be written, and is one element. */
 static neap_status check_target(const neap_tensor *to, neap_error *error) {
   if (to->storage == NULL || to->dtype == NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_ARGUMENT, "copy expects a tensor to write to, got none");
@@ -204,8 +209,9 @@ static neap_status check_target(const neap_tensor *to, neap_error *error) {
   }
   for (int i = 0; i < to->shape.n_dim; i++)
     if (to->stride[i] == 0 && to->shape.dim[i] > 1 && neap_tensor_elems(to) > 0)
-      return neap_fail(error, NEAP_SHAPE, "copy cannot write to a broadcast view: dimension %d (from 0) repeats one element %lld times",
-                       i, (long long)to->shape.dim[i]);
+      return neap_fail(error, NEAP_SHAPE,
+                       "copy cannot write to a broadcast view: dimension %d (from 0) repeats one element %lld times", i,
+                       (long long)to->shape.dim[i]);
   return NEAP_OK;
 }
 
@@ -229,6 +235,7 @@ static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *fro
   return NEAP_OK;
 }
 
+/* Everything that can fail is checked before a byte is written; only overlap needs memory, taken first as well. */
 neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error) {
   NEAP_TRY(check_target(to, error));
   if (from->storage == NULL || from->dtype == NEAP_DTYPE_NONE)

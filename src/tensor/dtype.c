@@ -3,10 +3,11 @@
 
 #include <string.h>
 
+/* 0 for what is no dtype, so that a bad value makes sizes 0 and not wild. */
 size_t neap_dtype_bytes(neap_dtype dtype) {
   static const unsigned char bytes[] = {
 #define X(symbol, name, bytes) bytes,
-    NEAP_DTYPE_MAP(X)
+      NEAP_DTYPE_MAP(X)
 #undef X
   };
   return (unsigned)dtype < NEAP_N_DTYPE ? bytes[dtype] : 0;
@@ -15,12 +16,13 @@ size_t neap_dtype_bytes(neap_dtype dtype) {
 const char *neap_dtype_name(neap_dtype dtype) {
   static const char *const names[] = {
 #define X(symbol, name, bytes) name,
-    NEAP_DTYPE_MAP(X)
+      NEAP_DTYPE_MAP(X)
 #undef X
   };
   return (unsigned)dtype < NEAP_N_DTYPE ? names[dtype] : "unknown";
 }
 
+/* "none" is not a name one may give: it is the answer for unknown ones. */
 neap_dtype neap_dtype_from_name(const char *name) {
   for (int d = NEAP_DTYPE_NONE + 1; d < NEAP_N_DTYPE; d++)
     if (strcmp(name, neap_dtype_name((neap_dtype)d)) == 0) return (neap_dtype)d;

@@ -1,6 +1,7 @@
 /* element.c: one element at a time, for scripts, printing and tests; loops belong in cast.c. */
 #include "tensor/tensor_int.h"
 
+/* Exact but for i64 beyond 2^53. A dtype outside the list reads 0 and writes nothing. */
 double neap_element_get(neap_dtype dtype, const void *base, int64_t index) {
   switch (dtype) {
 #define X(symbol, name, type, wide) \
@@ -13,6 +14,7 @@ double neap_element_get(neap_dtype dtype, const void *base, int64_t index) {
   return 0;
 }
 
+/* Floats are rounded and saturated, as a cast to i64 does. */
 int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index) {
   switch (dtype) {
 #define X(symbol, name, type, wide) \
@@ -25,6 +27,7 @@ int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index) 
   return 0;
 }
 
+/* Each dtype's one rounding from f64: the same bits as a cast. */
 void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value) {
   switch (dtype) {
 #define X(symbol, name, type, wide) \
@@ -36,6 +39,7 @@ void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value)
   }
 }
 
+/* The same from i64: saturating, and exact where the dtype holds the value. */
 void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value) {
   switch (dtype) {
 #define X(symbol, name, type, wide) \

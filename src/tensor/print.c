@@ -15,12 +15,12 @@ typedef struct printer {
   const neap_tensor *t;
   neap_print_options options;
   neap_buffer *out;
-  bool cut;          /* whether the middle of long dimensions is left out */
-  bool scientific;   /* for floats */
-  int digits;        /* after the point, in scientific notation: what the shown elements need */
-  double low, high;  /* of the magnitudes shown, zero and infinities apart */
-  int left, right;   /* width of a column */
-  int column;        /* where the current line is */
+  bool cut;         /* whether the middle of long dimensions is left out */
+  bool scientific;  /* for floats */
+  int digits;       /* after the point, in scientific notation: what the shown elements need */
+  double low, high; /* of the magnitudes shown, zero and infinities apart */
+  int left, right;  /* width of a column */
+  int column;       /* where the current line is */
 } printer;
 
 typedef void visit(printer *p, const char *element);
@@ -56,6 +56,7 @@ static void trim_zeros(char *text) {
   while (text[n - 1] == '0') text[--n] = '\0';
 }
 
+/* The element without padding. */
 static void element_text(const printer *p, const char *element, char text[ELEMENT_TEXT]) {
   neap_dtype dtype = p->t->dtype;
   if (dtype == NEAP_DTYPE_BOOL) {
@@ -80,6 +81,7 @@ static int left_of(const char *text) { return (int)strcspn(text, "."); }
 
 /* ---- first visit: notation and width ------------------------------------------------------------------------------- */
 
+/* Widens [low, high] to hold the element's magnitude. */
 static void see_magnitude(printer *p, const char *element) {
   double x = fabs(neap_element_get(p->t->dtype, element, 0));
   if (x == 0 || !isfinite(x)) return;
@@ -98,6 +100,7 @@ static void see_digits(printer *p, const char *element) {
   p->digits = NEAP_MAX(p->digits, needed);
 }
 
+/* Widens the column for numbers with a point: their points stand above each other. */
 static void see_width(printer *p, const char *element) {
   char text[ELEMENT_TEXT];
   element_text(p, element, text);
@@ -129,17 +132,20 @@ static void choose_format(printer *p) {
 
 /* ---- second visit: text ---------------------------------------------------------------------------------------------- */
 
+/* Text without line ends; keeps count of the column. */
 static void put(printer *p, const char *text) {
   neap_buffer_add_n(p->out, text, strlen(text));
   p->column += (int)strlen(text);
 }
 
+/* n line ends, then blanks up to the brackets that are open. */
 static void put_line_break(printer *p, int n, int indent) {
   for (int i = 0; i < n; i++) neap_buffer_add_n(p->out, "\n", 1);
   for (int i = 0; i < indent; i++) neap_buffer_add_n(p->out, " ", 1);
   p->column = indent;
 }
 
+/* Padded to the column's width: points, or ends of words, stand above each other. */
 static void put_element(printer *p, const char *element) {
   char text[ELEMENT_TEXT], padded[2 * ELEMENT_TEXT];
   element_text(p, element, text);
@@ -164,6 +170,7 @@ static void put_row(printer *p, const char *at, int dim) {
   }
 }
 
+/* Dimension dim and those inside it, in brackets; slices of higher rank stand further apart, as NumPy has it. */
 static void put_block(printer *p, const char *at, int dim) {
   int n_dim = p->t->shape.n_dim;
   if (dim == n_dim) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Dimensions beyond NEAP_MAX_DIM are counted, so that checks see them, and not stored. */
 neap_shape neap_shape_of(int n_dim, const int64_t *dim) {
   neap_shape shape = {.n_dim = n_dim};
   for (int i = 0; i < n_dim && i < NEAP_MAX_DIM; i++) shape.dim[i] = dim[i];
@@ -26,6 +27,7 @@ int64_t neap_shape_span(const neap_shape *shape, int from, int to) {
 
 int64_t neap_shape_elems(const neap_shape *shape) { return neap_shape_span(shape, 0, shape->n_dim); }
 
+/* Dimensions past n_dim are not looked at. */
 bool neap_shape_equal(const neap_shape *a, const neap_shape *b) {
   return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
 }
@@ -41,6 +43,7 @@ const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT])
   return text;
 }
 
+/* Every output dimension is the larger of the two, or 0 where 1 meets 0; so an empty operand gives an empty result. */
 bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out) {
   neap_shape wide = {.n_dim = NEAP_MAX(a->n_dim, b->n_dim)};
   for (int i = 1; i <= wide.n_dim; i++) { /* from the last dimension, where both are aligned */
@@ -52,6 +55,7 @@ bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *
   return true;
 }
 
+/* A dimension of 0 counts as 1 here, as in NumPy: strides of empty tensors are those of a tensor of one slice. */
 void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]) {
   uint64_t step = 1; /* unsigned: in an empty tensor the other dimensions may multiply to anything */
   for (int i = shape->n_dim - 1; i >= 0; i--) {

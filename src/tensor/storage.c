@@ -17,6 +17,7 @@ struct neap_storage {
   void *owner;
 };
 
+/* Two allocations: the record, in META, and the bytes, in DATA, so that "held" counts what a plan forecasts. */
 neap_storage *neap_storage_new(size_t bytes) {
   neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
   if (storage == NULL) return NULL;
@@ -31,6 +32,7 @@ neap_storage *neap_storage_new(size_t bytes) {
   return storage;
 }
 
+/* Nothing is counted as DATA: the owner has counted it, or it is a file's. */
 neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner) {
   neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
   if (storage == NULL) return NULL;
@@ -48,6 +50,7 @@ neap_storage *neap_storage_retain(neap_storage *storage) {
   return storage;
 }
 
+/* Any thread may drop the last reference; `release` then runs on it. NULL is allowed. */
 void neap_storage_release(neap_storage *storage) {
   if (storage == NULL || atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel) > 1) return;
   if (storage->owned) neap_free(storage->data);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* *tensor is set only on success. MEMORY error, with the shape, when the bytes are refused or cannot be counted. */
 neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error) {
   if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
     return neap_fail(error, NEAP_DTYPE, "a tensor expects one of the dtypes from f32 to bool, got %s", neap_dtype_name(dtype));
@@ -11,8 +12,7 @@ neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_sh
     return neap_fail(error, NEAP_SHAPE, "a tensor has 0 to %d dimensions, got %d", NEAP_MAX_DIM, shape->n_dim);
   char text[NEAP_SHAPE_TEXT];
   for (int i = 0; i < shape->n_dim; i++)
-    if (shape->dim[i] < 0)
-      return neap_fail(error, NEAP_SHAPE, "shape %s has a negative dimension", neap_shape_text(shape, text));
+    if (shape->dim[i] < 0) return neap_fail(error, NEAP_SHAPE, "shape %s has a negative dimension", neap_shape_text(shape, text));
   neap_type type = {dtype, *shape};
   size_t bytes = neap_type_bytes(&type);
   neap_storage *storage = neap_storage_new(bytes);
@@ -37,6 +37,7 @@ neap_tensor neap_tensor_retain(const neap_tensor *tensor) {
   return *tensor;
 }
 
+/* Safe on {0} and twice. */
 void neap_tensor_fini(neap_tensor *tensor) {
   neap_storage_release(tensor->storage);
   memset(tensor, 0, sizeof *tensor);
@@ -46,6 +47,7 @@ char *neap_tensor_data(const neap_tensor *tensor) {
   return tensor->storage == NULL ? NULL : neap_storage_data(tensor->storage) + tensor->offset_bytes;
 }
 
+/* Empty tensors are dense: there is nothing to lie apart. */
 bool neap_tensor_is_dense(const neap_tensor *tensor) {
   if (neap_tensor_elems(tensor) == 0) return true;
   int64_t step = 1;
@@ -59,6 +61,7 @@ bool neap_tensor_is_dense(const neap_tensor *tensor) {
 
 int64_t neap_tensor_elems(const neap_tensor *tensor) { return neap_shape_elems(&tensor->shape); }
 
+/* *out is set only on success. The result is dense whatever t's strides are. */
 neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error) {
   neap_tensor fresh;
   NEAP_TRY(neap_tensor_new(&fresh, dtype == NEAP_DTYPE_NONE ? t->dtype : dtype, &t->shape, error));

@@ -16,15 +16,15 @@
 #include <string.h>
 
 /* X(symbol, lower-case name, C type, wide) over the dtypes: `wide` is the type that holds each of its values exactly. */
-#define NEAP_ELEMENT_MAP(X) \
-  X(F32, f32, float, f64)   \
-  X(F64, f64, double, f64)  \
+#define NEAP_ELEMENT_MAP(X)    \
+  X(F32, f32, float, f64)      \
+  X(F64, f64, double, f64)     \
   X(BF16, bf16, uint16_t, f64) \
-  X(F16, f16, uint16_t, f64) \
-  X(I8, i8, int8_t, i64)    \
-  X(U8, u8, uint8_t, i64)   \
-  X(I32, i32, int32_t, i64) \
-  X(I64, i64, int64_t, i64) \
+  X(F16, f16, uint16_t, f64)   \
+  X(I8, i8, int8_t, i64)       \
+  X(U8, u8, uint8_t, i64)      \
+  X(I32, i32, int32_t, i64)    \
+  X(I64, i64, int64_t, i64)    \
   X(BOOL, bool, uint8_t, i64)
 
 static inline uint32_t f32_bits(float x) {

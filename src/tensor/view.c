@@ -7,12 +7,15 @@
 
 #include <string.h>
 
+/* `what` names the operation in the message. */
 static neap_status check_dim(const neap_tensor *t, int dim, const char *what, neap_error *error) {
   if (dim >= 0 && dim < t->shape.n_dim) return NEAP_OK;
   char text[NEAP_SHAPE_TEXT];
-  return neap_fail(error, NEAP_SHAPE, "%s: dimension %d (from 0) is not one of shape %s", what, dim, neap_shape_text(&t->shape, text));
+  return neap_fail(error, NEAP_SHAPE, "%s: dimension %d (from 0) is not one of shape %s", what, dim,
+                   neap_shape_text(&t->shape, text));
 }
 
+/* Strides count elements, offsets bytes. */
 static int64_t stride_bytes(const neap_tensor *t, int dim) { return t->stride[dim] * (int64_t)neap_dtype_bytes(t->dtype); }
 
 /* Elements from, from + step, .. (n of them) of dimension dim. `step` may be negative, not 0. */
@@ -22,11 +25,11 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
   int64_t size = t->shape.dim[dim], last;
   if (step == 0) return neap_fail(error, NEAP_SHAPE, "narrow: the step of dimension %d is 0", dim);
   bool wraps = __builtin_mul_overflow(n - 1, step, &last) || __builtin_add_overflow(last, from, &last);
-  bool inside = n == 0 ? from >= 0 && from <= size
-                       : n > 0 && !wraps && from >= 0 && from < size && last >= 0 && last < size;
+  bool inside = n == 0 ? from >= 0 && from <= size : n > 0 && !wraps && from >= 0 && from < size && last >= 0 && last < size;
   if (!inside)
-    return neap_fail(error, NEAP_SHAPE, "narrow: %lld elements from %lld (from 0) in steps of %lld leave dimension %d, which has %lld",
-                     (long long)n, (long long)from, (long long)step, dim, (long long)size);
+    return neap_fail(error, NEAP_SHAPE,
+                     "narrow: %lld elements from %lld (from 0) in steps of %lld leave dimension %d, which has %lld", (long long)n,
+                     (long long)from, (long long)step, dim, (long long)size);
   neap_tensor view = neap_tensor_retain(t);
   view.shape.dim[dim] = n;
   if (neap_tensor_elems(&view) > 0) view.offset_bytes += from * stride_bytes(t, dim);
@@ -39,8 +42,8 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
 neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out, neap_error *error) {
   NEAP_TRY(check_dim(t, dim, "select", error));
   if (index < 0 || index >= t->shape.dim[dim])
-    return neap_fail(error, NEAP_SHAPE, "select: index %lld (from 0) is out of dimension %d, which has %lld", (long long)index, dim,
-                     (long long)t->shape.dim[dim]);
+    return neap_fail(error, NEAP_SHAPE, "select: index %lld (from 0) is out of dimension %d, which has %lld", (long long)index,
+                     dim, (long long)t->shape.dim[dim]);
   neap_tensor view = neap_tensor_retain(t);
   if (neap_tensor_elems(t) > 0) view.offset_bytes += index * stride_bytes(t, dim);
   for (int i = dim; i < NEAP_MAX_DIM; i++) {
@@ -73,13 +76,13 @@ neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, ne
   neap_shape wide;
   char from[NEAP_SHAPE_TEXT], to[NEAP_SHAPE_TEXT];
   if (shape->n_dim > NEAP_MAX_DIM || !neap_shape_broadcast(&t->shape, shape, &wide) || !neap_shape_equal(&wide, shape))
-    return neap_fail(error, NEAP_SHAPE, "shape %s does not broadcast to %s", neap_shape_text(&t->shape, from), neap_shape_text(shape, to));
+    return neap_fail(error, NEAP_SHAPE, "shape %s does not broadcast to %s", neap_shape_text(&t->shape, from),
+                     neap_shape_text(shape, to));
   neap_tensor view = *t;
   view.shape = wide;
   memset(view.stride, 0, sizeof view.stride);
   int added = wide.n_dim - t->shape.n_dim;
-  for (int i = 0; i < t->shape.n_dim; i++)
-    view.stride[added + i] = t->shape.dim[i] == wide.dim[added + i] ? t->stride[i] : 0;
+  for (int i = 0; i < t->shape.n_dim; i++) view.stride[added + i] = t->shape.dim[i] == wide.dim[added + i] ? t->stride[i] : 0;
   neap_storage_retain(view.storage);
   *out = view;
   return NEAP_OK;
@@ -95,7 +98,8 @@ static neap_status resolve_shape(const neap_tensor *t, int n_dim, const int64_t 
   int open = -1;
   for (int i = 0; i < n_dim; i++) {
     if (dim[i] < -1 || (dim[i] == -1 && open >= 0))
-      return neap_fail(error, NEAP_SHAPE, "%s is no shape: one dimension may be -1, the others are 0 or more", neap_shape_text(&shape, to));
+      return neap_fail(error, NEAP_SHAPE, "%s is no shape: one dimension may be -1, the others are 0 or more",
+                       neap_shape_text(&shape, to));
     if (dim[i] == -1) open = i;
   }
   if (open >= 0) {
@@ -105,8 +109,8 @@ static neap_status resolve_shape(const neap_tensor *t, int n_dim, const int64_t 
   }
   if ((open >= 0 && shape.dim[open] < 0) || neap_shape_elems(&shape) != elems) {
     neap_shape asked = neap_shape_of(n_dim, dim);
-    return neap_fail(error, NEAP_SHAPE, "%s, of %lld elements, cannot be seen as %s", neap_shape_text(&t->shape, from), (long long)elems,
-                     neap_shape_text(&asked, to));
+    return neap_fail(error, NEAP_SHAPE, "%s, of %lld elements, cannot be seen as %s", neap_shape_text(&t->shape, from),
+                     (long long)elems, neap_shape_text(&asked, to));
   }
   *out = shape;
   return NEAP_OK;
@@ -132,6 +136,7 @@ static bool view_strides(const neap_tensor *t, const neap_shape *shape, int64_t 
   return true; /* what is left are dimensions of 1 */
 }
 
+/* SHAPE error when the counts differ, and another, with a hint, when the strides do not allow it. */
 neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int64_t *dim, neap_tensor *out, neap_error *error) {
   neap_tensor view = *t;
   NEAP_TRY(resolve_shape(t, n_dim, dim, &view.shape, error));

@@ -70,9 +70,11 @@ static neap_io_bytes read_whole(const char *path) {
 /* One tensor of every dtype and of every kind of shape, a strided one last. */
 enum { N_ITEMS = 12 };
 static void make_items(neap_io_item item[N_ITEMS]) {
-  static char *names[] = {"a.weight", "b", "c/d", "e f", "\"quoted\\\"", "\xc3\xa9t\xc3\xa9", "g", "h", "i", "scalar", "empty", "strided"};
-  static const neap_dtype dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16, NEAP_DTYPE_I8,  NEAP_DTYPE_U8,
-                                      NEAP_DTYPE_I32, NEAP_DTYPE_I64, NEAP_DTYPE_BOOL, NEAP_DTYPE_F32, NEAP_DTYPE_U8, NEAP_DTYPE_I32};
+  static char *names[] = {"a.weight", "b", "c/d", "e f",    "\"quoted\\\"", "\xc3\xa9t\xc3\xa9",
+                          "g",        "h", "i",   "scalar", "empty",        "strided"};
+  static const neap_dtype dtypes[] = {NEAP_DTYPE_F32,  NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16,
+                                      NEAP_DTYPE_I8,   NEAP_DTYPE_U8,  NEAP_DTYPE_I32,  NEAP_DTYPE_I64,
+                                      NEAP_DTYPE_BOOL, NEAP_DTYPE_F32, NEAP_DTYPE_U8,   NEAP_DTYPE_I32};
   for (int i = 0; i < N_ITEMS; i++) {
     neap_shape shape = i == 9 ? (neap_shape){0} : i == 10 ? NEAP_SHAPE(3, 0, 2) : NEAP_SHAPE(i + 1, 3, 1);
     item[i] = (neap_io_item){names[i], count_up(dtypes[i], shape)};
@@ -87,7 +89,7 @@ static void free_items(neap_io_item item[N_ITEMS]) {
   for (int i = 0; i < N_ITEMS; i++) neap_tensor_fini(&item[i].tensor);
 }
 
-/* ---- round trips -------------------------------------------------------------------------------------------------------- */
+/* ---- round trips ---------------------------------------------------------------------------------------------------- */
 
 static void check_round_trip(const char *path, int n, neap_io_item *item, int n_meta, neap_io_pair *meta) {
   CHECK_OK(neap_io_save(path, n, item, n_meta, meta, &error));
@@ -167,7 +169,7 @@ TEST(mapped_files_are_views_that_never_write_back) {
   neap_tensor_fini(&t), neap_tensor_fini(&zero);
 }
 
-/* ---- npy --------------------------------------------------------------------------------------------------------------------- */
+/* ---- npy ----------------------------------------------------------------------------------------------------------------- */
 
 /* A .npy file of this version, dictionary and data. */
 static const char *put_npy(int version, const char *dictionary, const void *data, size_t n) {
@@ -215,7 +217,8 @@ TEST(npy_versions_orders_and_number_formats) {
   static const uint64_t u8[] = {0, 1, 2, 3, 4, 5};
   static const unsigned char be4[] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5};
   for (int version = 1; version <= 3; version++)
-    check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4, sizeof f4), NEAP_DTYPE_F32, c_order);
+    check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4, sizeof f4), NEAP_DTYPE_F32,
+              c_order);
   check_six(put_npy(1, "{\"shape\":(2,3),'fortran_order':True,'descr':'<f4'}   \n", f4, sizeof f4), NEAP_DTYPE_F32, fortran);
   check_six(put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2), NEAP_DTYPE_I32, c_order);
   check_six(put_npy(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 3)}", u8, sizeof u8), NEAP_DTYPE_I64, fortran);
@@ -243,27 +246,27 @@ TEST(npy_that_is_wrong_is_refused) {
   static const struct {
     const char *dictionary, *words;
   } wrong[] = {
-    {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "Python objects"},
-    {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"},
-    {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "'<c8'"},
-    {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
-    {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more elements"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more elements"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "8 dimensions"},
-    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "'fortran_order'"},
-    {"{'descr': '<f4', 'shape': (1,)}", "lacks"},
-    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "twice"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", "unknown key"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1", "follows"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", "does not end"},
-    {"{'descr': '<f4", "'descr' is not a text"},
-    {"", "not a dictionary"},
+      {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "Python objects"},
+      {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"},
+      {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "'<c8'"},
+      {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
+      {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more elements"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more elements"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "8 dimensions"},
+      {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "'fortran_order'"},
+      {"{'descr': '<f4', 'shape': (1,)}", "lacks"},
+      {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "twice"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", "unknown key"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1", "follows"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", "does not end"},
+      {"{'descr': '<f4", "'descr' is not a text"},
+      {"", "not a dictionary"},
   };
   float data[2] = {1, 2};
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
@@ -272,22 +275,29 @@ TEST(npy_that_is_wrong_is_refused) {
     CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
   }
   uint64_t large = UINT64_MAX;
-  CHECK_FAILS(try_load(put_npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", &large, 8), &error), NEAP_DATA, "u64");
+  CHECK_FAILS(try_load(put_npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", &large, 8), &error), NEAP_DATA,
+              "u64");
   CHECK_FAILS(try_load(put_npy(4, "{}", data, 8), &error), NEAP_DATA, "version 4.0");
   CHECK_FAILS(try_load(put_file("text.npy", "hello, world", 12), &error), NEAP_DATA, "not a .npy file");
 }
 
-/* ---- npz --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- npz ------------------------------------------------------------------------------------------------------------------- */
 
 /* Written by numpy.savez_compressed: a = arange(6) '<i4' (2,3); b the same as '>f8' in Fortran order. Both deflated. */
 static const char deflated_hex[] =
-  "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9c850"
-  "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e06206004"
-  "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b0000000000000005600000000"
-  "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0ac69a"
-  "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d8455000000980000000500000000000000000000"
-  "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e707950"
-  "4b0506000000000200020066000000190100000000";
+    "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9"
+    "c850"
+    "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e0620"
+    "6004"
+    "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b000000000000000560000"
+    "0000"
+    "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0a"
+    "c69a"
+    "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d845500000098000000050000000000000000"
+    "0000"
+    "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e70"
+    "7950"
+    "4b0506000000000200020066000000190100000000";
 
 static size_t unhex(const char *hex, unsigned char *out) {
   size_t n = strlen(hex) / 2;
@@ -318,7 +328,8 @@ TEST(deflated_npz_members_are_unpacked_and_checked) {
   static const uint32_t sizes[] = {0x97, 0x99, 1u << 30};
   for (int i = 0; i < 3; i++) {
     memcpy(bytes + size, &sizes[i], 4);
-    CHECK_FAILS(try_load(put_file("deflated.npz", bytes, n), &error), NEAP_DATA, i < 2 ? "compressed data is damaged" : "cannot have");
+    CHECK_FAILS(try_load(put_file("deflated.npz", bytes, n), &error), NEAP_DATA,
+                i < 2 ? "compressed data is damaged" : "cannot have");
   }
 }
 
@@ -331,15 +342,17 @@ TEST(npz_that_is_wrong_is_refused) {
   CHECK_FAILS(try_load(put_file("two.npz", whole.data, whole.n), &error), NEAP_DATA, "two tensors are named \"x\"");
   neap_free(whole.data);
   CHECK_FAILS(try_load(put_file("text.npz", "hello", 5), &error), NEAP_DATA, "truncated");
-  CHECK_FAILS(try_load(put_file("text.npz", "PK\x03\x04 and then nothing that a zip file has", 41), &error), NEAP_DATA, "no end record");
+  CHECK_FAILS(try_load(put_file("text.npz", "PK\x03\x04 and then nothing that a zip file has", 41), &error), NEAP_DATA,
+              "no end record");
   item[1].name = "x";
   CHECK_FAILS(neap_io_save(in_folder("twice.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "two tensors are named \"x\"");
-  CHECK_FAILS(neap_io_save(in_folder("twice.safetensors"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "two tensors are named \"x\"");
+  CHECK_FAILS(neap_io_save(in_folder("twice.safetensors"), 2, item, 0, NULL, &error), NEAP_ARGUMENT,
+              "two tensors are named \"x\"");
   CHECK(!there(in_folder("twice.npz")) && !there(in_folder("twice.safetensors")));
   neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
 }
 
-/* ---- safetensors -------------------------------------------------------------------------------------------------------------------- */
+/* ---- safetensors ----------------------------------------------------------------------------------------------------------- */
 
 static const char *put_safetensors(const char *json, size_t n_data) {
   static unsigned char bytes[4096];
@@ -356,30 +369,30 @@ TEST(safetensors_that_is_wrong_is_refused) {
     const char *json, *words;
     size_t n_data;
   } wrong[] = {
-    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 4, 8) "}", "overlaps", 8},
-    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 12, 16) "}", "hole", 16},
-    {"{\"a\":" TENSOR("F32", "[2]", 4, 12) "}", "hole", 12},
-    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 12},
-    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 4},
-    {"{\"a\":" TENSOR("F32", "[2]", 0, 12) "}", "not its size", 12},
-    {"{\"a\":" TENSOR("F32", "[2]", 8, 0) "}", "data_offsets", 8},
-    {"{\"a\":" TENSOR("F32", "[4611686018427387904,8]", 0, 0) "}", "not its size", 0},
-    {"{\"a\":" TENSOR("F32", "[4611686018427387904]", 0, 0) "}", "not its size", 0},
-    {"{\"a\":" TENSOR("F32", "[9223372036854775808]", 0, 0) "}", "JSON", 0},
-    {"{\"a\":" TENSOR("F32", "[-1]", 0, 0) "}", "shape", 0},
-    {"{\"a\":" TENSOR("F32", "[1.0]", 0, 4) "}", "shape", 4},
-    {"{\"a\":" TENSOR("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", "shape", 4},
-    {"{\"a\":" TENSOR("F8_E4M3", "[1]", 0, 1) "}", "F8_E4M3", 1},
-    {"{\"a\":" TENSOR("F32", "[1]", 0, 4) ",\"a\":" TENSOR("F32", "[1]", 4, 8) "}", "JSON", 8},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
-    {"{\"a\":7}", "no dtype", 0},
-    {"{\"__metadata__\":{\"a\":7}}", "no text", 0},
-    {"{\"__metadata__\":[]}", "map of texts", 0},
-    {"[]", "JSON object", 0},
-    {" {}", "JSON object", 0},
-    {"{} x", "JSON", 0},
-    {"{\"a\\u0000b\":1}", "JSON", 0},
-    {"", "JSON object", 0},
+      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 4, 8) "}", "overlaps", 8},
+      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 12, 16) "}", "hole", 16},
+      {"{\"a\":" TENSOR("F32", "[2]", 4, 12) "}", "hole", 12},
+      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 12},
+      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 4},
+      {"{\"a\":" TENSOR("F32", "[2]", 0, 12) "}", "not its size", 12},
+      {"{\"a\":" TENSOR("F32", "[2]", 8, 0) "}", "data_offsets", 8},
+      {"{\"a\":" TENSOR("F32", "[4611686018427387904,8]", 0, 0) "}", "not its size", 0},
+      {"{\"a\":" TENSOR("F32", "[4611686018427387904]", 0, 0) "}", "not its size", 0},
+      {"{\"a\":" TENSOR("F32", "[9223372036854775808]", 0, 0) "}", "JSON", 0},
+      {"{\"a\":" TENSOR("F32", "[-1]", 0, 0) "}", "shape", 0},
+      {"{\"a\":" TENSOR("F32", "[1.0]", 0, 4) "}", "shape", 4},
+      {"{\"a\":" TENSOR("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", "shape", 4},
+      {"{\"a\":" TENSOR("F8_E4M3", "[1]", 0, 1) "}", "F8_E4M3", 1},
+      {"{\"a\":" TENSOR("F32", "[1]", 0, 4) ",\"a\":" TENSOR("F32", "[1]", 4, 8) "}", "JSON", 8},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
+      {"{\"a\":7}", "no dtype", 0},
+      {"{\"__metadata__\":{\"a\":7}}", "no text", 0},
+      {"{\"__metadata__\":[]}", "map of texts", 0},
+      {"[]", "JSON object", 0},
+      {" {}", "JSON object", 0},
+      {"{} x", "JSON", 0},
+      {"{\"a\\u0000b\":1}", "JSON", 0},
+      {"", "JSON object", 0},
   };
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
     const char *path = put_safetensors(wrong[i].json, wrong[i].n_data);
@@ -390,8 +403,9 @@ TEST(safetensors_that_is_wrong_is_refused) {
   CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA, "claims");
   CHECK_FAILS(try_load(put_file("endless.safetensors", "", 0), &error), NEAP_DATA, "truncated");
   neap_io_list list; /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
-  CHECK_OK(neap_io_load(put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
-                        NEAP_IO_COPY, &list, &error));
+  CHECK_OK(neap_io_load(
+      put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
+      NEAP_IO_COPY, &list, &error));
   CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_I32);
   neap_io_list_fini(&list);
 }
@@ -412,7 +426,7 @@ TEST(save_refuses_what_the_format_cannot_hold) {
   neap_tensor_fini(&item[0].tensor);
 }
 
-/* ---- damaged files of every format ------------------------------------------------------------------------------------------------------ */
+/* ---- damaged files of every format ----------------------------------------------------------------------------------------- */
 
 typedef neap_status load_function(const char *path, neap_error *error);
 
@@ -463,7 +477,7 @@ TEST(damaged_files_are_refused_and_never_believed) {
   neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
 }
 
-/* ---- idx, gzip, text -------------------------------------------------------------------------------------------------------------------- */
+/* ---- idx, gzip, text ------------------------------------------------------------------------------------------------------- */
 
 TEST(idx_numbers_are_big_endian) {
   neap_tensor t;
@@ -473,7 +487,8 @@ TEST(idx_numbers_are_big_endian) {
   for (int i = 0; i < 6; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), expected[i]);
   neap_tensor_fini(&t);
   CHECK_FAILS(try_idx(put_file("more.idx", (char[]){0, 0, 8, 1, 0, 0, 0, 1, 5, 6}, 10), &error), NEAP_DATA, "bytes after");
-  CHECK_FAILS(try_idx(put_file("huge.idx", "\0\0\x0E\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16), &error), NEAP_DATA, "more bytes than");
+  CHECK_FAILS(try_idx(put_file("huge.idx", "\0\0\x0E\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16), &error),
+              NEAP_DATA, "more bytes than");
   CHECK_FAILS(try_idx(put_file("nine.idx", "\0\0\x08\x09", 4), &error), NEAP_DATA, "9 dimensions");
   CHECK_FAILS(try_idx(put_file("other.idx", "\x89PNG", 4), &error), NEAP_DATA, "not an idx file");
   CHECK_FAILS(try_idx(in_folder("missing.idx"), &error), NEAP_IO, "missing.idx");
@@ -520,14 +535,15 @@ TEST(text_is_read_and_written_whole) {
   CHECK_OK(neap_io_read_text(in_folder("note.txt"), &bytes, &error));
   CHECK(bytes.n == 4 && strcmp(bytes.data, "tide") == 0);
   neap_free(bytes.data);
-  CHECK_FAILS(neap_io_read_text(in_folder("missing.txt"), &bytes, &error), NEAP_IO, "missing.txt: cannot be opened: No such file");
+  CHECK_FAILS(neap_io_read_text(in_folder("missing.txt"), &bytes, &error), NEAP_IO,
+              "missing.txt: cannot be opened: No such file");
   CHECK_FAILS(neap_io_read_text(folder, &bytes, &error), NEAP_IO, "directory");
   CHECK_FAILS(neap_io_read_text("/dev/zero", &bytes, &error), NEAP_IO, "not a regular file");
   CHECK_FAILS(neap_io_write_text(in_folder("no/such/folder.txt"), "x", 1, &error), NEAP_IO, "No such file");
   CHECK_FAILS(neap_io_write_text(folder, "x", 1, &error), NEAP_IO, "not a regular file");
 }
 
-/* ---- real samples ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- real samples ---------------------------------------------------------------------------------------------------------- */
 
 TEST(real_samples_are_read_and_pickles_refused) {
   if (!there(SAMPLES "burn_mnist.safetensors")) SKIP("no " SAMPLES);
@@ -551,7 +567,8 @@ TEST(real_samples_are_read_and_pickles_refused) {
   CHECK_OK(neap_io_load(SAMPLES "candle_test.npz", NEAP_IO_COPY, &list, &error));
   CHECK_EQ(list.n_item, 2);
   neap_io_list_fini(&list);
-  static const char *const pickles[] = {"py2-np0-objarr.npy", "py2-objarr.npy", "py2-objarr.npz", "py3-objarr.npy", "py3-objarr.npz"};
+  static const char *const pickles[] = {"py2-np0-objarr.npy", "py2-objarr.npy", "py2-objarr.npz", "py3-objarr.npy",
+                                        "py3-objarr.npz"};
   for (int i = 0; i < NEAP_COUNT(pickles); i++) {
     char path[128];
     snprintf(path, sizeof path, SAMPLES "numpy_reject_%s", pickles[i]);
@@ -559,7 +576,7 @@ TEST(real_samples_are_read_and_pickles_refused) {
   }
 }
 
-/* ---- refused memory and full disks ----------------------------------------------------------------------------------------------------------------- */
+/* ---- refused memory and full disks ----------------------------------------------------------------------------------------- */
 
 TEST(refused_memory_leaves_nothing_behind) {
   static const char *const names[] = {"f.npz", "f.safetensors", "f.npy"};
@@ -569,7 +586,8 @@ TEST(refused_memory_leaves_nothing_behind) {
   make_items(item);
   put_file("f_deflated.npz", bytes, unhex(deflated_hex, bytes));
   put_file("f.idx", small_idx, sizeof small_idx);
-  for (int f = 0; f < 3; f++) CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item, f == 1, &meta, &error));
+  for (int f = 0; f < 3; f++)
+    CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item, f == 1, &meta, &error));
   int files = n_files(), failures = 0;
   int64_t live = neap_memory_read().n_live;
   for (int way = 0; way < 9; way++)
@@ -580,7 +598,8 @@ TEST(refused_memory_leaves_nothing_behind) {
       neap_status status;
       neap_memory_fail_nth(n, n % 2 == 0);
       if (way < 3)
-        status = neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
+        status =
+            neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
       else if (way < 6)
         status = neap_io_load(in_folder(names[way - 3]), (neap_io_map)(n % 3), &list, &error);
       else if (way == 6)
@@ -607,7 +626,8 @@ TEST(refused_memory_leaves_nothing_behind) {
 
 TEST(a_full_disk_leaves_the_old_file) {
   static const char *const names[] = {"full.npy", "full.npz", "full.safetensors"};
-  neap_io_item small = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4))}, large = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(100000))};
+  neap_io_item small = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4))},
+               large = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(100000))};
   for (int f = 0; f < 3; f++) {
     const char *path = in_folder(names[f]);
     CHECK_OK(neap_io_save(path, 1, &small, 0, NULL, &error));
@@ -644,13 +664,14 @@ static void empty_folder(void) {
 int main(int argc, char **argv) {
   snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
   if (mkdtemp(folder) == NULL) return 1;
-  int failed = RUN(argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
-                   T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats), T(mapped_fortran_order_is_a_view),
-                   T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked), T(npz_that_is_wrong_is_refused),
-                   T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
-                   T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
-                   T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
-                   T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
+  int failed = RUN(
+      argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
+      T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
+      T(mapped_fortran_order_is_a_view), T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked),
+      T(npz_that_is_wrong_is_refused), T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
+      T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
+      T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
+      T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
   empty_folder();
   return failed;
 }

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* ---- helpers --------------------------------------------------------------------------------------------------------- */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 static unsigned random_state = 1;
 static unsigned next_random(void) {
@@ -47,7 +47,7 @@ static bool text_is(const neap_tensor *t, const neap_print_options *options, con
   return same;
 }
 
-/* ---- dtype, shape, storage --------------------------------------------------------------------------------------------- */
+/* ---- dtype, shape, storage ----------------------------------------------------------------------------------------- */
 
 TEST(dtypes_have_names_and_widths) {
   static const size_t bytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
@@ -117,7 +117,7 @@ TEST(storage_lives_as_long_as_its_last_view) {
   CHECK_EQ(released, 1);
 }
 
-/* ---- views ---------------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------------ */
 
 TEST(narrow_and_select_see_the_right_elements) {
   neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(4, 6)), v, w;
@@ -167,7 +167,8 @@ TEST(permute_and_expand_see_the_right_elements) {
 
 /* Views by reshape keep the row-major order of elements, or are refused; random strides find both. */
 TEST(reshape_views_keep_the_order_of_elements) {
-  static const int64_t shapes[][4] = {{24, 1, 1, 1}, {2, 12, 1, 1}, {2, 3, 4, 1}, {4, 3, 2, 1}, {1, 6, 4, 1}, {2, 3, 2, 2}, {3, 1, 8, 1}};
+  static const int64_t shapes[][4] = {{24, 1, 1, 1}, {2, 12, 1, 1}, {2, 3, 4, 1}, {4, 3, 2, 1},
+                                      {1, 6, 4, 1},  {2, 3, 2, 2},  {3, 1, 8, 1}};
   int views = 0, refused = 0;
   for (int step = 0; step < 500; step++) {
     neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(2, 3, 4)), v, r;
@@ -207,7 +208,7 @@ TEST(reshape_infers_one_dimension) {
   neap_tensor_fini(&v), neap_tensor_fini(&scalar);
 }
 
-/* ---- casts ------------------------------------------------------------------------------------------------------------------ */
+/* ---- casts -------------------------------------------------------------------------------------------------------------- */
 
 /* What a half with these bits is worth, by the definition of the formats. */
 static double half_value(uint16_t bits, int exponent_bits) {
@@ -242,8 +243,9 @@ static uint16_t nearest_half(double x, int exponent_bits) {
   }
   double below = half_value((uint16_t)low, exponent_bits);
   /* infinity counts as the next power of two when rounding */
-  double above = isinf(half_value((uint16_t)high, exponent_bits)) ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
-                                                                 : half_value((uint16_t)high, exponent_bits);
+  double above = isinf(half_value((uint16_t)high, exponent_bits))
+                     ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
+                     : half_value((uint16_t)high, exponent_bits);
   if (x >= above || x - below > above - x || (x - below == above - x && (low & 1))) return (uint16_t)high;
   return (uint16_t)low;
 }
@@ -253,13 +255,15 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     uint32_t bits = next_random() << 15 ^ next_random();
     float x;
     memcpy(&x, &bits, sizeof x);
-    if (step % 2 == 0) x = ldexpf((float)(bits & 0xffffff) + 1, (int)(bits >> 24) % 44 - 50); /* f16's range, its subnormals and beyond */
+    if (step % 2 == 0)
+      x = ldexpf((float)(bits & 0xffffff) + 1, (int)(bits >> 24) % 44 - 50); /* f16's range, its subnormals and beyond */
     x = fabsf(x);
     if (!isfinite(x)) continue;
     CHECK_EQ(neap_f32_to_f16(x), nearest_half(x, 5));
     CHECK_EQ(neap_f32_to_bf16(x), nearest_half(x, 8));
     /* f64 in one rounding: a tie of f32 values, moved by less than f32 can see */
-    double tie = (half_value((uint16_t)(step % 0x7bff), 5) + half_value((uint16_t)(step % 0x7bff + 1), 5)) / 2, moved = nextafter(tie, step & 1 ? 0 : 1e9);
+    double tie = (half_value((uint16_t)(step % 0x7bff), 5) + half_value((uint16_t)(step % 0x7bff + 1), 5)) / 2,
+           moved = nextafter(tie, step & 1 ? 0 : 1e9);
     uint16_t half;
     neap_cast(NEAP_DTYPE_F16, &half, NEAP_DTYPE_F64, &moved, 1);
     CHECK_EQ(half, nearest_half(moved, 5));
@@ -269,7 +273,8 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     neap_cast(NEAP_DTYPE_BF16, &half, NEAP_DTYPE_F64, &wide, 1);
     CHECK_EQ(half, nearest_half(wide, 8));
   }
-  static const int64_t wholes[] = {2049, 2051, 65519, 65520, 65504, INT64_MAX, (int64_t)257 << 54, ((int64_t)257 << 54) + 1, ((int64_t)257 << 54) - 1};
+  static const int64_t wholes[] = {
+      2049, 2051, 65519, 65520, 65504, INT64_MAX, (int64_t)257 << 54, ((int64_t)257 << 54) + 1, ((int64_t)257 << 54) - 1};
   for (int i = 0; i < NEAP_COUNT(wholes); i++) {
     uint16_t half;
     neap_cast(NEAP_DTYPE_F16, &half, NEAP_DTYPE_I64, &wholes[i], 1);
@@ -316,16 +321,58 @@ static long double exact(neap_dtype dtype, const void *base, int64_t i) {
 }
 
 TEST(every_pair_of_dtypes_casts_by_the_rules) {
-  static const double interesting[] = {0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.4, 127.5, 128, -128.5, -129, 254.5, 255.5, 256, 1e-8, 1e-45,
-                                       3e38, 1e39, -1e39, 65504, 65519.99, 65520, 2147483647, 2147483648.0, -2147483648.0, -2147483649.0,
-                                       2147483646.5, 9.2233720368547748e18, 9.2233720368547758e18, -9.2233720368547758e18, 1e300, INFINITY, -INFINITY, NAN,
-                                       16777217, 0.1, 1.0 / 3, -1, 1, 2, 100, 5.960464477539063e-08, 2.9802322387695312e-08};
+  static const double interesting[] = {0,
+                                       -0.0,
+                                       0.5,
+                                       1.5,
+                                       2.5,
+                                       -0.5,
+                                       -1.5,
+                                       126.5,
+                                       127.4,
+                                       127.5,
+                                       128,
+                                       -128.5,
+                                       -129,
+                                       254.5,
+                                       255.5,
+                                       256,
+                                       1e-8,
+                                       1e-45,
+                                       3e38,
+                                       1e39,
+                                       -1e39,
+                                       65504,
+                                       65519.99,
+                                       65520,
+                                       2147483647,
+                                       2147483648.0,
+                                       -2147483648.0,
+                                       -2147483649.0,
+                                       2147483646.5,
+                                       9.2233720368547748e18,
+                                       9.2233720368547758e18,
+                                       -9.2233720368547758e18,
+                                       1e300,
+                                       INFINITY,
+                                       -INFINITY,
+                                       NAN,
+                                       16777217,
+                                       0.1,
+                                       1.0 / 3,
+                                       -1,
+                                       1,
+                                       2,
+                                       100,
+                                       5.960464477539063e-08,
+                                       2.9802322387695312e-08};
   enum { N = 1500 }; /* several chunks and an odd rest */
   for (int f = 0; f < NEAP_COUNT(all_dtypes); f++)
     for (int t = 0; t < NEAP_COUNT(all_dtypes); t++) {
       neap_tensor from = make(all_dtypes[f], NEAP_SHAPE(N)), to = make(all_dtypes[t], NEAP_SHAPE(N));
       for (int i = 0; i < N; i++) {
-        double x = i < NEAP_COUNT(interesting) ? interesting[i] : ldexp((double)(int)(next_random() << 8), (int)(next_random() % 100) - 70);
+        double x = i < NEAP_COUNT(interesting) ? interesting[i]
+                                               : ldexp((double)(int)(next_random() << 8), (int)(next_random() % 100) - 70);
         neap_element_set(all_dtypes[f], neap_tensor_data(&from), i, x);
       }
       neap_cast(all_dtypes[t], neap_tensor_data(&to), all_dtypes[f], neap_tensor_data(&from), N);
@@ -333,7 +380,9 @@ TEST(every_pair_of_dtypes_casts_by_the_rules) {
         long double in = exact(all_dtypes[f], neap_tensor_data(&from), i), got = exact(all_dtypes[t], neap_tensor_data(&to), i);
         long double expected = expected_cast(all_dtypes[t], in);
         bool same = isnan(expected) ? isnan(got) : got == expected;
-        if (!same) printf("  %s to %s: %.20Lg gives %.20Lg, expected %.20Lg\n", neap_dtype_name(all_dtypes[f]), neap_dtype_name(all_dtypes[t]), in, got, expected);
+        if (!same)
+          printf("  %s to %s: %.20Lg gives %.20Lg, expected %.20Lg\n", neap_dtype_name(all_dtypes[f]),
+                 neap_dtype_name(all_dtypes[t]), in, got, expected);
         CHECK(same);
         char one[8]; /* one element at a time: the same bits */
         if (all_dtypes[f] != NEAP_DTYPE_I64) {
@@ -363,12 +412,13 @@ TEST(large_integers_keep_their_value) {
   CHECK_EQ(b, 1);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------------------ */
+/* ---- copies -------------------------------------------------------------------------------------------------------------- */
 
 /* A random view of a fresh tensor: permuted, narrowed, reversed, sometimes with dimensions of 1. */
 static neap_tensor random_view(neap_dtype dtype) {
   neap_shape shape = {.n_dim = (int)(next_random() % 5)};
-  for (int i = 0; i < shape.n_dim; i++) shape.dim[i] = next_random() % 40 == 0 ? 0 : 1 + next_random() % (shape.n_dim < 3 ? 70 : 9);
+  for (int i = 0; i < shape.n_dim; i++)
+    shape.dim[i] = next_random() % 40 == 0 ? 0 : 1 + next_random() % (shape.n_dim < 3 ? 70 : 9);
   neap_tensor t = count_up(dtype, shape), v;
   for (int i = 0; i < shape.n_dim; i++) {
     int64_t size = t.shape.dim[i];
@@ -413,7 +463,8 @@ static neap_tensor scattered_target(neap_dtype dtype, const neap_shape *shape) {
 
 TEST(copies_between_any_views_agree_with_element_by_element) {
   for (int step = 0; step < 1500; step++) {
-    neap_dtype from_dtype = all_dtypes[next_random() % NEAP_COUNT(all_dtypes)], to_dtype = all_dtypes[next_random() % NEAP_COUNT(all_dtypes)];
+    neap_dtype from_dtype = all_dtypes[next_random() % NEAP_COUNT(all_dtypes)],
+               to_dtype = all_dtypes[next_random() % NEAP_COUNT(all_dtypes)];
     if (step % 2) to_dtype = from_dtype;
     neap_tensor from = random_view(from_dtype), to = scattered_target(to_dtype, &from.shape), dense;
     CHECK_OK(neap_tensor_copy(&to, &from, &error));
@@ -516,13 +567,14 @@ TEST(refused_memory_leaves_nothing_behind) {
   neap_tensor_fini(&t), neap_tensor_fini(&mt);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------------------------------------ */
 
 TEST(prints_as_numpy_does) {
   neap_tensor t = make(NEAP_DTYPE_F32, NEAP_SHAPE(2, 2, 3));
   for (int i = 0; i < 12; i++) neap_element_set(t.dtype, neap_tensor_data(&t), i, i * 0.75 - 2);
-  CHECK(text_is(&t, NULL, NULL,
-                "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  5.5   6.25]]]\nf32 (2,2,3) 48 B"));
+  CHECK(text_is(
+      &t, NULL, NULL,
+      "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  5.5   6.25]]]\nf32 (2,2,3) 48 B"));
   neap_tensor_fini(&t);
   t = make(NEAP_DTYPE_F64, NEAP_SHAPE(4));
   static const double x[] = {NAN, -INFINITY, 0.5, -10};
@@ -556,9 +608,10 @@ TEST(prints_integers_bools_scalars_and_empty_tensors) {
 
 TEST(prints_large_tensors_shortened_and_long_rows_broken) {
   neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(40, 50)), v;
-  CHECK(text_is(&t, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 2, .width = 80}, NULL,
-                "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n [1950 1951 ... 1998 1999]]\n"
-                "i32 (40,50) 7.8 KiB"));
+  CHECK(text_is(
+      &t, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 2, .width = 80}, NULL,
+      "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n [1950 1951 ... 1998 1999]]\n"
+      "i32 (40,50) 7.8 KiB"));
   CHECK_OK(neap_tensor_select(&t, 0, 0, &v, &error));
   CHECK(text_is(&v, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 3, .width = 60}, NULL,
                 "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18\n"
@@ -570,9 +623,10 @@ TEST(prints_large_tensors_shortened_and_long_rows_broken) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(dtypes_have_names_and_widths), T(shapes_count_without_wrapping), T(shapes_broadcast_as_in_numpy),
              T(storage_lives_as_long_as_its_last_view), T(narrow_and_select_see_the_right_elements),
-             T(permute_and_expand_see_the_right_elements), T(reshape_views_keep_the_order_of_elements), T(reshape_infers_one_dimension),
-             T(every_half_widens_exactly), T(halves_round_to_nearest_even_from_every_dtype), T(every_pair_of_dtypes_casts_by_the_rules),
-             T(large_integers_keep_their_value), T(copies_between_any_views_agree_with_element_by_element), T(copies_leave_the_gaps_alone),
+             T(permute_and_expand_see_the_right_elements), T(reshape_views_keep_the_order_of_elements),
+             T(reshape_infers_one_dimension), T(every_half_widens_exactly), T(halves_round_to_nearest_even_from_every_dtype),
+             T(every_pair_of_dtypes_casts_by_the_rules), T(large_integers_keep_their_value),
+             T(copies_between_any_views_agree_with_element_by_element), T(copies_leave_the_gaps_alone),
              T(large_copies_use_threads_and_agree), T(overlapping_copies_act_as_if_the_source_came_first),
              T(copies_refuse_what_cannot_be_written), T(refused_memory_leaves_nothing_behind), T(prints_as_numpy_does),
              T(prints_integers_bools_scalars_and_empty_tensors), T(prints_large_tensors_shortened_and_long_rows_broken));
