@@ -84,7 +84,8 @@ neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_val
                                   : neap_grad_emit1(grad, "Sum", 1, &value, NULL,
                                                     (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
   if (lead == 0) return sum;
-  return neap_grad_emit1(grad, "Reshape", 1, &sum, NULL, (neap_set[]){NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), {0}});
+  return neap_grad_emit1(grad, "Reshape", 1, &sum, NULL,
+                         (neap_set[]){NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
 }
 
 /* ---- the backward walk --------------------------------------------------------------------------------------------------- */

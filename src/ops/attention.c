@@ -330,6 +330,7 @@ const neap_op neap_op_AttentionGrad = {
   .infer = infer_grad,
   .cost = cost_backward,
   .kernels = KERNELS(choose_grad, run_grad),
+  .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, causal=true} }",
 };
 
 const neap_op neap_op_PackedAttentionGrad = {
@@ -343,4 +344,5 @@ const neap_op neap_op_PackedAttentionGrad = {
   .infer = infer_packed_grad,
   .cost = cost_packed_backward,
   .kernels = KERNELS(choose_packed_grad, run_packed_grad),
+  .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2} }",
 };

@@ -180,4 +180,5 @@ const neap_op neap_op_Reorder = {
   .outputs = {{"y", "plain or blocked", NEAP_ANY}},
   .infer = neap_infer_like,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .cases = "{ {x={2,20,5,7}} }",
 };
