@@ -2,7 +2,7 @@
  * every engine, policy and schedule, and a store that fails without stopping anything. */
 #include "mlp.h"
 
-#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[64];
@@ -208,6 +208,55 @@ TEST(a_run_is_recorded_with_its_ops_and_metrics) {
   drop_path();
 }
 
+/* What fails in the store is said and stops nothing. */
+TEST(a_store_that_cannot_write_stops_nothing) {
+  fresh_path();
+  neap_store_close(open_store());
+  CHECK(chmod(path, 0444) == 0);
+  neap_store *store = NULL;
+  CHECK_OK(neap_store_open(path, &store, &error));
+  if (store == NULL) return;
+  mlp m;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store};
+  train_conv(&m, &options, false);
+  CHECK(m.session != NULL && neap_session_n_steps(m.session) == 5);
+  if (m.session != NULL && neap_store_is_readonly(store)) CHECK(neap_session_warning(m.session)[0] != '\0');
+  mlp_close(&m);
+  neap_store_close(store);
+  drop_path();
+}
+
+/* Compile, run and record with the n-th allocation refused, for all n. Refusals inside the store cost the record only. */
+TEST(every_refused_allocation_is_survived_with_a_store) {
+  fresh_path();
+  neap_store *store = open_store();
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .profile = true};
+  mlp warm;
+  CHECK_OK(mlp_open(&warm, true, &options, &error)); /* names are interned once */
+  if (warm.session != NULL) neap_session_metric(warm.session, "loss", 1, 2.0);
+  mlp_close(&warm);
+  neap_compile_options next = options;
+  int64_t live = neap_memory_read().n_live;
+  bool done = false;
+  for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
+    mlp m;
+    neap_error error = {0};
+    next.plan.budget_bytes = n % 2 == 0 ? 0 : (size_t)(1 << 30) + (size_t)n; /* every other time a new key: planned and stored */
+    neap_memory_fail_nth(n, false);
+    neap_status status = mlp_open(&m, true, &next, &error);
+    if (status == NEAP_OK) status = neap_session_run(m.session, &error);
+    if (m.session != NULL) neap_session_metric(m.session, "loss", 1, 2.0);
+    mlp_close(&m);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status != NEAP_OK && status != NEAP_MEMORY) printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(done);
+  neap_store_close(store);
+  drop_path();
+}
+
 /* ---- budgets ------------------------------------------------------------------------------------------------------------------- */
 
 TEST(a_budget_is_kept_or_refused_with_what_would_do) {
@@ -241,5 +290,6 @@ TEST(a_budget_is_kept_or_refused_with_what_would_do) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
-             T(a_budget_is_kept_or_refused_with_what_would_do));
+             T(a_store_that_cannot_write_stops_nothing),
+             T(every_refused_allocation_is_survived_with_a_store), T(a_budget_is_kept_or_refused_with_what_would_do));
 }

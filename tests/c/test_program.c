@@ -432,6 +432,27 @@ TEST(eager_cache_is_bounded_and_leaves_nothing) {
   CHECK_EQ(neap_memory_read().n_live, live);
 }
 
+TEST(eager_survives_every_refused_allocation) {
+  neap_tensor x, in, y;
+  CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(4, 3), 5, &x, &error));
+  CHECK_OK(neap_tensor_permute(&x, (int[]){1, 0}, &in, &error));
+  int64_t live = neap_memory_read().n_live;
+  bool done = false;
+  for (int64_t n = 1; !done && n < 1000; n++) {
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_eager("Softmax", 1, &in, NULL, 1, &y, NULL);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(status, done ? NEAP_OK : NEAP_MEMORY);
+    if (status == NEAP_OK) neap_tensor_fini(&y);
+    neap_eager_clear();
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(done);
+  neap_tensor_fini(&in);
+  neap_tensor_fini(&x);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_computes_its_loss), T(training_lowers_the_loss), T(a_step_allocates_nothing),
              T(a_training_step_allocates_nothing), T(policies_schedules_and_poison_change_no_bit),
@@ -440,5 +461,5 @@ int main(int argc, char **argv) {
              T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch), T(held_bytes_are_the_planned_ones),
              T(every_refused_allocation_is_survived), T(pool_gives_aligned_disjoint_bytes_and_takes_all_back),
              T(pool_respects_its_hard_limit), T(eager_runs_one_op), T(eager_convolution_reorders_for_its_kernel),
-             T(eager_cache_is_bounded_and_leaves_nothing));
+             T(eager_cache_is_bounded_and_leaves_nothing), T(eager_survives_every_refused_allocation));
 }

@@ -165,7 +165,7 @@ TEST(parameters_lie_in_one_segment) {
 static neap_status random_net(int first, int n, neap_net **out, neap_error *error) {
   NEAP_TRY(neap_net_new("random", out, error));
   for (int i = first; i < first + n; i++) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "p%d", i);
     neap_type type = {NEAP_DTYPE_F32, NEAP_SHAPE(3, 5)};
     NEAP_TRY(neap_net_declare(*out, name, NEAP_ROLE_PARAMETER, &type, true, "Gaussian", NULL, NULL, error));
@@ -353,6 +353,84 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   unlink(path);
 }
 
+/* ---- refused memory ------------------------------------------------------------------------------------------------------------ */
+
+/* Each public call that takes memory, on the same workspace. Returns the first failure. */
+static neap_status do_everything(neap_workspace *parent, const neap_net *net, const char *path, neap_error *error) {
+  neap_workspace *ws = NULL;
+  neap_tensor t = {0};
+  neap_workspace_options options = {.parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
+  neap_status s = neap_workspace_new(&options, &ws, error);
+  if (s == NEAP_OK) s = neap_workspace_init(ws, net, error);
+  if (s == NEAP_OK) s = mlp_feed_all(ws, false, error);
+  if (s == NEAP_OK) s = neap_workspace_create(ws, "empty", true, error);
+  if (s == NEAP_OK) s = neap_workspace_rename(ws, "empty", "other", error);
+  if (s == NEAP_OK) s = neap_workspace_save(ws, path, 0, NULL, error);
+  if (s == NEAP_OK && neap_workspace_remove(ws, "b2")) s = neap_workspace_load(ws, path, NULL, error);
+  if (s == NEAP_OK) s = neap_workspace_fetch(ws, "b2", &t, error);
+  neap_tensor_fini(&t);
+  neap_workspace_release(ws);
+  return s;
+}
+
+TEST(every_refused_allocation_is_survived) {
+  char path[] = "/tmp/neap_test_XXXXXX.safetensors";
+  int file = mkstemps(path, 12);
+  CHECK(file >= 0);
+  close(file);
+  neap_workspace *parent = workspace(NULL);
+  neap_net *net = NULL;
+  CHECK_OK(mlp_feed_number(parent, "outer", 1, &error));
+  CHECK_OK(mlp_build(false, &net, &error));
+  CHECK_OK(do_everything(parent, net, path, &error)); /* names are interned once */
+  int64_t live = neap_memory_read().n_live;
+  bool done = false;
+  for (int64_t n = 1; !done && n < 10000 && check_failures < 5; n++) {
+    neap_error error = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = do_everything(parent, net, path, &error);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status != NEAP_OK && status != NEAP_MEMORY) printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
+    CHECK(!done || status == NEAP_OK);
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(done);
+  neap_net_free(net);
+  neap_workspace_release(parent);
+  unlink(path);
+}
+
+/* A refused init, feed or load has changed nothing that a user can see. */
+TEST(a_refused_call_changes_nothing) {
+  neap_workspace *ws = workspace(NULL);
+  neap_net *net = NULL;
+  CHECK_OK(mlp_build(false, &net, &error));
+  CHECK_OK(mlp_feed_number(ws, "x", 1, &error));
+  for (int64_t n = 1; n < 1000; n++) {
+    int before[2] = {0}, after[2] = {0};
+    neap_workspace_each(ws, count_blob, before);
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_workspace_init(ws, net, NULL);
+    bool failed = neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status == NEAP_OK) {
+      CHECK(!failed);
+      break;
+    }
+    neap_workspace_each(ws, count_blob, after);
+    CHECK_EQ(after[0], before[0]);
+    CHECK(!neap_workspace_has(ws, "w1"));
+  }
+  CHECK(neap_workspace_has(ws, "w1"));
+  neap_memory_fail_nth(1, true);
+  CHECK_EQ(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(3), 1, NULL), NEAP_MEMORY);
+  neap_memory_fail_nth(0, false);
+  CHECK_EQ(mlp_element(ws, "x", 0), 1);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
 /* ---- threads ------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct thread_result {
@@ -395,6 +473,7 @@ int main(int argc, char **argv) {
              T(each_visits_every_visible_name_once), T(nets_are_stored_by_name), T(parameters_lie_in_one_segment),
              T(random_initial_values_depend_on_seed_and_name_alone),
              T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
-             T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
+             T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step), T(every_refused_allocation_is_survived),
+             T(a_refused_call_changes_nothing),
              T(two_workspaces_in_two_threads_do_not_meet));
 }
