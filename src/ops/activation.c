@@ -86,7 +86,8 @@ NEAP_ROW_RUN(ClampGrad, 2, NEAP_ROWS_FLOATS(ClampGrad))
 
 static neap_status infer_clamp(neap_infer *c, neap_error *error) {
   if (c->attrs[LEAST].f > c->attrs[MOST].f)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "min = %g expects to be at most max = %g", c->attrs[LEAST].f, c->attrs[MOST].f);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "min = %g expects to be at most max = %g", c->attrs[LEAST].f,
+                           c->attrs[MOST].f);
   return neap_infer_like(c, error);
 }
 
@@ -219,7 +220,8 @@ const neap_op neap_op_LeakyReluGrad = {
 };
 
 /* Alpha is not negative, for the same reason. */
-#define ELU_ATTRS {[ALPHA] = {"alpha", "minus the limit towards minus infinity", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0, .most = 1e30}}
+#define ELU_ATTRS                                                                                                        \
+  {[ALPHA] = {"alpha", "minus the limit towards minus infinity", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0, .most = 1e30}}
 
 const neap_op neap_op_Elu = {
   .name = "Elu",

@@ -56,8 +56,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = G; i < T; i++)
     if (i != LR && !neap_type_equal(&c->in[i], &c->in[W]))
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
-                             neap_shape_text(&c->in[i].shape, b));
+                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a),
+                             neap_dtype_name(c->in[i].dtype), neap_shape_text(&c->in[i].shape, b));
   for (int i = LR; i <= T; i += T - LR)
     if (neap_shape_elems(&c->in[i].shape) != 1)
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s", c->op->inputs[i].name,
@@ -80,9 +80,9 @@ const neap_op neap_op_Adam = {
              [T] = {"t", "steps done, i64, one element", NEAP_BIT(I64)}},
   .outputs = {[W_OUT] = {"w", "next version of w"}, [M_OUT] = {"m", "next version of m"}, [V_OUT] = {"v", "next version of v"},
               [T_OUT] = {"t", "next version of t", NEAP_BIT(I64)}},
-  .attrs = {[BETA1] = {"beta1", "decay of the first moment", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0, .most = 0.9999999},
-            [BETA2] = {"beta2", "decay of the second moment", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0, .most = 0.9999999},
-            [EPS] = {"eps", "added to the root of the second moment", NEAP_ATTR_FLOAT, .value = {.f = 1e-8}, .least = 0, .most = 1},
+  .attrs = {[BETA1] = {"beta1", "decay of m", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0, .most = 1},
+            [BETA2] = {"beta2", "decay of v", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0, .most = 1},
+            [EPS] = {"eps", "added to the root of v", NEAP_ATTR_FLOAT, .value = {.f = 1e-8}, .least = 0, .most = 1},
             [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
             [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)", NEAP_ATTR_BOOL}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {T, T_OUT}},

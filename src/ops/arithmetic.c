@@ -131,8 +131,9 @@ const neap_op neap_op_Div = {
   .infer = infer_div,
   .grad = grad_div,
   .kernels = NEAP_REF(run_Div),
-  .cases = "{ {a={3,4}, b={{3,4}, low=0.5, high=2}}, {a={3,4}, b={{4}, low=0.5, high=2}}, {a={3,4}, b={{3,1}, low=-2, high=-0.5}}, "
-           "{a={2,3,4}, b={{}, low=0.5, high=2}}, {a={4}, b={{2,3,4}, low=0.5, high=2}}, {a={0,4}, b={4}} }",
+  .cases = "{ {a={3,4}, b={{3,4}, low=0.5, high=2}}, {a={3,4}, b={{4}, low=0.5, high=2}}, "
+           "{a={3,4}, b={{3,1}, low=-2, high=-0.5}}, {a={2,3,4}, b={{}, low=0.5, high=2}}, "
+           "{a={4}, b={{2,3,4}, low=0.5, high=2}}, {a={0,4}, b={4}} }",
 };
 
 const neap_op neap_op_DivGrad = {

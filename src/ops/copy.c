@@ -78,7 +78,8 @@ static void run_cast(const neap_call *call) {
 
 static neap_status infer_cast(neap_infer *c, neap_error *error) {
   neap_dtype to = (neap_dtype)c->attrs[TO].i;
-  if (!neap_dtype_in(to, NEAP_ANY)) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to = %s is not a dtype", neap_dtype_name(to));
+  if (!neap_dtype_in(to, NEAP_ANY))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to = %s is not a dtype", neap_dtype_name(to));
   c->out[0] = (neap_type){to, c->in[0].shape};
   return NEAP_OK;
 }
@@ -104,5 +105,6 @@ const neap_op neap_op_Cast = {
   .infer = infer_cast,
   .grad = grad_cast,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_cast}, {0}},
-  .cases = "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, {x={0,4}, to=\"bool\", grad=false} }",
+  .cases = "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
+           "{x={0,4}, to=\"bool\", grad=false} }",
 };

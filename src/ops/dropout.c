@@ -131,7 +131,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define RATE_ATTR [RATE] = {"rate", "probability to drop an element", NEAP_ATTR_FLOAT, .value = {.f = 0.5}, .least = 0, .most = 0.999999}
+#define RATE_ATTR                                                                                                   \
+  [RATE] = {"rate", "probability to drop an element", NEAP_ATTR_FLOAT, .value = {.f = 0.5}, .least = 0, .most = 0.999999}
 
 const neap_op neap_op_Dropout = {
   .name = "Dropout",

@@ -52,7 +52,8 @@ static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_erro
   neap_shape kept = neap_reduce_shape(&c->in[0].shape, axes, false);
   char text[NEAP_SHAPE_TEXT];
   if (neap_reduce_count(&c->in[0].shape, axes) == 0 && neap_shape_elems(&kept) > 0)
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has no elements along the dimensions reduced, and %s of nothing is undefined",
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                           "x %s has no elements along the dimensions reduced, and %s of nothing is undefined",
                            neap_shape_text(&c->in[0].shape, text), c->op->name);
   return NEAP_OK;
 }

@@ -14,7 +14,8 @@ neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
       return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %lld as dimension %d, expected 0 or more",
                              (long long)shape->ints[i], i + 1);
   if (!neap_dtype_in(dtype, admitted))
-    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes", neap_dtype_name(dtype), infer->op->name);
+    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes", neap_dtype_name(dtype),
+                           infer->op->name);
   infer->out[0] = (neap_type){dtype, neap_shape_of(shape->n, shape->ints)};
   return NEAP_OK;
 }
@@ -62,7 +63,8 @@ const neap_op neap_op_Constant = {
   .infer = neap_fill_infer,
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_constant}, {0}},
-  .cases = "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, {shape={4}, value=1, dtype=\"bool\"} }",
+  .cases = "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
+           "{shape={4}, value=1, dtype=\"bool\"} }",
 };
 
 /* ---- Range --------------------------------------------------------------------------------------------------------------- */
@@ -73,8 +75,8 @@ static neap_status infer_range(neap_infer *c, neap_error *error) {
   double start = c->attrs[START].f, stop = c->attrs[STOP].f, step = c->attrs[STEP].f;
   neap_dtype dtype = (neap_dtype)c->attrs[RANGE_DTYPE].i;
   if (step == 0 || !isfinite(start) || !isfinite(stop) || !isfinite(step))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start = %g, stop = %g, step = %g expect finite numbers and a step that is not 0",
-                           start, stop, step);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "start = %g, stop = %g, step = %g expect finite numbers and a step that is not 0", start, stop, step);
   if (!neap_dtype_in(dtype, NEAP_NUMBERS))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that Range makes", neap_dtype_name(dtype));
   double n = ceil((stop - start) / step);

@@ -54,7 +54,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 }
 
 #define GELU_ATTRS \
-  {[APPROXIMATE] = {"approximate", "exact, or the tanh form of GPT-2", NEAP_ATTR_ENUM, .value = {.i = EXACT}, .choices = "none|tanh"}}
+  {[APPROXIMATE] = {"approximate", "exact, or the tanh form of GPT-2", NEAP_ATTR_ENUM, .value = {.i = EXACT}, \
+                    .choices = "none|tanh"}}
 
 const neap_op neap_op_Gelu = {
   .name = "Gelu",

@@ -87,5 +87,6 @@ const neap_op neap_op_Mod = {
   BINARY,
   .grad = grad_mod,
   .kernels = NEAP_REF(run_Mod),
-  .cases = "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}, grad=false}, {a={0,4}, b={4}} }",
+  .cases = "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}}, "
+           "{a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}, grad=false} }",
 };

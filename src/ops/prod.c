@@ -103,7 +103,8 @@ const neap_op neap_op_Prod = {
   .cost = cost,
   .grad = grad,
   .kernels = NEAP_REF(run),
-  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, {x={3,0}, axes={1}}, {x={}} }",
+  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, "
+           "{x={3,0}, axes={1}}, {x={}} }",
 };
 
 const neap_op neap_op_ProdGrad = {

@@ -59,7 +59,8 @@ static void run_gaussian(const neap_call *call) { fill(call, true, call->attrs[M
 
 static neap_status infer_uniform(neap_infer *c, neap_error *error) {
   if (!(c->attrs[LOW].f <= c->attrs[HIGH].f))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "low = %g expects to be at most high = %g", c->attrs[LOW].f, c->attrs[HIGH].f);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "low = %g expects to be at most high = %g", c->attrs[LOW].f,
+                           c->attrs[HIGH].f);
   return neap_fill_infer(c, error);
 }
 
@@ -97,7 +98,8 @@ static neap_status infer_weight(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fill_infer(c, error));
   char text[NEAP_SHAPE_TEXT];
   if (c->out[0].shape.n_dim < 2)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape %s expects at least 2 dimensions (out, in, ...), which say the fans",
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "shape %s expects at least 2 dimensions (out, in, ...), which say the fans",
                            neap_shape_text(&c->out[0].shape, text));
   return NEAP_OK;
 }
@@ -141,7 +143,8 @@ const neap_op neap_op_Xavier = {
   .source = "Glorot and Bengio, AISTATS 2010",
   RANDOM,
   .attrs = {NEAP_FILL_ATTRS, [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}},
-            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = XAVIER_AVG}, .choices = "avg|in|out"}, DISTRIBUTION_ATTR},
+            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = XAVIER_AVG}, .choices = "avg|in|out"},
+            DISTRIBUTION_ATTR},
   .infer = infer_weight,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_xavier}, {0}},
   .cases = "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} }",

@@ -47,8 +47,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = G; i < c->n_in; i++)
     if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
-                             neap_shape_text(&c->in[i].shape, b));
+                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a),
+                             neap_dtype_name(c->in[i].dtype), neap_shape_text(&c->in[i].shape, b));
   if (neap_shape_elems(&c->in[LR].shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s", neap_shape_text(&c->in[LR].shape, a));
   if (!has_m && c->attrs[MOMENTUM].f != 0)
@@ -62,7 +62,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape);
+}
 
 const neap_op neap_op_Sgd = {
   .name = "Sgd",
@@ -76,12 +78,13 @@ const neap_op neap_op_Sgd = {
   .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1},
             [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
             [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
-            [DAMPENING] = {"dampening", "share of the gradient left out of the momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1}},
+            [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT, .least = 0, .most = 1}},
   .enforced = {{W, 0}, {M, 1}},
   .n_enforced = 2,
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {w={3,5}, g={3,5}, lr={}, grad=false}, {w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
+  .cases = "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
+           "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
 };
