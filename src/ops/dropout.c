@@ -116,7 +116,7 @@ static neap_status infer_backward(neap_infer *c, neap_error *error) {
 }
 
 static bool choose(neap_choose *c) {
-  if (c->n_out > 1) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[0].shape);
+  if (c->n_out > 1 && c->attrs[TRAINING].i != 0) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[0].shape);
   return true;
 }
 
