@@ -218,14 +218,13 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
 
 /* ---- net ops ------------------------------------------------------------------------------------------------------- */
 
-/* Writes the outputs' names into the environment; each is a blob. */
+/* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer there. */
 static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
-  for (int k = 0; k < op->n_out; k++) {
+  bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
+  for (int i = 0; release && i < op->n_in; i++)
+    if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
+  for (int k = 0; !release && k < op->n_out; k++) {
     if (op->out[k] == NULL) continue;
-    if ((op->op->effects & NEAP_EFFECT_RELEASE) != 0) {
-      neap_map_remove(&b->env, op->out[k]);
-      continue;
-    }
     int v = b->graph->node[node].out[k];
     if (!neap_map_set(&b->env, op->out[k], v)) return graph_no_memory(error);
     b->graph->value[v].is_blob = true;

@@ -353,13 +353,14 @@ static void write_output(draft *d, int j) {
   cell->unread = cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
 }
 
-/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. Can't fail: see reserve. */
+/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. A loss stays an output
+ * although Gradient reads it. Can't fail: see reserve. */
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
   for (int i = 0; i < d->op.n_in; i++)
     if (d->op.in[i] != NULL) {
-      neap_net_mark_read(net, d->op.in[i]);
+      if (!is_gradient(op) || i > 0) neap_net_mark_read(net, d->op.in[i]);
       if ((op->effects & NEAP_EFFECT_RELEASE) != 0) net->cell[neap_map_get(&net->cell_of, d->op.in[i], -1)].freed_by = net->n_op;
     }
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
