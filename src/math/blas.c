@@ -4,6 +4,7 @@
 #include "math/vec.h"
 
 #include <cblas.h>
+#include <omp.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif

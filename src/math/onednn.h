@@ -1,4 +1,5 @@
-/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one.
+/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Elementwise ops have none: they are bound by memory, our
+ * vector loops take any layout too, and oneDNN's relu turns NaN into 0, its sum allows in place over the first input alone.
  *
  * A case is one problem as plain data: operands in the order of the op's record, geometry, flags. `ask` completes it with
  * what oneDNN wants: layouts and bytes; that is what an op's choose writes into its choice. `make` builds the kernel of a
@@ -25,13 +26,10 @@ typedef enum neap_onednn_kind {
   NEAP_ONEDNN_NORM_GRAD,        /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
   NEAP_ONEDNN_FC,               /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
   NEAP_ONEDNN_FC_GRAD_INPUT,    /* dy, w -> dx */
-  NEAP_ONEDNN_FC_GRAD_WEIGHT,   /* x, dy -> dw [db] */
-  NEAP_ONEDNN_RELU,             /* x -> y */
-  NEAP_ONEDNN_RELU_GRAD,        /* y, dy -> dx */
-  NEAP_ONEDNN_SUM               /* x... -> y */
+  NEAP_ONEDNN_FC_GRAD_WEIGHT    /* x, dy -> dw [db] */
 } neap_onednn_kind;
 
-enum { NEAP_ONEDNN_MAX_IN = 12, NEAP_ONEDNN_MAX_OUT = 4 };
+enum { NEAP_ONEDNN_MAX_IN = 6, NEAP_ONEDNN_MAX_OUT = 4 };
 
 /* What conv problems may be solved by; choice->algorithm. */
 typedef enum neap_onednn_algorithm { NEAP_ONEDNN_DIRECT, NEAP_ONEDNN_WINOGRAD } neap_onednn_algorithm;

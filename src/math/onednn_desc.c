@@ -195,7 +195,7 @@ static bool norm_backward(maker *m) {
   return finish(m, &desc, status, hint);
 }
 
-/* ---- products, elementwise ------------------------------------------------------------------------------------------------------------ */
+/* ---- products ------------------------------------------------------------------------------------------------------------------------- */
 
 /* All plain: packing a weight for one product costs more than the packed kernel saves (measured up to 1024 rows). */
 static bool product_forward(maker *m) {
@@ -222,33 +222,6 @@ static bool product_grad_weight(maker *m) {
   return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, db, dy), NULL);
 }
 
-/* The backward is told the output, so that the forward may run in place. */
-static bool relu(maker *m) {
-  bool backward = m->c->kind == NEAP_ONEDNN_RELU_GRAD;
-  const dnnl_memory_desc_t *data = given_in(m, 0, backward ? DNNL_ARG_DST : DNNL_ARG_SRC);
-  const dnnl_memory_desc_t *dy = backward ? given_in(m, 1, DNNL_ARG_DIFF_DST) : NULL;
-  any_out(m, 0, backward ? DNNL_ARG_DIFF_SRC : DNNL_ARG_DST);
-  if (m->failed) return false;
-  dnnl_alg_kind_t algorithm = dnnl_eltwise_relu_use_dst_for_bwd;
-  dnnl_eltwise_desc_t desc, forward;
-  dnnl_primitive_desc_t hint = NULL;
-  dnnl_status_t status = dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, algorithm, data, 0.0f, 0.0f);
-  if (!backward) return finish(m, &forward, status, NULL);
-  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success) return false;
-  return finish(m, &desc, dnnl_eltwise_backward_desc_init(&desc, algorithm, dy, data, 0.0f, 0.0f), hint);
-}
-
-static bool sum(maker *m) {
-  float scale[NEAP_ONEDNN_MAX_IN];
-  for (int i = 0; i < m->c->n_in; i++) {
-    scale[i] = 1.0f;
-    given_in(m, i, DNNL_ARG_MULTIPLE_SRC + i);
-  }
-  any_out(m, 0, DNNL_ARG_DST);
-  return !m->failed && dnnl_sum_primitive_desc_create(&m->out->pd, m->free ? NULL : &m->done[0], m->c->n_in, scale, m->in, m->attr,
-                                                      m->engine) == dnnl_success;
-}
-
 bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr, onednn_problem *out) {
   maker m = {.c = c, .free = free, .engine = engine, .attr = attr, .out = out};
   memset(out, 0, sizeof *out);
@@ -263,9 +236,6 @@ bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
     case NEAP_ONEDNN_FC: return product_forward(&m);
     case NEAP_ONEDNN_FC_GRAD_INPUT: return product_grad_input(&m);
     case NEAP_ONEDNN_FC_GRAD_WEIGHT: return product_grad_weight(&m);
-    case NEAP_ONEDNN_RELU:
-    case NEAP_ONEDNN_RELU_GRAD: return relu(&m);
-    case NEAP_ONEDNN_SUM: return sum(&m);
   }
   return false;
 }

@@ -1,8 +1,12 @@
 /* conv_gemm.c: convolution as one matrix product an image (the engine `blas`).
  *
  * An image x (C,D,H,W) is unrolled to columns (C/g K, L), K the elements of the window, L the outputs of a plane; then
- * y (O/g,L) = w (O/g, C/g K) columns, a group at a time. The columns of one group are the scratch; a window of one
- * element without stride and padding needs none, since x itself is the matrix.
+ * y (O/g,L) = w (O/g, C/g K) columns, a group at a time. A window of one element without stride and padding needs no
+ * columns, since x itself is the matrix; else they are the scratch.
+ *
+ * Forward and input gradient share the images out among the threads, each with columns of its own. The weight gradient is a
+ * sum over images, so there each thread has some rows of the columns, and with them some columns of dw, for all images:
+ * nothing is shared and the order of the sum is that of the images.
  * Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006.
  */
 #include "math/blas.h"
@@ -18,41 +22,52 @@ static bool is_pointwise(const neap_window *w) {
   return true;
 }
 
-static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight, const neap_shape *y) {
+/* How many parts the images fall into, each with columns of its own. */
+static int64_t image_parts(const neap_window *w, int n_thread) { return NEAP_MAX(1, NEAP_MIN(w->batch, n_thread)); }
+
+/* `by_image`: a column matrix for each part of the images. Empty problems are left to the plain loops. */
+static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight, const neap_shape *y, bool by_image) {
   neap_window w = neap_window_of(c->attrs, x, y, weight->dim + 2);
-  size_t bytes = (size_t)(weight->dim[1] * w.n_kernel * w.n_out) * neap_dtype_bytes(c->in[0].dtype);
+  if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
+  int64_t elems = weight->dim[1] * w.n_kernel * w.n_out * (by_image ? image_parts(&w, c->choice->n_thread) : 1);
+  size_t bytes = (size_t)elems * neap_dtype_bytes(c->in[0].dtype);
   if (is_pointwise(&w)) bytes = 0;
   if (bytes > c->scratch_limit) return false;
   c->choice->scratch_bytes = bytes;
   return true;
 }
 
-bool neap_conv_gemm_choose(neap_choose *c) { return choose(c, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape); }
-bool neap_conv_gemm_choose_grad_input(neap_choose *c) { return choose(c, &c->out[0].shape, &c->in[1].shape, &c->in[0].shape); }
-bool neap_conv_gemm_choose_grad_weight(neap_choose *c) { return choose(c, &c->in[0].shape, &c->out[0].shape, &c->in[1].shape); }
+bool neap_conv_gemm_choose(neap_choose *c) { return choose(c, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, true); }
+bool neap_conv_gemm_choose_grad_input(neap_choose *c) { return choose(c, &c->out[0].shape, &c->in[1].shape, &c->in[0].shape, true); }
+bool neap_conv_gemm_choose_grad_weight(neap_choose *c) { return choose(c, &c->in[0].shape, &c->out[0].shape, &c->in[1].shape, false); }
 
 typedef struct job {
   neap_window w;
   neap_dtype dtype;
   size_t elem_bytes;
-  int n_thread;
+  int64_t n_part; /* of the images, or of the columns' rows */
   int64_t groups, n_o, group_o, group_c;
   int64_t n_column; /* rows of the column matrix: C/g K */
   bool pointwise;
   char *image;      /* of the group at hand: x or dx, (C/g, D,H,W) */
-  char *columns;
+  char *columns;    /* of this part */
+  char *x, *weight, *y; /* the operands, or their gradients */
+  const void *bias;
 } job;
 
-static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *weight, const neap_shape *y) {
-  job j = {.w = neap_window_of(call->attrs, x, y, weight->dim + 2), .dtype = call->out[0].type.dtype, .n_thread = call->n_thread};
+static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight, const neap_operand *y) {
+  const neap_shape *w = &weight->type.shape;
+  job j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, w->dim + 2), .dtype = call->out[0].type.dtype};
   j.elem_bytes = neap_dtype_bytes(j.dtype);
   j.groups = call->attrs[GROUPS].i;
-  j.n_o = weight->dim[0];
-  j.group_o = weight->dim[0] / j.groups;
-  j.group_c = weight->dim[1];
+  j.n_o = w->dim[0];
+  j.group_o = w->dim[0] / j.groups;
+  j.group_c = w->dim[1];
   j.n_column = j.group_c * j.w.n_kernel;
+  j.n_part = image_parts(&j.w, call->choice->n_thread);
   j.pointwise = is_pointwise(&j.w);
   j.columns = call->scratch;
+  j.x = x->data, j.weight = weight->data, j.y = y->data;
   return j;
 }
 
@@ -89,27 +104,46 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
 MOVE_ROW(float, f32)
 MOVE_ROW(double, f64)
 
-static void unroll_rows(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
-  for (int64_t r = begin; r < end; r++) j->dtype == NEAP_DTYPE_F64 ? move_row_f64(j, r, true) : move_row_f32(j, r, true);
+static void move_row(const job *j, int64_t r, bool into_columns) {
+  j->dtype == NEAP_DTYPE_F64 ? move_row_f64(j, r, into_columns) : move_row_f32(j, r, into_columns);
 }
 
-/* Channels [begin, end): all taps of a channel add to the same plane, so a channel is one thread's. */
-static void fold_channels(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
-  memset(j->image + (size_t)(begin * j->w.n_in) * j->elem_bytes, 0, (size_t)((end - begin) * j->w.n_in) * j->elem_bytes);
-  for (int64_t r = begin * j->w.n_kernel; r < end * j->w.n_kernel; r++)
-    j->dtype == NEAP_DTYPE_F64 ? move_row_f64(j, r, false) : move_row_f32(j, r, false);
+/* Rows [begin, end) of the column matrix of the image at hand; returns row `begin`. */
+static char *unroll(const job *j, int64_t begin, int64_t end) {
+  size_t row_bytes = (size_t)j->w.n_out * j->elem_bytes;
+  if (j->pointwise) return j->image + (size_t)begin * row_bytes;
+  for (int64_t r = begin; r < end; r++) move_row(j, r, true);
+  return j->columns + (size_t)begin * row_bytes;
 }
 
-/* The column matrix of the image at hand. */
-static char *unroll(job *j) {
-  if (j->pointwise) return j->image;
-  neap_parallel_for(j->n_column, NEAP_MAX(1, NEAP_GRAIN / j->w.n_out), j->n_thread, unroll_rows, j);
-  return j->columns;
+/* Adds every column to the elements of dx that it was copied from. */
+static void fold(const job *j) {
+  memset(j->image, 0, (size_t)(j->group_c * j->w.n_in) * j->elem_bytes);
+  for (int64_t r = 0; r < j->n_column; r++) move_row(j, r, false);
 }
 
-static char *at(const job *j, void *base, int64_t elems) { return (char *)base + (size_t)elems * j->elem_bytes; }
+static char *at(const job *j, char *base, int64_t elems) { return base + (size_t)elems * j->elem_bytes; }
+
+/* C (m,n) = A B, or C += A B; A and B dense, rows of C ldc elements apart. */
+static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, const void *b, bool add,
+                    void *c, int64_t ldc) {
+  int64_t lda = NEAP_MAX(1, trans_a ? m : k), ldb = NEAP_MAX(1, trans_b ? k : n);
+  if (j->dtype == NEAP_DTYPE_F64)
+    neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc, (int)j->n_part);
+  else
+    neap_gemm_f32(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
+}
+
+/* Images of part `part`, with the part's columns in *own. */
+static void part_of_images(const job *j, int64_t part, job *own, int64_t *from, int64_t *to) {
+  *own = *j;
+  own->columns = at(j, j->columns, part * j->n_column * j->w.n_out);
+  *from = j->w.batch * part / j->n_part, *to = j->w.batch * (part + 1) / j->n_part;
+}
+
+static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
+  neap_parallel_for(j->n_part, 1, (int)j->n_part, body, j);
+}
 
 #define ADD_BIAS(type)                                                            \
   static void add_bias_##type(type *y, const type *b, int64_t o, int64_t l) {     \
@@ -119,50 +153,80 @@ static char *at(const job *j, void *base, int64_t elems) { return (char *)base +
 ADD_BIAS(float)
 ADD_BIAS(double)
 
-void neap_conv_gemm_forward(const neap_call *call) {
-  job j = new_job(call, &call->in[0].type.shape, &call->in[1].type.shape, &call->out[0].type.shape);
-  void *bias = call->n_in > 2 ? call->in[2].data : NULL;
-  int64_t l = j.w.n_out;
-  for (int64_t n = 0; n < j.w.batch; n++) {
-    char *y = at(&j, call->out[0].data, n * j.n_o * l);
-    for (int64_t g = 0; g < j.groups; g++) {
-      j.image = at(&j, call->in[0].data, (n * j.w.channels + g * j.group_c) * j.w.n_in);
-      neap_gemm(j.dtype, false, false, false, j.group_o, l, j.n_column, at(&j, call->in[1].data, g * j.group_o * j.n_column),
-                unroll(&j), false, at(&j, y, g * j.group_o * l), j.n_thread);
-    }
-    if (bias == NULL) continue;
-    if (j.dtype == NEAP_DTYPE_F64)
-      add_bias_double((double *)(void *)y, bias, j.n_o, l);
-    else
-      add_bias_float((float *)(void *)y, bias, j.n_o, l);
+static void forward_image(job *j, int64_t n) {
+  int64_t l = j->w.n_out;
+  char *y = at(j, j->y, n * j->n_o * l);
+  for (int64_t g = 0; g < j->groups; g++) {
+    j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
+    product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, g * j->group_o * j->n_column), unroll(j, 0, j->n_column), false,
+            at(j, y, g * j->group_o * l), l);
+  }
+  if (j->bias == NULL) return;
+  if (j->dtype == NEAP_DTYPE_F64)
+    add_bias_double((double *)(void *)y, j->bias, j->n_o, l);
+  else
+    add_bias_float((float *)(void *)y, j->bias, j->n_o, l);
+}
+
+static void forward_parts(void *context, int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end; p++) {
+    job own;
+    int64_t from, to;
+    part_of_images(context, p, &own, &from, &to);
+    for (int64_t n = from; n < to; n++) forward_image(&own, n);
   }
 }
 
-/* columns (C/g K, L) = w' dy, then every column adds to the elements of dx it was copied from. */
-void neap_conv_gemm_grad_input(const neap_call *call) {
-  job j = new_job(call, &call->out[0].type.shape, &call->in[1].type.shape, &call->in[0].type.shape);
-  int64_t l = j.w.n_out;
-  for (int64_t n = 0; n < j.w.batch; n++)
-    for (int64_t g = 0; g < j.groups; g++) {
-      j.image = at(&j, call->out[0].data, (n * j.w.channels + g * j.group_c) * j.w.n_in);
-      neap_gemm(j.dtype, false, true, false, j.n_column, l, j.group_o, at(&j, call->in[1].data, g * j.group_o * j.n_column),
-                at(&j, call->in[0].data, (n * j.n_o + g * j.group_o) * l), false, j.pointwise ? j.image : j.columns, j.n_thread);
-      if (!j.pointwise)
-        neap_parallel_for(j.group_c, NEAP_MAX(1, NEAP_GRAIN / (j.w.n_out * j.w.n_kernel)), j.n_thread, fold_channels, &j);
-    }
+void neap_conv_gemm_forward(const neap_call *call) {
+  job j = new_job(call, &call->in[0], &call->in[1], &call->out[0]);
+  j.bias = call->n_in > 2 ? call->in[2].data : NULL;
+  run_parts(&j, forward_parts);
 }
 
-/* dw (O/g, C/g K) = sum over images of dy (O/g, L) columns' */
+/* columns (C/g K, L) = w' dy, then back to dx */
+static void grad_input_image(job *j, int64_t n) {
+  int64_t l = j->w.n_out;
+  for (int64_t g = 0; g < j->groups; g++) {
+    j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
+    product(j, true, false, j->n_column, l, j->group_o, at(j, j->weight, g * j->group_o * j->n_column),
+            at(j, j->y, (n * j->n_o + g * j->group_o) * l), false, j->pointwise ? j->image : j->columns, l);
+    if (!j->pointwise) fold(j);
+  }
+}
+
+static void grad_input_parts(void *context, int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end; p++) {
+    job own;
+    int64_t from, to;
+    part_of_images(context, p, &own, &from, &to);
+    for (int64_t n = from; n < to; n++) grad_input_image(&own, n);
+  }
+}
+
+void neap_conv_gemm_grad_input(const neap_call *call) {
+  job j = new_job(call, &call->out[0], &call->in[1], &call->in[0]);
+  run_parts(&j, grad_input_parts);
+}
+
+/* dw (O/g, rows) = sum over images of dy (O/g, L) columns' (L, rows), for the part's rows of the column matrix */
+static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
+  job own = *(const job *)context, *j = &own;
+  int64_t l = j->w.n_out;
+  for (int64_t p = begin; p < end; p++) {
+    int64_t from = j->n_column * p / j->n_part, to = j->n_column * (p + 1) / j->n_part;
+    for (int64_t n = 0; n < j->w.batch && from < to; n++)
+      for (int64_t g = 0; g < j->groups; g++) {
+        j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
+        product(j, false, true, j->group_o, to - from, l, at(j, j->y, (n * j->n_o + g * j->group_o) * l), unroll(j, from, to), n > 0,
+                at(j, j->weight, g * j->group_o * j->n_column + from), j->n_column);
+      }
+  }
+}
+
 void neap_conv_gemm_grad_weight(const neap_call *call) {
-  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape, &call->in[1].type.shape);
-  int64_t l = j.w.n_out;
-  if (j.w.batch == 0) memset(call->out[0].data, 0, neap_type_bytes(&call->out[0].type));
-  for (int64_t n = 0; n < j.w.batch; n++)
-    for (int64_t g = 0; g < j.groups; g++) {
-      j.image = at(&j, call->in[0].data, (n * j.w.channels + g * j.group_c) * j.w.n_in);
-      neap_gemm(j.dtype, false, false, true, j.group_o, j.n_column, l, at(&j, call->in[1].data, (n * j.n_o + g * j.group_o) * l),
-                unroll(&j), n > 0, at(&j, call->out[0].data, g * j.group_o * j.n_column), j.n_thread);
-    }
+  job j = new_job(call, &call->in[0], &call->out[0], &call->in[1]);
+  j.n_part = NEAP_MAX(1, call->choice->n_thread);
+  run_parts(&j, grad_weight_parts);
   if (call->n_out > 1 && call->out[1].data != NULL)
-    neap_conv_sum_bias(j.dtype, call->in[1].data, j.w.batch, j.n_o, l, call->out[1].data);
+    neap_conv_sum_bias(j.dtype, call->in[1].data, j.w.batch, j.n_o, j.w.n_out, call->out[1].data);
 }

@@ -2,7 +2,8 @@
  *
  * MaxPool's stash holds, per output, the number of the window's element that won (u8 when the window has at most 256,
  * else i32), so the backward reads neither x nor y. Under oneDNN the stash is its workspace: forward and backward are of
- * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only.
+ * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only. A NaN wins its window
+ * in the plain loops; oneDNN passes over it.
  */
 #include "math/vec.h"
 #include "ops/window.h"
