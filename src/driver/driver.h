@@ -14,11 +14,11 @@
 typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
-  size_t total_bytes;   /* all regions; 0: none */
-  int n_thread;         /* 0: neap_threads() */
-  const char *engine;   /* NULL: NEAP_ENGINE or free */
+  size_t total_bytes; /* all regions; 0: none */
+  int n_thread;       /* 0: neap_threads() */
+  const char *engine; /* NULL: NEAP_ENGINE or free */
   bool profile;
-  neap_store *store;    /* NULL: no cache, no rows */
+  neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
 } neap_compile_options;
 
@@ -43,7 +43,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error);
 neap_program *neap_session_program(neap_session *session);
 neap_workspace *neap_session_workspace(neap_session *session);
 int64_t neap_session_plan_id(const neap_session *session);
-int64_t neap_session_run_id(const neap_session *session); /* after close, or when recorded; 0: none */
+int64_t neap_session_run_id(const neap_session *session);      /* after close, or when recorded; 0: none */
 const char *neap_session_warning(const neap_session *session); /* "" when nothing was lost */
 /* Figures of the steps run so far. Times are of the most recent 1024 at most. */
 typedef struct neap_session_stats {

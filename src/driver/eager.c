@@ -49,7 +49,7 @@ void neap_eager_clear(void) {
   eager.scratch_bytes = 0;
 }
 
-/* ---- one call ----------------------------------------------------------------------------------------------------------------- */
+/* ---- one call --------------------------------------------------------------------------------------------------- */
 
 typedef struct call {
   const neap_op *op;
@@ -78,7 +78,8 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
   const char *name = c->op->name;
   int declared = neap_op_n_inputs(c->op), n_out = neap_op_n_outputs(c->op);
   const neap_arg *last_out = n_out > 0 ? &c->op->outputs[n_out - 1] : NULL;
-  if (c->n_in > MOST_IN || c->n_out > MOST_OUT) return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one eager call", name);
+  if (c->n_in > MOST_IN || c->n_out > MOST_OUT)
+    return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one eager call", name);
   if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
     return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out, c->n_out);
   for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {
@@ -86,7 +87,8 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
     if (arg == NULL || (k >= declared && (arg->flags & NEAP_ARG_VARIADIC) == 0))
       return neap_fail(error, NEAP_ARGUMENT, "%s: expects %d inputs, got %d", name, declared, c->n_in);
     if (k >= c->n_in || !is_present(&in[k])) {
-      if ((arg->flags & NEAP_ARG_OPTIONAL) == 0) return neap_fail(error, NEAP_ARGUMENT, "%s: input %s is missing", name, arg->name);
+      if ((arg->flags & NEAP_ARG_OPTIONAL) == 0)
+        return neap_fail(error, NEAP_ARGUMENT, "%s: input %s is missing", name, arg->name);
       continue;
     }
     unsigned dtypes = arg->dtypes != 0 ? arg->dtypes : NEAP_FLOATS;
@@ -108,7 +110,7 @@ static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error
   return NEAP_OK;
 }
 
-/* ---- the cache ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the cache -------------------------------------------------------------------------------------------------- */
 
 static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
   switch (type) {
@@ -121,7 +123,8 @@ static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_
 }
 
 static bool same_case(const entry *e, const call *c) {
-  if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread || e->engine != c->engine) return false;
+  if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread || e->engine != c->engine)
+    return false;
   for (int k = 0; k < c->n_in; k++)
     if (!neap_type_equal(&e->in[k], &c->type[k])) return false;
   for (int a = 0; a < neap_op_n_attrs(c->op); a++) {
@@ -144,15 +147,22 @@ static entry *look_up(const call *c) {
 
 /* Binds the case; takes over the call's arena. */
 static neap_status fill(entry *e, call *c, neap_error *error) {
-  neap_single_options options = {.op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type,
-                                 .n_thread = c->n_thread};
+  neap_single_options options = {
+      .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type, .n_thread = c->n_thread};
   if (c->engine != NULL) options.force = neap_engine_from_name(c->engine, &options.engine);
   neap_type *in = neap_arena_copy(&c->arena, c->type, (size_t)c->n_in * sizeof *in);
   if (in == NULL) return neap_fail_memory(error, (size_t)c->n_in * sizeof *in, "an eager op");
   neap_single *single;
   NEAP_TRY(neap_single_new(&options, &single, error));
-  *e = (entry){.op = c->op, .n_in = c->n_in, .n_out = c->n_out, .n_thread = c->n_thread, .engine = c->engine, .in = in,
-               .attrs = c->attrs, .arena = c->arena, .single = single};
+  *e = (entry){.op = c->op,
+               .n_in = c->n_in,
+               .n_out = c->n_out,
+               .n_thread = c->n_thread,
+               .engine = c->engine,
+               .in = in,
+               .attrs = c->attrs,
+               .arena = c->arena,
+               .single = single};
   c->arena = (neap_arena){0};
   return NEAP_OK;
 }

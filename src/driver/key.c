@@ -51,11 +51,12 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   char kernels[160];
   neap_kernel_set_text(kernels);
   const neap_plan_options *p = &resolved->plan;
-  neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels, neap_instruction_set(), NEAP_ALIGN);
+  neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels, neap_instruction_set(),
+                  NEAP_ALIGN);
   neap_buffer_add(out, "threads %d\nengine %s\n", resolved->choose.n_thread,
                   resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free");
-  neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy), neap_executor_name(p->executor),
-                  p->budget_bytes, !p->no_in_place);
+  neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy),
+                  neap_executor_name(p->executor), p->budget_bytes, !p->no_in_place);
   if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);
   neap_graph_print_canonical(graph, out);
 }
@@ -63,8 +64,9 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
 void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
   const neap_plan_options *p = &resolved->plan;
   neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d}",
-                  neap_policy_name(p->policy), neap_executor_name(p->executor), p->budget_bytes, p->no_in_place ? "false" : "true",
-                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free", resolved->n_thread);
+                  neap_policy_name(p->policy), neap_executor_name(p->executor), p->budget_bytes,
+                  p->no_in_place ? "false" : "true", resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free",
+                  resolved->n_thread);
 }
 
 void neap_warn(char warning[256], const char *what, const neap_error *error) {

@@ -11,7 +11,7 @@
 
 enum { MOST_ROUNDS = 8 }; /* of halving the scratch limit */
 
-/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------------------------------- */
 
 static neap_status resolve_engine(const neap_compile_options *options, neap_choose_options *choose, neap_error *error) {
   const char *name = options->engine != NULL ? options->engine : getenv("NEAP_ENGINE");
@@ -22,17 +22,19 @@ static neap_status resolve_engine(const neap_compile_options *options, neap_choo
 }
 
 /* `total` leaves the arena what the other regions do not take. */
-static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
+static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r,
+                                  neap_error *error) {
   r->plan.budget_bytes = options->plan.budget_bytes;
   if (options->total_bytes == 0) return NEAP_OK;
   size_t resident = 0;
   for (int region = 0; region < NEAP_N_REGION; region++)
-    if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT) resident += neap_graph_region_bytes(graph, (neap_region)region);
+    if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT)
+      resident += neap_graph_region_bytes(graph, (neap_region)region);
   if (resident >= options->total_bytes) {
     char a[24], b[24];
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)resident;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s", graph->name,
-                     neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s",
+                     graph->name, neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
   }
   size_t left = options->total_bytes - resident;
   if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;
@@ -45,12 +47,13 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   if (planning != NULL && strcmp(planning, "off") == 0) r->plan.policy = NEAP_POLICY_NONE;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
-  r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX};
+  r->choose =
+      (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX};
   NEAP_TRY(resolve_engine(options, &r->choose, error));
   return resolve_budget(graph, options, r, error);
 }
 
-/* ---- planning ---------------------------------------------------------------------------------------------------------------- */
+/* ---- planning --------------------------------------------------------------------------------------------------- */
 
 /* A prepared graph on its way, and what comes of it. Choices stay with their graph: their text refers to it. */
 typedef struct way {
@@ -112,7 +115,7 @@ static neap_status plan_fresh(way *w, neap_error *error) {
   return status;
 }
 
-/* ---- the store --------------------------------------------------------------------------------------------------------------- */
+/* ---- the store -------------------------------------------------------------------------------------------------- */
 
 /* What the store knows under the key, checked as if a stranger had written it. False: nothing usable. */
 static bool read_stored(way *w, const char *choices, const char *plan_text, neap_error *error) {
@@ -162,10 +165,19 @@ static neap_status add_to_store(way *w, neap_store *store, const char *net_text,
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
   } else {
-    neap_store_plan row = {.key = w->key_text, .key_text = w->key.text, .options = options.text, .choices = choices.text,
-                           .plan_text = plan_text.text, .net_name = neap_net_name(w->net), .net_text = net_text, .net_file = file,
-                           .net_hash = net_hash, .kernel_set = kernels, .n_thread = w->resolved.n_thread,
-                           .budget_bytes = (int64_t)w->resolved.plan.budget_bytes, .train = w->graph->train};
+    neap_store_plan row = {.key = w->key_text,
+                           .key_text = w->key.text,
+                           .options = options.text,
+                           .choices = choices.text,
+                           .plan_text = plan_text.text,
+                           .net_name = neap_net_name(w->net),
+                           .net_text = net_text,
+                           .net_file = file,
+                           .net_hash = net_hash,
+                           .kernel_set = kernels,
+                           .n_thread = w->resolved.n_thread,
+                           .budget_bytes = (int64_t)w->resolved.plan.budget_bytes,
+                           .train = w->graph->train};
     describe_input(w->graph, &row.batch, &row.dtype);
     status = neap_store_add_plan(store, &row, w->plan, w->graph, plan_id, error);
   }
@@ -199,10 +211,11 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
     if (neap_store_touch_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "a hit was not counted", &error);
     return;
   }
-  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK) neap_warn(out->warning, "the plan was not stored", &error);
+  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK)
+    neap_warn(out->warning, "the plan was not stored", &error);
 }
 
-/* ---- the door ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the door --------------------------------------------------------------------------------------------------- */
 
 static neap_status go(way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
@@ -221,7 +234,8 @@ static neap_status go(way *w, const neap_compile_options *options, neap_forecast
   neap_status status = out->hit ? NEAP_OK : plan_fresh(w, error);
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
-    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK) neap_warn(out->warning, "the plan was not stored", &lost);
+    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK)
+      neap_warn(out->warning, "the plan was not stored", &lost);
   }
   neap_buffer_fini(&net_text);
   return status;

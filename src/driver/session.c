@@ -35,7 +35,7 @@ struct neap_session {
   char warning[256];
 };
 
-/* ---- compiling --------------------------------------------------------------------------------------------------------------- */
+/* ---- compiling -------------------------------------------------------------------------------------------------- */
 
 /* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more. */
 static neap_status plan_and_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
@@ -97,7 +97,7 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
   return NEAP_OK;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------- */
 
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
@@ -145,11 +145,12 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
                               .n_alloc_last = session->n_alloc_last};
 }
 
-/* ---- recording ---------------------------------------------------------------------------------------------------------------- */
+/* ---- recording -------------------------------------------------------------------------------------------------- */
 
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value) {
   const char *key = session->store != NULL ? neap_intern(name) : NULL;
-  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1, sizeof *session->metric)) return;
+  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1, sizeof *session->metric))
+    return;
   session->metric[session->n_metric++] = (metric){key, at_step, value};
 }
 
@@ -181,11 +182,20 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
   print_error_json(&session->failed, &error_json);
-  neap_store_run row = {.plan_id = session->plan_id, .script = session->script, .tag = session->tag, .status = status,
-                        .error_json = error_json.failed ? NULL : error_json.text, .seed = neap_workspace_seed(session->ws),
-                        .n_thread = session->n_thread, .n_step = stats.n_step, .started_at = session->started_at,
-                        .step_min_ns = stats.min_ns, .step_median_ns = stats.median_ns, .planned_bytes = stats.planned_bytes,
-                        .held_bytes = stats.held_bytes, .resident_bytes = (int64_t)neap_process_resident_bytes()};
+  neap_store_run row = {.plan_id = session->plan_id,
+                        .script = session->script,
+                        .tag = session->tag,
+                        .status = status,
+                        .error_json = error_json.failed ? NULL : error_json.text,
+                        .seed = neap_workspace_seed(session->ws),
+                        .n_thread = session->n_thread,
+                        .n_step = stats.n_step,
+                        .started_at = session->started_at,
+                        .step_min_ns = stats.min_ns,
+                        .step_median_ns = stats.median_ns,
+                        .planned_bytes = stats.planned_bytes,
+                        .held_bytes = stats.held_bytes,
+                        .resident_bytes = (int64_t)neap_process_resident_bytes()};
   neap_status result = neap_store_add_run(session->store, &row, &session->run_id, error);
   neap_buffer_fini(&error_json);
   return result;
@@ -198,8 +208,13 @@ static neap_status add_ops(neap_session *session, neap_error *error) {
   if (row == NULL) return neap_fail_memory(error, n * sizeof *row, "profile rows");
   for (size_t s = 0; s < n; s++) {
     const neap_step_times *t = &session->times[s];
-    row[s] = (neap_store_run_op){.step = (int64_t)s, .n_call = t->n_call, .min_ns = t->min_ns, .median_ns = neap_step_times_median(t),
-                                 .start_ns = t->start_ns, .resident_bytes = (int64_t)plan->live_bytes[s], .thread = t->thread};
+    row[s] = (neap_store_run_op){.step = (int64_t)s,
+                                 .n_call = t->n_call,
+                                 .min_ns = t->min_ns,
+                                 .median_ns = neap_step_times_median(t),
+                                 .start_ns = t->start_ns,
+                                 .resident_bytes = (int64_t)plan->live_bytes[s],
+                                 .thread = t->thread};
   }
   neap_status status = neap_store_add_run_ops(session->store, session->run_id, (int)n, row, error);
   neap_free(row);
@@ -220,7 +235,9 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
   neap_error lost = {0};
-  const char *status = session->failed.code == NEAP_OK ? "ok" : session->failed.code == NEAP_INTERRUPTED ? "interrupted" : "failed";
+  const char *status = session->failed.code == NEAP_OK            ? "ok"
+                       : session->failed.code == NEAP_INTERRUPTED ? "interrupted"
+                                                                  : "failed";
   if (session->program != NULL) (void)neap_session_record(session, status, &lost); /* closing can't fail; the row is lost */
   if (session->program != NULL) neap_workspace_detach(session->ws, session->program);
   neap_program_free(session->program);

@@ -39,7 +39,7 @@ void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
     if (text[f] != NULL && field[f][0] == '\0') snprintf(field[f], room[f], "%s", text[f]);
 }
 
-/* ---- blobs and addresses ------------------------------------------------------------------------------------------------ */
+/* ---- blobs and addresses ---------------------------------------------------------------------------------------- */
 
 static bool is_resident(neap_region region) {
   return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT;
@@ -88,7 +88,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   return (neap_address){index < 0 ? -1 : 1 + index, 0};
 }
 
-/* ---- instructions ------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ----------------------------------------------------------------------------------------------- */
 
 static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
   neap_operand operand = {0};
@@ -191,7 +191,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   return NEAP_OK;
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------------------ */
+/* ---- the program ------------------------------------------------------------------------------------------------ */
 
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
@@ -204,8 +204,8 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   program->bytes = neap_arena_alloc(arena, n_value * sizeof *program->bytes);
   program->left = neap_arena_alloc(arena, n_value * sizeof *program->left);
   program->spared = neap_arena_alloc(arena, n_value * sizeof *program->spared);
-  bool got = program->base != NULL && program->instruction != NULL && program->where != NULL && program->n_touch != NULL && program->bytes != NULL &&
-             program->left != NULL && program->spared != NULL;
+  bool got = program->base != NULL && program->instruction != NULL && program->where != NULL && program->n_touch != NULL &&
+             program->bytes != NULL && program->left != NULL && program->spared != NULL;
   return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
 }
 
@@ -220,7 +220,8 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
     program->n_instruction = step + 1;
     status = bind_instruction(program, step, error);
   }
-  if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG) status = neap_dag_new(program, error);
+  if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
+    status = neap_dag_new(program, error);
   neap_free(blob);
   return status;
 }

@@ -14,8 +14,8 @@
 struct neap_dag {
   int n_step, n_lane;
   neap_lane *lane;
-  int *n_before; /* predecessors by step */
-  int *waiting;  /* of n_before, in this run */
+  int *n_before;     /* predecessors by step */
+  int *waiting;      /* of n_before, in this run */
   int *first, *list; /* successors of step s: list[first[s] .. first[s+1]) */
   int *heap, n_heap; /* ready steps, the earliest on top */
   int n_left;
@@ -25,7 +25,7 @@ struct neap_dag {
   neap_arena arena;
 };
 
-/* ---- heap ------------------------------------------------------------------------------------------------------------------ */
+/* ---- heap ------------------------------------------------------------------------------------------------------- */
 
 static void push(neap_dag *dag, int step) {
   int at = dag->n_heap++;
@@ -44,7 +44,7 @@ static int pop(neap_dag *dag) {
   return top;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------------------------------- */
+/* ---- making ----------------------------------------------------------------------------------------------------- */
 
 /* Successor lists by counting sort over the edges. */
 static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *step_of) {
@@ -90,7 +90,7 @@ void neap_dag_free(neap_dag *dag) {
   neap_free(dag);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------- */
 
 static void begin(neap_dag *dag) {
   memset(dag->lane, 0, (size_t)dag->n_lane * sizeof *dag->lane);

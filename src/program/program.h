@@ -64,7 +64,7 @@ typedef struct neap_run {
  * comes is finished and gives OK; the flag stays set, for the caller to see. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error);
 
-/* ---- one op alone (single.c): initialisers and eager calls ------------------------------------------------------------ */
+/* ---- one op alone (single.c): initialisers and eager calls ------------------------------------------------------ */
 
 /* An op bound for given input types, all operands plain. Immutable but for its call: one thread at a time. */
 typedef struct neap_single neap_single;

@@ -52,10 +52,10 @@ struct neap_program {
   int n_blob;
   neap_program_blob *blob;
   neap_address *where; /* by value */
-  int *n_touch;      /* by storage: instructions that touch it */
-  size_t *bytes;     /* by storage: the largest of its values */
-  _Atomic int *left; /* of n_touch, in this run: at 0 the bytes are dead */
-  bool *spared;      /* by storage: a fetch may still read it after the run, so poison leaves it */
+  int *n_touch;        /* by storage: instructions that touch it */
+  size_t *bytes;       /* by storage: the largest of its values */
+  _Atomic int *left;   /* of n_touch, in this run: at 0 the bytes are dead */
+  bool *spared;        /* by storage: a fetch may still read it after the run, so poison leaves it */
   bool spared_known;
   neap_dag *dag; /* NULL for the simple schedule */
   neap_arena arena;

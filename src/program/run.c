@@ -12,7 +12,7 @@ enum { POISON = 0xFF };
 
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane);
 
-/* ---- commit and stop ---------------------------------------------------------------------------------------------------- */
+/* ---- commit and stop -------------------------------------------------------------------------------------------- */
 
 static bool begin_commit(neap_run_state *state) {
   int expected = NEAP_RUN_RUNNING;
@@ -28,7 +28,7 @@ bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
   return atomic_load(&state->phase) == NEAP_RUN_STOPPED;
 }
 
-/* ---- poison ------------------------------------------------------------------------------------------------------------- */
+/* ---- poison ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes that a fetch may read after the run are no garbage: a value with a name that nobody overwrites. Found once, in the
  * first poisoned run, because it costs a look at every pair of values. */
@@ -60,7 +60,7 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
   }
 }
 
-/* ---- instructions -------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ----------------------------------------------------------------------------------------------- */
 
 static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
@@ -152,7 +152,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
   }
 }
 
-/* ---- the run --------------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
   const neap_graph *graph = lane->program->graph;

@@ -8,11 +8,11 @@
 #include <string.h>
 
 struct neap_single {
-  neap_call call; /* operand types and layouts filled in once; data by each run */
+  neap_call call;  /* operand types and layouts filled in once; data by each run */
   neap_type *type; /* n_in inputs, then n_out outputs */
   neap_choice choice;
   const neap_kernel *kernel;
-  size_t *blocked;      /* by operand: offset in the scratch of its blocked twin; 0: the operand itself (the kernel's own is first) */
+  size_t *blocked; /* by operand: offset in the scratch of its blocked twin; 0: the operand itself (the kernel's own is first) */
   size_t scratch_bytes; /* the kernel's and all twins' */
   neap_fault fault;
   neap_arena arena;
@@ -46,8 +46,13 @@ static neap_status no_subnet(const neap_infer *infer, int subnet, int n_in, cons
 
 static neap_status infer_types(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_type *out = single->type + o->n_in;
-  neap_infer infer = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
-                      .out = out, .infer_subnet = no_subnet};
+  neap_infer infer = {.op = o->op,
+                      .attrs = single->call.attrs,
+                      .n_in = o->n_in,
+                      .n_out = o->n_out,
+                      .in = single->type,
+                      .out = out,
+                      .infer_subnet = no_subnet};
   neap_error inner = {0};
   neap_status status = o->op->infer(&infer, &inner);
   if (status == NEAP_OK || error == NULL || error->code != NEAP_OK) return status;
@@ -76,8 +81,15 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   if (kernel->choose == NULL) return true;
   neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
   if (at_hand == NULL) return false;
-  neap_choose choose = {.op = o->op, .attrs = single->call.attrs, .n_in = o->n_in, .n_out = o->n_out, .in = single->type,
-                        .out = single->type + o->n_in, .in_layout = at_hand, .scratch_limit = SIZE_MAX, .choice = choice};
+  neap_choose choose = {.op = o->op,
+                        .attrs = single->call.attrs,
+                        .n_in = o->n_in,
+                        .n_out = o->n_out,
+                        .in = single->type,
+                        .out = single->type + o->n_in,
+                        .in_layout = at_hand,
+                        .scratch_limit = SIZE_MAX,
+                        .choice = choice};
   return kernel->choose(&choose) && can_reorder(choice->in, o->n_in) && can_reorder(choice->out, o->n_out);
 }
 
@@ -90,7 +102,8 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
     single->kernel = k;
     break;
   }
-  if (single->kernel == NULL) return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name, neap_dtype_name(dtype));
+  if (single->kernel == NULL)
+    return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name, neap_dtype_name(dtype));
   for (int k = 0; k < o->n_out; k++) /* a stash is as large as the choice says */
     if (neap_op_output(o->op, k) != NULL && (neap_op_output(o->op, k)->flags & NEAP_ARG_STASH))
       single->type[o->n_in + k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
@@ -131,11 +144,18 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
   single->type = neap_arena_alloc(arena, n * sizeof *single->type);
   single->choice.in = neap_arena_alloc(arena, n * sizeof(neap_layout));
   single->blocked = neap_arena_alloc(arena, n * sizeof *single->blocked);
-  if (single->blocked == NULL || operand == NULL || attrs == NULL || single->type == NULL || single->choice.in == NULL) return refused(error);
+  if (single->blocked == NULL || operand == NULL || attrs == NULL || single->type == NULL || single->choice.in == NULL)
+    return refused(error);
   single->choice.out = single->choice.in + o->n_in;
   if (o->n_in > 0) memcpy(single->type, o->in, (size_t)o->n_in * sizeof *o->in);
-  single->call = (neap_call){.op = o->op, .attrs = attrs, .n_in = o->n_in, .n_out = o->n_out, .in = operand,
-                             .out = operand + o->n_in, .choice = &single->choice, .n_thread = o->n_thread,
+  single->call = (neap_call){.op = o->op,
+                             .attrs = attrs,
+                             .n_in = o->n_in,
+                             .n_out = o->n_out,
+                             .in = operand,
+                             .out = operand + o->n_in,
+                             .choice = &single->choice,
+                             .n_thread = o->n_thread,
                              .fault = &single->fault};
   return NEAP_OK;
 }
@@ -207,8 +227,15 @@ neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, 
   neap_attr_value attrs[NEAP_OP_MAX_ATTR];
   for (int a = 0; a < neap_op_n_attrs(op); a++) attrs[a] = op->attrs[a].value;
   neap_fault fault = {0};
-  neap_call call = {.op = op, .attrs = attrs, .n_in = 1, .n_out = 1, .in = &operand[0], .out = &operand[1], .choice = &choice,
-                    .n_thread = choice.n_thread, .fault = &fault};
+  neap_call call = {.op = op,
+                    .attrs = attrs,
+                    .n_in = 1,
+                    .n_out = 1,
+                    .in = &operand[0],
+                    .out = &operand[1],
+                    .choice = &choice,
+                    .n_thread = choice.n_thread,
+                    .fault = &fault};
   kernel->run(&call);
   return NEAP_OK;
 }

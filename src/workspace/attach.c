@@ -15,7 +15,7 @@ neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_progra
   return NULL;
 }
 
-/* ---- resident blobs -------------------------------------------------------------------------------------------------------- */
+/* ---- resident blobs --------------------------------------------------------------------------------------------- */
 
 /* The cell name of each program blob: its own, but for a later blob of the same name (an input that the net overwrites by
  * name): that one gets a cell that no user can name. */
@@ -42,8 +42,8 @@ static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, n
 }
 
 /* Types of blobs that exist must fit; parameters and state must exist already. */
-static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob, neap_found found,
-                              neap_error *error) {
+static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob,
+                              neap_found found, neap_error *error) {
   if (must_make(ws, blob, found)) {
     if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
     if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
@@ -54,7 +54,8 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     return NEAP_NAME;
   }
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before)) return NEAP_OK; /* looked at before the run */
+  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before))
+    return NEAP_OK; /* looked at before the run */
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
   return neap_workspace_fail_type("attach", blob->name, &blob->type, &has, error);
@@ -89,7 +90,8 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
 }
 
 /* Gives the fresh views to cells, old or new. */
-static neap_status publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh, neap_error *error) {
+static neap_status publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
+                           neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
   for (int b = 0; b < n; b++) {
     if (fresh[b].storage == NULL || neap_map_get(&ws->index, a->name[b], -1) >= 0) continue;
@@ -102,7 +104,10 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
     if (fresh[b].storage == NULL) continue;
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
     neap_tensor_fini(&cell->tensor);
-    *cell = (neap_cell){.name = cell->name, .role = blob->role, .region = blob->region, .tensor = fresh[b],
+    *cell = (neap_cell){.name = cell->name,
+                        .role = blob->role,
+                        .region = blob->region,
+                        .tensor = fresh[b],
                         .in_segment = blob->region == NEAP_REGION_GRADIENT};
     fresh[b] = (neap_tensor){0};
     ws->version++;
@@ -110,7 +115,7 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
   return NEAP_OK;
 }
 
-/* ---- the arena --------------------------------------------------------------------------------------------------------------- */
+/* ---- the arena -------------------------------------------------------------------------------------------------- */
 
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, size_t need, neap_error *error) {
   const char *name = neap_program_graph(program)->name;
@@ -138,7 +143,7 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
   ws->last = NULL;
 }
 
-/* ---- attach and detach ---------------------------------------------------------------------------------------------------------- */
+/* ---- attach and detach ------------------------------------------------------------------------------------------ */
 
 static void attachment_fini(neap_attachment *a) {
   int n = a->program != NULL ? neap_program_n_blobs(a->program) : 0;
@@ -196,7 +201,9 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
 neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error) {
   if (neap_workspace_attachment(ws, program) != NULL) return NEAP_OK;
   size_t n = (size_t)neap_program_n_blobs(program);
-  neap_attachment a = {.program = program, .name = neap_alloc_zeroed(n * sizeof *a.name), .tensor = neap_alloc_zeroed(n * sizeof *a.tensor),
+  neap_attachment a = {.program = program,
+                       .name = neap_alloc_zeroed(n * sizeof *a.name),
+                       .tensor = neap_alloc_zeroed(n * sizeof *a.tensor),
                        .cell = neap_alloc_zeroed(n * sizeof *a.cell)};
   neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
   neap_status status;
@@ -223,7 +230,7 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
   if (ws->last == program) ws->last = NULL;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------- */
 
 static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
@@ -244,10 +251,12 @@ static void mark_written(const neap_attachment *a) {
 
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
-  if (a == NULL) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
+  if (a == NULL)
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
-  for (int b = 0; b < neap_program_n_blobs(program); b++) neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
+  for (int b = 0; b < neap_program_n_blobs(program); b++)
+    neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
   a->last_run = ++ws->n_run;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,

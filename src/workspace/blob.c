@@ -19,11 +19,11 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
     snprintf(error->expected, sizeof error->expected, "%s %.110s", neap_dtype_name(expected->dtype), want);
     snprintf(error->got, sizeof error->got, "%s %.110s", neap_dtype_name(got->dtype), have);
   }
-  return neap_fail(error, expected->dtype == got->dtype ? NEAP_SHAPE : NEAP_DTYPE, "%s \"%s\": expects %s %s, got %s %s", what, name,
-                   neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
+  return neap_fail(error, expected->dtype == got->dtype ? NEAP_SHAPE : NEAP_DTYPE, "%s \"%s\": expects %s %s, got %s %s", what,
+                   name, neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
 }
 
-/* ---- feed --------------------------------------------------------------------------------------------------------------------- */
+/* ---- feed ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of its own with the elements of `tensor`, or with `share` the tensor itself. */
 static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out, neap_error *error) {
@@ -48,7 +48,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   if (cell != NULL && cell->in_segment && !same) return neap_workspace_fail_type("feed", name, &has, &got, error);
   if (cell != NULL && cell->in_segment && share)
     return neap_hint(error, "feed it without share"),
-           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared", name, neap_region_name(cell->region));
+           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared", name,
+                     neap_region_name(cell->region));
   if (same && !share && !cell->is_shared) {
     NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
     mark_fed(ws, cell);
@@ -73,7 +74,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   return NEAP_OK;
 }
 
-/* ---- finding what a name means now ---------------------------------------------------------------------------------------- */
+/* ---- finding what a name means now ------------------------------------------------------------------------------ */
 
 /* What a name leads to. `layout` is that of transient bytes. */
 typedef struct meaning {
@@ -97,7 +98,8 @@ static neap_status fail_released(const char *verb, const char *name, neap_error 
   return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
 }
 
-static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name, int owner, neap_error *error) {
+static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name, int owner,
+                                    neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_plan *plan = neap_program_plan(program);
   char why[300];
@@ -109,11 +111,13 @@ static neap_status fail_overwritten(const neap_program *program, const char *ver
 }
 
 /* Value v of the program that ran last: in the arena while intact, or in the bytes of a resident blob. */
-static neap_status mean_value(neap_workspace *ws, const char *verb, const char *name, neap_value_id v, meaning *out, neap_error *error) {
+static neap_status mean_value(neap_workspace *ws, const char *verb, const char *name, neap_value_id v, meaning *out,
+                              neap_error *error) {
   const neap_graph *graph = neap_program_graph(ws->last);
   const neap_value *value = &graph->value[v];
   const neap_node *release = freed_by(graph, v);
-  if (release != NULL) return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s \"%s\" has freed it", verb, name, release->op->name, release->name);
+  if (release != NULL)
+    return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s \"%s\" has freed it", verb, name, release->op->name, release->name);
   int blob;
   size_t offset;
   if (!neap_program_where(ws->last, v, &blob, &offset))
@@ -140,7 +144,9 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
   size_t offset;
   if (v < 0 || cell == NULL || !neap_program_where(ws->last, v, &blob, &offset)) return v;
   /* The value lies in the cell's own bytes: the cell answers. */
-  return blob >= 0 && neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob] == cell->name ? NEAP_NO_VALUE : v;
+  return blob >= 0 && neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob] == cell->name
+             ? NEAP_NO_VALUE
+             : v;
 }
 
 /* Nothing in the arena or the table answers to the name: say what is known of it. */
@@ -155,7 +161,8 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
       }
     if (neap_graph_find(graph, name) < 0) continue;
     if (ws->attachment[a].last_run == 0)
-      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name, graph->name);
+      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
+                       graph->name);
     char why[300];
     if (ws->last == NULL)
       snprintf(why, sizeof why, "the last run did not finish");
@@ -181,7 +188,7 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   return NEAP_OK;
 }
 
-/* ---- fetch and view ------------------------------------------------------------------------------------------------------- */
+/* ---- fetch and view --------------------------------------------------------------------------------------------- */
 
 neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
   meaning m;
@@ -209,7 +216,8 @@ neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tenso
   if (m.layout.kind != NEAP_LAYOUT_PLAIN) {
     neap_tensor_fini(&m.tensor);
     char text[NEAP_LAYOUT_TEXT];
-    neap_fail(error, NEAP_ARGUMENT, "view \"%s\": its elements lie in layout %s", name, neap_layout_text(&m.layout, NEAP_MAX_DIM, text));
+    neap_fail(error, NEAP_ARGUMENT, "view \"%s\": its elements lie in layout %s", name,
+              neap_layout_text(&m.layout, NEAP_MAX_DIM, text));
     neap_hint(error, "ws:fetch \"%s\" gives a plain copy", name);
     return NEAP_ARGUMENT;
   }

@@ -54,7 +54,7 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   return status;
 }
 
-/* ---- loading ---------------------------------------------------------------------------------------------------------------- */
+/* ---- loading ---------------------------------------------------------------------------------------------------- */
 
 /* Whether `name` is one of the lines of `list`. */
 static bool is_listed(const char *list, const char *name) {

@@ -104,7 +104,8 @@ static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const n
   if (status == NEAP_OK && scratch_bytes > 0 && (scratch = neap_alloc_data(scratch_bytes)) == NULL)
     status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
   if (status == NEAP_OK)
-    status = neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
+    status =
+        neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
   neap_free(scratch);
   neap_single_free(single);
   return status;
@@ -133,8 +134,13 @@ static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
   for (int i = 0; i < b->n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, blob->name, -1)];
-    *cell = (neap_cell){.name = cell->name, .role = b->role, .region = b->region, .tensor = b->view[i], .in_segment = true,
-                        .filled = blob->init >= 0, .fed_run = ws->n_run};
+    *cell = (neap_cell){.name = cell->name,
+                        .role = b->role,
+                        .region = b->region,
+                        .tensor = b->view[i],
+                        .in_segment = true,
+                        .filled = blob->init >= 0,
+                        .fed_run = ws->n_run};
     b->view[i] = (neap_tensor){0};
   }
   ws->version++;

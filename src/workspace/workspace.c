@@ -10,14 +10,15 @@
 
 volatile sig_atomic_t neap_interrupted;
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------------- */
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_workspace), "a workspace"); }
 
 /* Every forwarded name must lead somewhere in the parent when the child is made. */
 static neap_status add_forwards(neap_workspace *ws, const neap_workspace_options *o, neap_error *error) {
   if (o->n_forward == 0) return NEAP_OK;
-  if (o->parent == NULL) return neap_fail(error, NEAP_ARGUMENT, "workspace: names can be forwarded to a parent only, and none is given");
+  if (o->parent == NULL)
+    return neap_fail(error, NEAP_ARGUMENT, "workspace: names can be forwarded to a parent only, and none is given");
   size_t bytes = (size_t)o->n_forward * sizeof(char *);
   ws->forward_name = neap_alloc(bytes);
   ws->forward_target = neap_alloc(bytes);
@@ -27,8 +28,10 @@ static neap_status add_forwards(neap_workspace *ws, const neap_workspace_options
     if (name == NULL || target == NULL) return refused(error);
     for (int j = 0; j < i; j++)
       if (ws->forward_name[j] == name && ws->forward_target[j] != target)
-        return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"", name, ws->forward_target[j], target);
-    if (neap_workspace_find(o->parent, target).ws == NULL) return neap_workspace_fail_unknown(o->parent, "forward", target, error);
+        return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"", name,
+                         ws->forward_target[j], target);
+    if (neap_workspace_find(o->parent, target).ws == NULL)
+      return neap_workspace_fail_unknown(o->parent, "forward", target, error);
     ws->forward_name[i] = name;
     ws->forward_target[i] = target;
     ws->n_forward = i + 1;
@@ -85,7 +88,7 @@ void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = p
 size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes; }
 uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run; }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------ */
 
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
@@ -172,7 +175,7 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   return NEAP_OK;
 }
 
-/* ---- reports ----------------------------------------------------------------------------------------------------------------- */
+/* ---- reports ---------------------------------------------------------------------------------------------------- */
 
 static bool shares_earlier(const neap_workspace *ws, int cell) {
   const neap_tensor *t = &ws->cell[cell].tensor;
@@ -184,8 +187,11 @@ static bool shares_earlier(const neap_workspace *ws, int cell) {
 static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
   const neap_cell *c = &ws->cell[cell];
   bool is_tensor = c->tensor.storage != NULL;
-  *info = (neap_blob_info){.name = name, .kind = is_tensor ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY, .role = c->role,
-                           .region = c->region, .borrowed = borrowed};
+  *info = (neap_blob_info){.name = name,
+                           .kind = is_tensor ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY,
+                           .role = c->role,
+                           .region = c->region,
+                           .borrowed = borrowed};
   if (!is_tensor) return;
   info->type = neap_tensor_type(&c->tensor);
   info->bytes = neap_type_bytes(&info->type);
@@ -205,8 +211,12 @@ static void visit_transient(const neap_workspace *ws, void (*visit)(void *, cons
     const neap_value *value = &graph->value[v];
     if (!value->is_blob || !value->is_last || value->region != NEAP_REGION_ARENA) continue;
     if (neap_map_get(&ws->index, value->name, -1) >= 0) continue;
-    visit(context, &(neap_blob_info){.name = value->name, .kind = NEAP_BLOB_TRANSIENT, .role = value->role, .type = value->type,
-                                     .region = NEAP_REGION_ARENA, .bytes = value->bytes});
+    visit(context, &(neap_blob_info){.name = value->name,
+                                     .kind = NEAP_BLOB_TRANSIENT,
+                                     .role = value->role,
+                                     .type = value->type,
+                                     .region = NEAP_REGION_ARENA,
+                                     .bytes = value->bytes});
   }
 }
 
@@ -243,7 +253,7 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws) {
   return bytes;
 }
 
-/* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------------------------- */
 
 static int net_index(const neap_workspace *ws, const char *name) {
   for (int i = 0; i < ws->n_net; i++)

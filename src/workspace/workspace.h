@@ -16,8 +16,8 @@ typedef struct neap_workspace neap_workspace;
 
 typedef struct neap_workspace_options {
   uint64_t seed;
-  neap_workspace *parent;       /* shared parent, retained: reads fall through; NULL for none */
-  int n_forward;                /* forwarded names only: name here -> name in parent; then nothing else falls through */
+  neap_workspace *parent; /* shared parent, retained: reads fall through; NULL for none */
+  int n_forward;          /* forwarded names only: name here -> name in parent; then nothing else falls through */
   const char *const *forward_name, *const *forward_target;
   size_t budget_bytes, total_bytes; /* 0: none */
 } neap_workspace_options;
@@ -35,8 +35,8 @@ typedef struct neap_blob_info {
   neap_region region;
   neap_type type;
   size_t bytes;
-  bool borrowed;  /* forwarded or the parent's */
-  bool shares;    /* storage counted under another name */
+  bool borrowed; /* forwarded or the parent's */
+  bool shares;   /* storage counted under another name */
 } neap_blob_info;
 
 /* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
@@ -49,7 +49,8 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
 neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error);
 uint64_t neap_workspace_generation(const neap_workspace *ws);
 bool neap_workspace_has(const neap_workspace *ws, const char *name);
-neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local, neap_error *error); /* no effect when present */
+neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local,
+                                  neap_error *error);             /* no effect when present */
 bool neap_workspace_remove(neap_workspace *ws, const char *name); /* own names only */
 neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error);
 /* Calls visit for own names, then forwarded and the parent's, each once. */

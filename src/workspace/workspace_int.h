@@ -30,11 +30,11 @@ typedef struct neap_found {
 /* A program and the bytes it uses; holding references, so that removing a name can't pull bytes from under a program. */
 typedef struct neap_attachment {
   neap_program *program;
-  uint64_t version; /* of the chain of workspaces when the blobs were looked up */
-  const char **name;    /* of the cell of each program blob */
-  neap_tensor *tensor;  /* its bytes */
-  neap_found *cell;      /* the cell itself, valid with `version` */
-  uint64_t last_run; /* n_run of its last run; 0: none */
+  uint64_t version;    /* of the chain of workspaces when the blobs were looked up */
+  const char **name;   /* of the cell of each program blob */
+  neap_tensor *tensor; /* its bytes */
+  neap_found *cell;    /* the cell itself, valid with `version` */
+  uint64_t last_run;   /* n_run of its last run; 0: none */
 } neap_attachment;
 
 struct neap_workspace {
@@ -56,9 +56,9 @@ struct neap_workspace {
   size_t arena_bytes;
   neap_attachment *attachment;
   int n_attachment, cap_attachment;
-  uint64_t n_run;          /* runs begun on the arena: the generation of transient views */
-  neap_program *last;      /* the program whose transient bytes the arena holds; NULL: nobody's */
-  const char *last_name;   /* of the net that ran last, for messages */
+  uint64_t n_run;        /* runs begun on the arena: the generation of transient views */
+  neap_program *last;    /* the program whose transient bytes the arena holds; NULL: nobody's */
+  const char *last_name; /* of the net that ran last, for messages */
 
   neap_net **net; /* owned */
   int n_net, cap_net;

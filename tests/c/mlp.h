@@ -22,13 +22,14 @@ static inline bool has_ops(int n, const char *const *name) {
   return true;
 }
 
-static inline neap_status mlp_add(neap_net *net, const char *type, int n_in, const char *const *in, const char *out, const neap_set *set,
-                                  neap_error *error) {
+static inline neap_status mlp_add(neap_net *net, const char *type, int n_in, const char *const *in, const char *out,
+                                  const neap_set *set, neap_error *error) {
   neap_net_call call = {.type = type, .n_in = n_in, .in = in, .n_out = 1, .out = &out, .attrs = set, .line = "mlp.lua:3"};
   return neap_net_add(net, &call, NULL, error);
 }
 
-static inline neap_status mlp_declare(neap_net *net, const char *name, neap_role role, neap_dtype dtype, neap_shape shape, neap_error *error) {
+static inline neap_status mlp_declare(neap_net *net, const char *name, neap_role role, neap_dtype dtype, neap_shape shape,
+                                      neap_error *error) {
   neap_type type = {dtype, shape};
   return neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL, error);
 }
@@ -78,7 +79,8 @@ static inline neap_status mlp_numbers(neap_dtype dtype, neap_shape shape, int sa
   return NEAP_OK;
 }
 
-static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dtype dtype, neap_shape shape, int salt, neap_error *error) {
+static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dtype dtype, neap_shape shape, int salt,
+                                   neap_error *error) {
   neap_tensor t;
   NEAP_TRY(mlp_numbers(dtype, shape, salt, &t, error));
   neap_status status = neap_workspace_feed(ws, name, &t, false, error);
@@ -146,7 +148,8 @@ static inline bool mlp_same_bits(neap_workspace *a, neap_workspace *b, const cha
   neap_tensor x = {0}, y = {0};
   bool same = neap_workspace_fetch(a, name, &x, NULL) == NEAP_OK && neap_workspace_fetch(b, name, &y, NULL) == NEAP_OK;
   neap_type type = neap_tensor_type(&x), other = neap_tensor_type(&y);
-  same = same && neap_type_equal(&type, &other) && memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
+  same =
+      same && neap_type_equal(&type, &other) && memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
   neap_tensor_fini(&x);
   neap_tensor_fini(&y);
   return same;

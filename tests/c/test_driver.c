@@ -39,7 +39,7 @@ static int64_t ask(neap_store *store, const char *sql) {
   return answer;
 }
 
-/* ---- conv net ------------------------------------------------------------------------------------------------------------------ */
+/* ---- conv net --------------------------------------------------------------------------------------------------- */
 
 /* x (4,3,12,12) -> Conv 20 -> Relu -> MaxPool -> Conv 13 -> Relu -> FC 10 -> loss; 20 and 13 fill no block of 8 or 16. */
 static neap_status build_conv(bool train, neap_net **out, neap_error *error) {
@@ -97,7 +97,8 @@ TEST(a_convolutional_net_trains_alike_under_every_plan) {
   for (int p = 0; p < NEAP_COUNT(policy); p++)
     for (int executor = 0; executor < 2; executor++)
       for (int poison = 0; poison < 2; poison++) {
-        train_conv(&m, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1}, poison != 0);
+        train_conv(&m, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
+                   poison != 0);
         CHECK(mlp_same_bits(base.ws, m.ws, "loss"));
         CHECK(mlp_same_bits(base.ws, m.ws, "cw1"));
         mlp_close(&m);
@@ -109,7 +110,8 @@ TEST(engines_agree) {
   mlp ref, m;
   train_conv(&ref, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = "ref"}, false);
   for (int e = 0; e < 3; e++) {
-    train_conv(&m, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = NAMES("blas", "dnnl", "free")[e]}, false);
+    train_conv(&m, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = NAMES("blas", "dnnl", "free")[e]},
+               false);
     CHECK_NEAR(mlp_element(m.ws, "loss", 0), mlp_element(ref.ws, "loss", 0), 1e-4);
     CHECK_NEAR(mlp_element(m.ws, "cw1", 5), mlp_element(ref.ws, "cw1", 5), 1e-4);
     mlp_close(&m);
@@ -142,7 +144,7 @@ TEST(fetch_reorders_blocked_values) {
   neap_net_free(net);
 }
 
-/* ---- the store ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the store -------------------------------------------------------------------------------------------------- */
 
 TEST(a_second_compile_finds_the_plan) {
   fresh_path();
@@ -249,7 +251,8 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
     mlp_close(&m);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
-    if (status != NEAP_OK && status != NEAP_MEMORY) printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
+    if (status != NEAP_OK && status != NEAP_MEMORY)
+      printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
     CHECK(neap_memory_read().n_live <= live + 2); /* the store keeps its last answer: two texts */
   }
   CHECK(done);
@@ -258,7 +261,7 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
   drop_path();
 }
 
-/* ---- budgets ------------------------------------------------------------------------------------------------------------------- */
+/* ---- budgets ---------------------------------------------------------------------------------------------------- */
 
 TEST(a_budget_is_kept_or_refused_with_what_would_do) {
   neap_net *net = NULL;
@@ -291,6 +294,6 @@ TEST(a_budget_is_kept_or_refused_with_what_would_do) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
-             T(a_store_that_cannot_write_stops_nothing),
-             T(every_refused_allocation_is_survived_with_a_store), T(a_budget_is_kept_or_refused_with_what_would_do));
+             T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
+             T(a_budget_is_kept_or_refused_with_what_would_do));
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 /* What the training tests need; they arrive with their ops. */
-#define NEEDS_TRAINING()                                                                              \
-  do {                                                                                                \
+#define NEEDS_TRAINING()                                                                                 \
+  do {                                                                                                   \
     if (!has_ops(3, NAMES("Constant", "Sgd", "Copy"))) SKIP("the ops of training are not built in yet"); \
   } while (0)
 
@@ -109,8 +109,9 @@ static void check_all_ways(bool train) {
   for (int p = 0; p < NEAP_COUNT(policy); p++)
     for (int executor = 0; executor < 2; executor++)
       for (int poison = 0; poison < 2; poison++)
-        check_equal_runs(train, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
-                         poison != 0);
+        check_equal_runs(
+            train, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
+            poison != 0);
 }
 
 TEST(policies_schedules_and_poison_change_no_bit) { check_all_ways(false); }
@@ -120,7 +121,7 @@ TEST(policies_schedules_and_poison_change_no_bit_of_training) {
   check_all_ways(true);
 }
 
-/* ---- faults and interrupts ---------------------------------------------------------------------------------------------------- */
+/* ---- faults and interrupts -------------------------------------------------------------------------------------- */
 
 static neap_status feed_bad_label(neap_workspace *ws, neap_error *error) {
   neap_tensor t;
@@ -188,7 +189,7 @@ TEST(an_interrupt_in_training_leaves_parameters_and_step) {
   check_stops_without_trace(true, NEAP_EXECUTOR_DAG, true);
 }
 
-/* ---- If ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- If --------------------------------------------------------------------------------------------------------- */
 
 /* y = Relu(x w') with an If around an update of w: when cond is true, w is replaced by w - lr * g and s by the mean of g; when
  * not, both stay. */
@@ -208,7 +209,11 @@ static neap_status build_if(neap_net **out, neap_error *error) {
   NEAP_TRY(mlp_add(then_net, "Add", 2, NAMES("s", "t2"), "s", NULL, error));
   const char *const captures[] = {"g", "w", "lr", "s"}, *const results[] = {"w", "s"};
   NEAP_TRY(neap_net_set_sub_interface(then_net, 4, captures, 2, results, error));
-  neap_net_call call = {.type = "If", .n_in = 5, .in = NAMES("cond", "g", "w", "lr", "s"), .n_out = 2, .out = results,
+  neap_net_call call = {.type = "If",
+                        .n_in = 5,
+                        .in = NAMES("cond", "g", "w", "lr", "s"),
+                        .n_out = 2,
+                        .out = results,
                         .attrs = (neap_set[]){{"then_net", {.given = true, .net = then_net}}, {0}}};
   NEAP_TRY(neap_net_add(net, &call, NULL, error));
   NEAP_TRY(mlp_add(net, "Relu", 1, NAMES("s"), "y", NULL, error));
@@ -266,7 +271,7 @@ TEST(an_update_inside_a_branch) {
         check_branch(&(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}}, poison != 0);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 TEST(held_bytes_are_the_planned_ones) {
   mlp m;
@@ -317,7 +322,7 @@ TEST(every_refused_allocation_is_survived) {
   CHECK(done);
 }
 
-/* ---- the pool ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the pool --------------------------------------------------------------------------------------------------- */
 
 TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   neap_pool *pool = NULL;
@@ -369,7 +374,7 @@ TEST(pool_respects_its_hard_limit) {
   neap_pool_free(pool);
 }
 
-/* ---- eager --------------------------------------------------------------------------------------------------------------------- */
+/* ---- eager ------------------------------------------------------------------------------------------------------ */
 
 TEST(eager_runs_one_op) {
   neap_tensor x, y, strided;
@@ -410,7 +415,8 @@ TEST(eager_convolution_reorders_for_its_kernel) {
   unsetenv("NEAP_ENGINE");
   CHECK(neap_shape_equal(&free_y.shape, &ref_y.shape) && neap_tensor_elems(&ref_y) == 2 * 50 * 7 * 7);
   for (int64_t i = 0; i < neap_tensor_elems(&ref_y) && check_failures == 0; i++)
-    CHECK_NEAR(neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&free_y), i), neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&ref_y), i), 1e-4);
+    CHECK_NEAR(neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&free_y), i),
+               neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&ref_y), i), 1e-4);
   neap_tensor_fini(&free_y);
   neap_tensor_fini(&ref_y);
   neap_tensor_fini(&x);
@@ -458,8 +464,9 @@ int main(int argc, char **argv) {
              T(a_training_step_allocates_nothing), T(policies_schedules_and_poison_change_no_bit),
              T(policies_schedules_and_poison_change_no_bit_of_training), T(a_fault_stops_without_trace),
              T(an_interrupt_stops_without_trace), T(a_fault_in_training_leaves_parameters_and_step),
-             T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch), T(held_bytes_are_the_planned_ones),
-             T(every_refused_allocation_is_survived), T(pool_gives_aligned_disjoint_bytes_and_takes_all_back),
-             T(pool_respects_its_hard_limit), T(eager_runs_one_op), T(eager_convolution_reorders_for_its_kernel),
-             T(eager_cache_is_bounded_and_leaves_nothing), T(eager_survives_every_refused_allocation));
+             T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch),
+             T(held_bytes_are_the_planned_ones), T(every_refused_allocation_is_survived),
+             T(pool_gives_aligned_disjoint_bytes_and_takes_all_back), T(pool_respects_its_hard_limit), T(eager_runs_one_op),
+             T(eager_convolution_reorders_for_its_kernel), T(eager_cache_is_bounded_and_leaves_nothing),
+             T(eager_survives_every_refused_allocation));
 }

@@ -12,7 +12,7 @@ static neap_workspace *workspace(neap_workspace *parent) {
   return ws;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------ */
 
 TEST(feed_and_fetch_copy) {
   neap_workspace *ws = workspace(NULL);
@@ -60,7 +60,8 @@ TEST(forwarded_names_and_nothing_else_fall_through) {
   neap_workspace *parent = workspace(NULL), *child = NULL;
   CHECK_OK(mlp_feed_number(parent, "w", 1, &error));
   CHECK_OK(mlp_feed_number(parent, "v", 2, &error));
-  neap_workspace_options options = {.parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("w")};
+  neap_workspace_options options = {
+      .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("w")};
   CHECK_OK(neap_workspace_new(&options, &child, &error));
   CHECK_EQ(mlp_element(child, "inner", 0), 1);
   CHECK(!neap_workspace_has(child, "v"));
@@ -127,7 +128,7 @@ TEST(nets_are_stored_by_name) {
   neap_workspace_release(ws);
 }
 
-/* ---- init ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- init ------------------------------------------------------------------------------------------------------- */
 
 TEST(parameters_lie_in_one_segment) {
   neap_workspace *ws = workspace(NULL);
@@ -135,8 +136,8 @@ TEST(parameters_lie_in_one_segment) {
   CHECK_OK(mlp_build(false, &net, &error));
   int64_t before = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   CHECK_OK(neap_workspace_init(ws, net, &error));
-  int64_t bytes = (int64_t)(neap_align(4 * MLP_HIDDEN * MLP_IN) + neap_align(4 * MLP_HIDDEN) + neap_align(4 * MLP_OUT * MLP_HIDDEN) +
-                            neap_align(4 * MLP_OUT));
+  int64_t bytes = (int64_t)(neap_align(4 * MLP_HIDDEN * MLP_IN) + neap_align(4 * MLP_HIDDEN) +
+                            neap_align(4 * MLP_OUT * MLP_HIDDEN) + neap_align(4 * MLP_OUT));
   CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES] - before, bytes);
   CHECK_FAILS(neap_workspace_fetch(ws, "w1", &(neap_tensor){0}, &error), NEAP_RELEASED, "fed");
   CHECK_OK(mlp_feed_all(ws, false, &error));
@@ -193,7 +194,7 @@ TEST(random_initial_values_depend_on_seed_and_name_alone) {
   neap_net_free(one);
 }
 
-/* ---- the fetch rule ------------------------------------------------------------------------------------------------------------ */
+/* ---- the fetch rule --------------------------------------------------------------------------------------------- */
 
 /* x -> Tanh -> h0 -> Tanh -> h1 ... : in place is off, so that two slots take turns. */
 static neap_status chain(int n, const char *name, neap_net **out, neap_error *error) {
@@ -284,7 +285,7 @@ TEST(budgets_of_the_workspace_are_kept) {
   neap_workspace_release(ws);
 }
 
-/* ---- inputs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- inputs ----------------------------------------------------------------------------------------------------- */
 
 TEST(a_run_needs_its_inputs) {
   neap_workspace *ws = workspace(NULL);
@@ -313,7 +314,7 @@ TEST(a_run_needs_its_inputs) {
   neap_workspace_release(ws);
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------ */
 
 TEST(a_checkpoint_restores_numbers_seed_and_step) {
   mlp a, b;
@@ -353,13 +354,14 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   unlink(path);
 }
 
-/* ---- refused memory ------------------------------------------------------------------------------------------------------------ */
+/* ---- refused memory --------------------------------------------------------------------------------------------- */
 
 /* Each public call that takes memory, on the same workspace. Returns the first failure. */
 static neap_status do_everything(neap_workspace *parent, const neap_net *net, const char *path, neap_error *error) {
   neap_workspace *ws = NULL;
   neap_tensor t = {0};
-  neap_workspace_options options = {.parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
+  neap_workspace_options options = {
+      .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
   neap_status s = neap_workspace_new(&options, &ws, error);
   if (s == NEAP_OK) s = neap_workspace_init(ws, net, error);
   if (s == NEAP_OK) s = mlp_feed_all(ws, false, error);
@@ -391,7 +393,8 @@ TEST(every_refused_allocation_is_survived) {
     neap_status status = do_everything(parent, net, path, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
-    if (status != NEAP_OK && status != NEAP_MEMORY) printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
+    if (status != NEAP_OK && status != NEAP_MEMORY)
+      printf("  allocation %lld: %s\n", (long long)n, error.message), check_failures++;
     CHECK(!done || status == NEAP_OK);
     CHECK_EQ(neap_memory_read().n_live, live);
   }
@@ -431,7 +434,7 @@ TEST(a_refused_call_changes_nothing) {
   neap_net_free(net);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 typedef struct thread_result {
   double loss;
@@ -468,12 +471,11 @@ TEST(two_workspaces_in_two_threads_do_not_meet) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows),
-             T(forwarded_names_and_nothing_else_fall_through), T(rename_needs_an_own_blob_and_a_free_name),
-             T(each_visits_every_visible_name_once), T(nets_are_stored_by_name), T(parameters_lie_in_one_segment),
-             T(random_initial_values_depend_on_seed_and_name_alone),
-             T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
-             T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step), T(every_refused_allocation_is_survived),
-             T(a_refused_call_changes_nothing),
-             T(two_workspaces_in_two_threads_do_not_meet));
+  return RUN(
+      argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows), T(forwarded_names_and_nothing_else_fall_through),
+      T(rename_needs_an_own_blob_and_a_free_name), T(each_visits_every_visible_name_once), T(nets_are_stored_by_name),
+      T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
+      T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
+      T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
+      T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
 }
