@@ -140,8 +140,8 @@ static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v,
   }
 }
 
-/* The arena without the value's bytes can't be lower than the bound without it: resident, it costs its own bytes and gives
- * back what it takes at the peak. */
+/* Resident, the value would cost its own bytes, and leave the arena's peak if it is live there. An estimate: only planning
+ * again tells what the arena then needs. */
 static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_place *place = &plan->place[v];
   char text[24];

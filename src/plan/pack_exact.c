@@ -320,20 +320,22 @@ static int compare_boxes(const void *a, const void *b) {
   return x->block < y->block ? -1 : 1;
 }
 
-/* Preference for try number `attempt`: what lives long, is large, or lives where it is crowded comes first; later tries mix
- * in chance. `total` by section: all bytes there. */
-static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int attempt) {
-  uint64_t state = (uint64_t)attempt * 0x9e3779b97f4a7c15u + 1;
+enum { N_RANK = 5 };
+
+/* Preference `which`: what lives long, is large, or lives where it is crowded comes first. `seed` mixes in chance; 0: none.
+ * `total` by section: all bytes there. */
+static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int which, int seed) {
+  uint64_t state = (uint64_t)seed * 0x9e3779b97f4a7c15u + 1;
   for (int b = 0; b < x->n; b++) {
     box *it = &x->box[b];
     *it = (box){.size = (int64_t)x->w->block[b].bytes / x->unit, .from = from[b], .to = to[b], .block = b};
     int64_t most = 0;
     for (int s = it->from; s <= it->to; s++) most = NEAP_MAX(most, total[s]);
     double width = (double)x->w->block[b].last - x->w->block[b].first + 1, area = width * (double)it->size, crowd = (double)most;
-    double rank[] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area, (double)it->size};
+    double rank[N_RANK] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area, (double)it->size};
     state = state * 6364136223846793005u + 1442695040888963407u;
-    double chance = attempt < NEAP_COUNT(rank) ? 0 : (double)(state >> 40) * 0x1p-24;
-    it->rank = rank[attempt % NEAP_COUNT(rank)] * (1 + 0.5 * chance);
+    double chance = seed == 0 ? 0 : (double)(state >> 40) * 0x1p-24;
+    it->rank = rank[which] * (1 + 0.5 * chance);
   }
   qsort(x->box, (size_t)x->n, sizeof *x->box, compare_boxes);
 }
@@ -408,21 +410,27 @@ static answer ask_once(search *x) {
   return ok ? YES : x->stopped ? UNKNOWN : NO;
 }
 
-enum { FIRST_NODES = 2000 };
+enum { FIRST_NODES = 2000, PATIENCE = 8 };
 
-/* Tries one preference after another, with more nodes each round, until one answers or `deadline_ns` has come. */
+/* Tries one preference after another until one answers or `deadline_ns` has come. Each round has all of them, mixed with
+ * chance from the second round on, and one as it is with more patience; the next round has twice the nodes. Many short
+ * tries and a few long ones: hard instances differ in which of the two they yield to. */
 static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *from, const int *to, const int64_t *total) {
   int64_t end = x->w->deadline_ns;
   answer got = UNKNOWN;
   x->capacity = capacity;
   x->w->deadline_ns = NEAP_MIN(end, deadline_ns);
-  x->node_limit = FIRST_NODES;
-  for (int attempt = 0; got == UNKNOWN && !x->out_of_memory && neap_clock_ns() < x->w->deadline_ns; attempt++) {
-    rank_boxes(x, from, to, total, attempt);
+  int64_t limit = FIRST_NODES;
+  for (int try = 0; got == UNKNOWN && !x->out_of_memory && neap_clock_ns() < x->w->deadline_ns; try++) {
+    int round = try / (N_RANK + 1), which = try % (N_RANK + 1);
+    bool patient = which == N_RANK;
+    if (patient) which = round % N_RANK;
+    rank_boxes(x, from, to, total, which, patient || round == 0 ? 0 : try);
     find_near(x);
     fill_inside(x);
+    x->node_limit = patient ? PATIENCE * limit : limit;
     got = ask_once(x);
-    if (attempt % 5 == 4) x->node_limit += x->node_limit;
+    if (patient) limit += limit;
   }
   x->w->deadline_ns = end;
   if (got != YES) return got;
@@ -474,11 +482,11 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *e
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
   int64_t low = ((int64_t)bound_bytes + x.unit - 1) / x.unit; /* all below is excluded */
-  int64_t tried = low, share = 2; /* up to `tried` no answer came in time; the bound itself gets half of it */
-  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; share = 4) {
+  int64_t tried = low, percent = 75; /* below `tried` no answer came in time; the bound itself gets most of it */
+  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; percent = 25) {
     int64_t high = (int64_t)w->best_bytes / x.unit, now = neap_clock_ns();
     if (target >= high) break;
-    answer got = ask(&x, target, now + (w->deadline_ns - now) / share, from, to, total);
+    answer got = ask(&x, target, now + (w->deadline_ns - now) / 100 * percent, from, to, total);
     if (got == YES) high = (int64_t)w->best_bytes / x.unit;
     if (got == NO) low = target + 1;
     if (got == UNKNOWN) tried = target + 1;

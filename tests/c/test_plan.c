@@ -823,6 +823,35 @@ TEST(refused_allocations_leave_nothing) {
   graph_free(g);
 }
 
+/* The same for what a stored plan goes through. */
+TEST(refused_allocations_leave_nothing_on_reading) {
+  seed = 77;
+  neap_graph *g = random_graph(30, true);
+  neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .time_limit_ns = 1000000});
+  neap_buffer text = {0};
+  neap_plan_print(plan, &text);
+  int n_failed = 0;
+  for (int64_t nth = 1; nth < 100000; nth++) {
+    int64_t live = neap_memory_read().n_live;
+    neap_plan *copy = NULL;
+    neap_error error = {0};
+    neap_memory_fail_nth(nth, false);
+    neap_status status = neap_plan_read(text.text, g, &copy, &error);
+    if (status == NEAP_OK) status = neap_plan_verify(copy, g, &error);
+    bool failed = neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    neap_plan_free(copy);
+    CHECK_EQ(neap_memory_read().n_live, live);
+    CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
+    if (!failed) break;
+    n_failed++;
+  }
+  CHECK(n_failed > 5);
+  neap_buffer_fini(&text);
+  neap_plan_free(plan);
+  graph_free(g);
+}
+
 TEST(large_dags_are_planned_quickly) {
   seed = 99;
   neap_graph *g = random_graph(3000, false);
@@ -845,5 +874,6 @@ int main(int argc, char **argv) {
              T(policy_name_shares_by_name), T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
              T(order_lowers_the_peak), T(random_graphs_pass_the_verifier), T(planned_reads_equal_unplanned_reads),
              T(damaged_plans_are_caught), T(text_reads_back_and_refuses_the_rest), T(explain_says_who_shares),
-             T(refused_allocations_leave_nothing), T(large_dags_are_planned_quickly));
+             T(refused_allocations_leave_nothing), T(refused_allocations_leave_nothing_on_reading),
+             T(large_dags_are_planned_quickly));
 }
