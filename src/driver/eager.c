@@ -31,17 +31,20 @@ static _Thread_local struct {
   uint32_t step; /* of the next random op */
 } eager;
 
+/* Unbinds the kernel and forgets the case; a cleared entry is the first to be taken again. */
 static void entry_clear(entry *e) {
   neap_single_free(e->single);
   neap_arena_fini(&e->arena);
   *e = (entry){0};
 }
 
+/* The step of random ops starts again, so that the same script draws the same numbers after each seeding. */
 void neap_eager_seed(uint64_t seed) {
   eager.seed = seed;
   eager.step = 0;
 }
 
+/* Everything this thread holds between calls. A thread that ends without this leaks it. */
 void neap_eager_clear(void) {
   for (int i = 0; i < N_CACHE; i++) entry_clear(&eager.entry[i]);
   neap_free(eager.scratch);
@@ -61,6 +64,7 @@ typedef struct call {
   neap_arena arena; /* of attrs; goes to the cache on a miss */
 } call;
 
+/* The record of `type`. Ops that are instructions of the runner, or that graph expands, mean nothing alone: ARGUMENT. */
 static neap_status find_op(const char *type, call *c, neap_error *error) {
   c->op = neap_op_find(type);
   if (c->op != NULL && (c->op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0) return NEAP_OK;
@@ -71,6 +75,7 @@ static neap_status find_op(const char *type, call *c, neap_error *error) {
   return NEAP_NAME;
 }
 
+/* {0} stands for an optional input that is not given. */
 static bool is_present(const neap_tensor *t) { return t->dtype != NEAP_DTYPE_NONE; }
 
 /* Counts and dtypes against the record. */
@@ -98,6 +103,7 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
   return NEAP_OK;
 }
 
+/* Dense references or copies of the inputs, and their types. What was taken is dropped by the caller, also after a failure. */
 static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error) {
   for (int k = 0; k < c->n_in; k++) {
     if (!is_present(&in[k])) continue;
@@ -112,6 +118,8 @@ static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error
 
 /* ---- the cache -------------------------------------------------------------------------------------------------- */
 
+/* Whether two values of one attribute are the same bits: -0 and 0, or two NaNs, may mean different kernels or the same; the
+ * bits decide, which at worst binds once more. */
 static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
   switch (type) {
     case NEAP_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
@@ -122,6 +130,7 @@ static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_
   }
 }
 
+/* Whether a bound kernel serves the call: the cheap comparisons first. */
 static bool same_case(const entry *e, const call *c) {
   if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread || e->engine != c->engine)
     return false;
@@ -167,6 +176,7 @@ static neap_status fill(entry *e, call *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Grows the scratch of this thread, never shrinks it: the next call of the same op takes it as it is. */
 static neap_status reserve_scratch(size_t bytes, neap_error *error) {
   if (bytes <= eager.scratch_bytes) return NEAP_OK;
   void *scratch = neap_alloc_data(bytes);
@@ -177,6 +187,7 @@ static neap_status reserve_scratch(size_t bytes, neap_error *error) {
   return NEAP_OK;
 }
 
+/* New tensors for the outputs, then the kernel. The caller drops outputs made before a failure. */
 static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   void *in_data[MOST_IN] = {0}, *out_data[MOST_OUT] = {0};
   NEAP_TRY(reserve_scratch(neap_single_scratch_bytes(e->single), error));
@@ -197,6 +208,7 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   return neap_single_run(e->single, in_data, out_data, eager.scratch, eager.seed, 0, step, error);
 }
 
+/* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
                        neap_error *error) {
   const char *engine = getenv("NEAP_ENGINE");

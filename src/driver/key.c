@@ -15,12 +15,14 @@ static void blas_version(char text[24]) {
   if (sscanf(config, "%*s %23s", text) != 1) snprintf(text, 24, "unknown");
 }
 
+/* Versions of all that computes. A plan made with other libraries may promise scratch that these do not keep. */
 void neap_kernel_set_text(char text[160]) {
   char dnnl[24], blas[24];
   blas_version(blas);
   snprintf(text, 160, "neap %s; dnnl %s; openblas %s", NEAP_VERSION, neap_onednn_version(dnnl), blas);
 }
 
+/* The widest vector instructions that both the machine and the libraries here use; choices, and so bytes, depend on them. */
 const char *neap_instruction_set(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -47,6 +49,7 @@ static void print_slots(const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "\n");
 }
 
+/* Fixed lines first, the graph last: two keys that differ in options alone differ near the top, where people look. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out) {
   char kernels[160];
   neap_kernel_set_text(kernels);
@@ -61,6 +64,7 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   neap_graph_print_canonical(graph, out);
 }
 
+/* For people and SQL; the key is what finds a plan. */
 void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
   const neap_plan_options *p = &resolved->plan;
   neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d}",
@@ -69,6 +73,7 @@ void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
                   resolved->n_thread);
 }
 
+/* The first loss says most; later ones tend to follow from it. */
 void neap_warn(char warning[256], const char *what, const neap_error *error) {
   if (warning[0] == '\0') snprintf(warning, 256, "%s: %.200s", what, error->message);
 }

@@ -13,6 +13,7 @@ enum { MOST_ROUNDS = 8 }; /* of halving the scratch limit */
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
+/* The caller's word comes before the environment's. ARGUMENT error for an engine that does not exist. */
 static neap_status resolve_engine(const neap_compile_options *options, neap_choose_options *choose, neap_error *error) {
   const char *name = options->engine != NULL ? options->engine : getenv("NEAP_ENGINE");
   if (name == NULL || name[0] == '\0' || strcmp(name, "free") == 0) return NEAP_OK;
@@ -41,6 +42,7 @@ static neap_status resolve_budget(const neap_graph *graph, const neap_compile_op
   return NEAP_OK;
 }
 
+/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays as it is. */
 static neap_status resolve(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
@@ -68,6 +70,7 @@ typedef struct way {
   neap_hash hash;
 } way;
 
+/* Undoes a round of planning; the prepared graph and the key stay. */
 static void drop_result(way *w) {
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
@@ -76,6 +79,7 @@ static void drop_result(way *w) {
   w->graph = NULL;
 }
 
+/* Whatever has not been handed over. */
 static void way_fini(way *w) {
   drop_result(w);
   neap_graph_free(w->prepared);
@@ -92,6 +96,7 @@ static neap_status plan_once(way *w, size_t scratch_limit, neap_error *error) {
   return neap_plan_verify(w->plan, w->graph, error);
 }
 
+/* Where halving begins: no limit above this one changes a choice. */
 static size_t most_scratch(const neap_choices *choices) {
   size_t most = 0;
   for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
@@ -152,6 +157,7 @@ static void describe_input(const neap_graph *graph, int64_t *batch, const char *
   }
 }
 
+/* A row under this net's names with the choices and the plan as text. *plan_id gets its row, DB error when it is lost. */
 static neap_status add_to_store(way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
   char kernels[160], file[160], net_hash[33];
@@ -217,6 +223,7 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
 
 /* ---- the door --------------------------------------------------------------------------------------------------- */
 
+/* The whole way. *out gets key, warning and what the store knows; graph and plan stay in w. */
 static neap_status go(way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
@@ -241,6 +248,7 @@ static neap_status go(way *w, const neap_compile_options *options, neap_forecast
   return status;
 }
 
+/* The bytes of all regions are counted but ARGUMENT: those are bytes of other values. */
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   way w = {.net = net};
   *out = (neap_forecast){0};

@@ -62,6 +62,7 @@ static neap_status plan_and_bind(const neap_net *net, const neap_compile_options
   return status;
 }
 
+/* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
   neap_forecast forecast;
   NEAP_TRY(plan_and_bind(net, options, &forecast, &session->program, error));
@@ -79,6 +80,7 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
   return neap_workspace_attach(session->ws, session->program, error);
 }
 
+/* The session holds a reference of the workspace, so that closing in any order is safe. */
 neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
                                 neap_error *error) {
   *out = NULL;
@@ -99,6 +101,7 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
+/* A failed step is not counted and leaves no time; its error goes to the run row. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
   int64_t n_alloc = neap_memory_read().n_alloc, start_ns = neap_clock_ns();
@@ -126,11 +129,13 @@ int neap_session_n_steps(const neap_session *session) { return (int)session->n_s
 const neap_step_times *neap_session_times(const neap_session *session) { return session->times; }
 const char *neap_session_warning(const neap_session *session) { return session->warning; }
 
+/* For qsort. */
 static int compare_ns(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
 }
 
+/* The median is of the ring: 1024 steps say what a step costs now, not what it cost an hour ago. */
 neap_session_stats neap_session_stats_read(const neap_session *session) {
   int n = (int)NEAP_MIN(session->n_step, (int64_t)N_RING);
   int64_t sorted[N_RING];
@@ -147,6 +152,7 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
 
 /* ---- recording -------------------------------------------------------------------------------------------------- */
 
+/* Without a store nobody will ask; a refused allocation loses one figure, which is not worth a failed training. */
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value) {
   const char *key = session->store != NULL ? neap_intern(name) : NULL;
   if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1, sizeof *session->metric))
@@ -154,6 +160,7 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
   session->metric[session->n_metric++] = (metric){key, at_step, value};
 }
 
+/* One JSON string: messages hold quotes, and a file name may hold anything. */
 static void add_json_text(neap_buffer *out, const char *text) {
   neap_buffer_add(out, "\"");
   for (; *text != '\0'; text++) {
@@ -167,6 +174,7 @@ static void add_json_text(neap_buffer *out, const char *text) {
   neap_buffer_add(out, "\"");
 }
 
+/* The error that ended the run, for the run row; nothing when it ended well. */
 static void print_error_json(const neap_error *error, neap_buffer *out) {
   if (error->code == NEAP_OK) return;
   neap_buffer_add(out, "{\"code\":\"%s\",\"message\":", neap_status_text(error->code));
@@ -178,6 +186,7 @@ static void print_error_json(const neap_error *error, neap_buffer *out) {
   neap_buffer_add(out, "}");
 }
 
+/* Sets run_id. Bytes are those after the last step: closing frees them soon. */
 static neap_status add_run(neap_session *session, const char *status, neap_error *error) {
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
@@ -201,6 +210,7 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   return result;
 }
 
+/* A row for each step of the plan, in its order. `resident_bytes` is what the plan has live there. */
 static neap_status add_ops(neap_session *session, neap_error *error) {
   const neap_plan *plan = neap_program_plan(session->program);
   size_t n = (size_t)plan->n_node;
@@ -221,6 +231,7 @@ static neap_status add_ops(neap_session *session, neap_error *error) {
   return status;
 }
 
+/* A session that ran nothing, or whose plan has no row to refer to, records nothing. */
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
   bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
   if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing) return NEAP_OK;
@@ -232,6 +243,7 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
   return NEAP_OK;
 }
 
+/* Detaches before freeing: the workspace may outlive the program. */
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
   neap_error lost = {0};

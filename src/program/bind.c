@@ -13,6 +13,7 @@ static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_o
 
 static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a program"); }
 
+/* Kernels of one engine differ by dtype; the record lists the preferred first. */
 const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype) {
   if (op->kernels == NULL) return NULL;
   for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
@@ -20,6 +21,7 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_
   return NULL;
 }
 
+/* As choose tells kernels apart: by input 0 where it is given. */
 neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
   return n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE ? in[0].dtype : n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
 }
@@ -41,6 +43,7 @@ void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
 
 /* ---- blobs and addresses ---------------------------------------------------------------------------------------- */
 
+/* Bytes that a blob of the workspace owns, unlike arena, frame and the owner's operands. */
 static bool is_resident(neap_region region) {
   return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT;
 }
@@ -90,12 +93,14 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
 
 /* ---- instructions ----------------------------------------------------------------------------------------------- */
 
+/* What a kernel is told of an operand but for its address; {0} where absent. */
 static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
   neap_operand operand = {0};
   if (v >= 0) operand.type = graph->value[v].type, operand.layout = graph->value[v].layout;
   return operand;
 }
 
+/* The one place where records become instruction kinds. */
 static neap_instruction_kind kind_of(const neap_op *op) {
   if (op->effects & NEAP_EFFECT_CONTROL) return NEAP_INSTRUCTION_IF;
   if ((op->effects & NEAP_EFFECT_RELEASE) || op->kernels == NULL) return NEAP_INSTRUCTION_NOTHING;
@@ -132,6 +137,8 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
   return NEAP_OK;
 }
 
+/* Finds the kernel of the choice and makes its objects. PLAN error when the plan names a kernel that does not exist: a stored
+ * plan may. */
 static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   int n = node->n_in + node->n_out;
@@ -173,6 +180,7 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   return NEAP_OK;
 }
 
+/* An If commits through the instructions inside its branches, each in its turn, so it does not itself. */
 static neap_status bind_instruction(neap_program *program, int step, neap_error *error) {
   neap_instruction *i = &program->instruction[step];
   i->node = program->plan->order[step];
@@ -193,6 +201,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
 
 /* ---- the program ------------------------------------------------------------------------------------------------ */
 
+/* All tables by value and by step at once; the arena frees them. */
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
@@ -209,6 +218,7 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
 }
 
+/* n_instruction goes up before an instruction is bound, so that a half-bound one is unbound with the rest. */
 static neap_status fill(neap_program *program, int n_owner_operand, neap_error *error) {
   size_t index_bytes = (size_t)program->graph->n_value * sizeof(int);
   int *blob = neap_alloc(index_bytes);
@@ -245,11 +255,13 @@ static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_o
   return NEAP_OK;
 }
 
+/* Graph and plan are the program's from here on, whatever happens. */
 neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error) {
   *out = NULL;
   return make(graph, plan, false, 0, out, error);
 }
 
+/* In reverse: library objects, subprograms, tables, then what they refer to. */
 void neap_program_free(neap_program *program) {
   if (program == NULL) return;
   for (int step = 0; step < program->n_instruction; step++) {
@@ -266,6 +278,7 @@ void neap_program_free(neap_program *program) {
   neap_free(program);
 }
 
+/* What fetch asks: see workspace/blob.c. */
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
   neap_address where = program->where[value];
   *blob = where.base - 1;

@@ -27,12 +27,14 @@ struct neap_dag {
 
 /* ---- heap ------------------------------------------------------------------------------------------------------- */
 
+/* Room for every step was made with the heap. */
 static void push(neap_dag *dag, int step) {
   int at = dag->n_heap++;
   for (; at > 0 && dag->heap[(at - 1) / 2] > step; at = (at - 1) / 2) dag->heap[at] = dag->heap[(at - 1) / 2];
   dag->heap[at] = step;
 }
 
+/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. */
 static int pop(neap_dag *dag) {
   int top = dag->heap[0], last = dag->heap[--dag->n_heap], at = 0;
   for (int child; (child = 2 * at + 1) < dag->n_heap; at = child) {
@@ -57,6 +59,7 @@ static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *s
   for (int e = 0; e < graph->n_edge; e++) dag->list[dag->waiting[step_of[graph->edge[e].from]]++] = step_of[graph->edge[e].to];
 }
 
+/* Lanes for as many threads as there are now; a later, larger setting is cut to this. */
 neap_status neap_dag_new(neap_program *program, neap_error *error) {
   const neap_graph *graph = program->graph;
   size_t n = (size_t)graph->n_node;
@@ -92,6 +95,7 @@ void neap_dag_free(neap_dag *dag) {
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
+/* Sets the run context to the start: nothing has run, the steps without predecessors are ready. */
 static void begin(neap_dag *dag) {
   memset(dag->lane, 0, (size_t)dag->n_lane * sizeof *dag->lane);
   memcpy(dag->waiting, dag->n_before, (size_t)dag->n_step * sizeof *dag->waiting);
@@ -102,6 +106,7 @@ static void begin(neap_dag *dag) {
     if (dag->n_before[s] == 0) push(dag, s);
 }
 
+/* With the mutex held. */
 static void release_successors(neap_dag *dag, int step) {
   for (int k = dag->first[step]; k < dag->first[step + 1]; k++)
     if (--dag->waiting[dag->list[k]] == 0) push(dag, dag->list[k]);
@@ -132,6 +137,7 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
   pthread_mutex_unlock(&dag->mutex);
 }
 
+/* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   begin(dag);

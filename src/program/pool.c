@@ -37,6 +37,7 @@ enum { LEAST_CHUNK_BYTES = 1 << 20 };
 static char *bytes_of(block *b) { return (char *)b + HEADER_BYTES; }
 static block *block_of(void *bytes) { return (block *)(void *)((char *)bytes - HEADER_BYTES); }
 
+/* To the front: what was given last is warm in the cache and fits first among equals. */
 static void list_add(neap_pool *pool, block *b) {
   b->used = false;
   b->previous = NULL;
@@ -76,6 +77,7 @@ static bool grow(neap_pool *pool, size_t bytes) {
   return true;
 }
 
+/* `soft_bytes` are reserved at once; the pool grows beyond by chunks as large, until `hard_bytes`. */
 neap_status neap_pool_new(size_t soft_bytes, size_t hard_bytes, neap_pool **out, neap_error *error) {
   *out = NULL;
   neap_pool *pool = neap_alloc_zeroed(sizeof *pool);
@@ -90,6 +92,7 @@ neap_status neap_pool_new(size_t soft_bytes, size_t hard_bytes, neap_pool **out,
   return NEAP_OK;
 }
 
+/* All blocks with it, given back or not: they lie in the chunks. */
 void neap_pool_free(neap_pool *pool) {
   if (pool == NULL) return;
   for (chunk *c = pool->chunks, *next; c != NULL; c = next) {
@@ -119,6 +122,7 @@ static void split(neap_pool *pool, block *b, size_t bytes) {
   list_add(pool, rest);
 }
 
+/* Zero bytes give a block too, so that every take can be given back. */
 void *neap_pool_take(neap_pool *pool, size_t bytes) {
   if (bytes > SIZE_MAX / 2) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN);
@@ -143,6 +147,7 @@ static void swallow(block *b) {
   if (b->after != NULL) b->after->before = b;
 }
 
+/* Merges with free neighbours on both sides, so that the invariant holds again. */
 void neap_pool_give(neap_pool *pool, void *bytes) {
   if (bytes == NULL) return;
   block *b = block_of(bytes);

@@ -14,6 +14,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
 
 /* ---- commit and stop -------------------------------------------------------------------------------------------- */
 
+/* False when a stop has won: then nothing may be committed any more. */
 static bool begin_commit(neap_run_state *state) {
   int expected = NEAP_RUN_RUNNING;
   return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_COMMITTED) || expected == NEAP_RUN_COMMITTED;
@@ -21,6 +22,7 @@ static bool begin_commit(neap_run_state *state) {
 
 static bool is_interrupted(const neap_run *run) { return run->interrupted != NULL && *run->interrupted != 0; }
 
+/* A fault or interrupt asks for a stop, which is granted while nothing has been committed. */
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
   int expected = NEAP_RUN_RUNNING;
   if (lane->fault.set || is_interrupted(state->run))
@@ -42,6 +44,7 @@ static void find_spared(neap_program *program) {
   }
 }
 
+/* The whole arena starts as garbage, so that reading before writing shows as well as reading after death. */
 static void poison_begin(neap_program *program) {
   find_spared(program);
   for (int v = 0; v < program->graph->n_value; v++) atomic_store(&program->left[v], program->n_touch[v]);
@@ -62,6 +65,7 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
 
 /* ---- instructions ----------------------------------------------------------------------------------------------- */
 
+/* Base plus offset for each operand: the only address work of a run. */
 static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
   for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
@@ -93,6 +97,7 @@ static void run_if(const neap_instruction *i, neap_run_state *state, neap_lane *
   run_steps(sub, state, lane);
 }
 
+/* The one switch over instruction kinds. */
 static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   if (i->commits && !begin_commit(state)) return;
   switch (i->kind) {
@@ -115,6 +120,7 @@ static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_n
   times->thread = thread;
 }
 
+/* Of an even number the upper one: no averaging of two times that never were. */
 int64_t neap_step_times_median(const neap_step_times *times) {
   int64_t sorted[NEAP_N_RECENT];
   int n = NEAP_MIN(times->n_call, (int)NEAP_N_RECENT);
@@ -126,6 +132,7 @@ int64_t neap_step_times_median(const neap_step_times *times) {
   return n > 0 ? sorted[n / 2] : 0;
 }
 
+/* The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
@@ -145,6 +152,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   if (run->poison) poison_after(program, i);
 }
 
+/* Plan order, on the calling thread. */
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
   for (int step = 0; step < program->n_instruction; step++) {
     if (neap_run_must_stop(state, lane)) return;
@@ -154,6 +162,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
+/* The record of a fault: what the kernel said, and which op, blob and line it was. */
 neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
   const neap_graph *graph = lane->program->graph;
   const neap_node *node = &graph->node[lane->node];
@@ -161,6 +170,7 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
   return neap_fail(error, NEAP_DATA, "%s \"%s\": %s", node->op->name, node->name, lane->fault.message);
 }
 
+/* Bases are read here, once a run: the workspace may have moved them since the last. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
   neap_run_state state = {.run = run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;

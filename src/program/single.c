@@ -44,6 +44,7 @@ static neap_status no_subnet(const neap_infer *infer, int subnet, int n_in, cons
   return neap_fail(error, NEAP_GRAPH, "%s: has a subnet, so it needs a net around it", infer->op->name);
 }
 
+/* Output types; an error gets the op's name in front, as in a net it would get the op's own. */
 static neap_status infer_types(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_type *out = single->type + o->n_in;
   neap_infer infer = {.op = o->op,
@@ -93,6 +94,7 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   return kernel->choose(&choose) && can_reorder(choice->in, o->n_in) && can_reorder(choice->out, o->n_out);
 }
 
+/* The first kernel that takes the case, in the record's order. DTYPE error when none does. */
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_dtype dtype = neap_kernel_dtype(o->n_in, single->type, o->n_out, single->type + o->n_in);
   for (const neap_kernel *k = o->op->kernels; k != NULL && k->run != NULL; k++) {
@@ -126,6 +128,7 @@ static void place_blocked(neap_single *single, const neap_single_options *o) {
   single->scratch_bytes = any ? at : single->choice.scratch_bytes;
 }
 
+/* Library objects for the choice just made; a kernel whose bind fails has made none. */
 static neap_status bind(neap_single *single, const neap_single_options *o, neap_error *error) {
   for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k];
   place_blocked(single, o);
@@ -136,6 +139,7 @@ static neap_status bind(neap_single *single, const neap_single_options *o, neap_
   return status;
 }
 
+/* Everything sized by the number of operands, in the arena. */
 static neap_status allocate(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_arena *arena = &single->arena;
   size_t n = (size_t)(o->n_in + o->n_out);
@@ -160,6 +164,7 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
   return NEAP_OK;
 }
 
+/* Infer, pick, bind: what graph, choose and program do for a net, for one op. */
 neap_status neap_single_new(const neap_single_options *options, neap_single **out, neap_error *error) {
   *out = NULL;
   neap_single *single = neap_alloc_zeroed(sizeof *single);
@@ -187,6 +192,7 @@ const neap_type *neap_single_out_type(const neap_single *single, int output) { r
 
 size_t neap_single_scratch_bytes(const neap_single *single) { return single->scratch_bytes; }
 
+/* Reorders in, kernel, reorders out. The outputs of a faulting run hold zero where the kernel had to make something up. */
 neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
                             uint32_t step, neap_error *error) {
   neap_call *call = &single->call;

@@ -9,6 +9,7 @@
 
 static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "attaching a program"); }
 
+/* A handful of programs at most: a walk beats a map. */
 neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_program *program) {
   for (int a = 0; a < ws->n_attachment; a++)
     if (ws->attachment[a].program == program) return &ws->attachment[a];
@@ -117,6 +118,7 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
 
+/* MEMORY errors that say the least that would do, before anything is allocated. */
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, size_t need, neap_error *error) {
   const char *name = neap_program_graph(program)->name;
   char a[24], b[24];
@@ -145,6 +147,7 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
 
 /* ---- attach and detach ------------------------------------------------------------------------------------------ */
 
+/* Drops the references; blobs live on under their names. */
 static void attachment_fini(neap_attachment *a) {
   int n = a->program != NULL ? neap_program_n_blobs(a->program) : 0;
   for (int b = 0; a->tensor != NULL && b < n; b++) neap_tensor_fini(&a->tensor[b]);
@@ -198,6 +201,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   return status;
 }
 
+/* A second attach of the same program does nothing. */
 neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error) {
   if (neap_workspace_attachment(ws, program) != NULL) return NEAP_OK;
   size_t n = (size_t)neap_program_n_blobs(program);
@@ -222,6 +226,7 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
   return status;
 }
 
+/* What the program left in the arena can't be fetched any more: its plan is about to go. */
 void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL) return;
@@ -232,6 +237,7 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
+/* NAME error for the first blob that the program reads before anyone has written it. */
 static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(a->program, b);
@@ -245,10 +251,12 @@ static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   return NEAP_OK;
 }
 
+/* After a finished run every blob of the program holds something: it was full before, or the run wrote it. */
 static void mark_written(const neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) a->cell[b].ws->cell[a->cell[b].cell].filled = true;
 }
 
+/* No allocation and no look-up by name unless names or bytes have moved since the last run. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* SHAPE, or DTYPE when those differ, with both types in the message and in the record. */
 neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
                                      neap_error *error) {
   char want[NEAP_SHAPE_TEXT], have[NEAP_SHAPE_TEXT];
@@ -32,11 +33,14 @@ static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out,
   return NEAP_OK;
 }
 
+/* From here on the cell is later than what the last program left under its name. */
 static void mark_fed(neap_workspace *ws, neap_cell *cell) {
   cell->filled = true;
   cell->fed_run = ws->n_run;
 }
 
+/* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others and the version
+ * changes. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
   if (share && !neap_tensor_is_dense(tensor))
     return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
@@ -90,6 +94,7 @@ static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
   return NULL;
 }
 
+/* One sentence with the way out in it, which the hint repeats for those who read fields. */
 static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
@@ -98,6 +103,7 @@ static neap_status fail_released(const char *verb, const char *name, neap_error 
   return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
 }
 
+/* Steps count from 1 in messages, as everywhere people see them. */
 static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name, int owner,
                                     neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
@@ -173,6 +179,8 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
   return neap_workspace_fail_unknown(ws, verb, name, error);
 }
 
+/* The table first tells whether there is a cell, then whether the last run has something later. RELEASED when bytes are gone
+ * or were never written, NAME when nobody knows the name. */
 static neap_status mean(neap_workspace *ws, const char *verb, const char *name, meaning *out, neap_error *error) {
   *out = (meaning){0};
   neap_found found = neap_workspace_find(ws, name);
@@ -190,6 +198,7 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
 
 /* ---- fetch and view --------------------------------------------------------------------------------------------- */
 
+/* Always plain: blocked bytes are reordered on the way out. */
 neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
   meaning m;
   *out = (neap_tensor){0};
@@ -208,6 +217,7 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
   return status;
 }
 
+/* No copy, so no reordering: a blocked value can only be fetched. */
 neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error) {
   meaning m;
   *out = (neap_tensor){0};

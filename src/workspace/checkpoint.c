@@ -16,11 +16,13 @@
 #define META_STEP "neap.step"
 #define META_VERSION "neap.version"
 
+/* What training changes and a later run needs: neither gradients nor inputs nor outputs. */
 static bool is_saved(const neap_cell *cell) {
   bool role = cell->region == NEAP_REGION_PARAMETER || cell->region == NEAP_REGION_STATE;
   return role && cell->filled && cell->tensor.storage != NULL;
 }
 
+/* Own blobs only: a parent's are in the parent's checkpoint. Texts borrowed from the caller come last. */
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *more, neap_error *error) {
   size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc(room);
@@ -64,6 +66,7 @@ static bool is_listed(const char *list, const char *name) {
   return false;
 }
 
+/* *out is left alone when the file does not say. */
 static neap_status read_number(const neap_io_list *list, const char *key, const char *path, uint64_t most, uint64_t *out,
                                neap_error *error) {
   const char *text = neap_io_list_meta(list, key);
@@ -152,6 +155,7 @@ static neap_status apply(neap_workspace *ws, const char *path, const neap_io_lis
   return status;
 }
 
+/* The tensors of the file are dropped as soon as they are copied: with them the workspace would hold everything twice. */
 neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error) {
   neap_io_list list;
   NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));

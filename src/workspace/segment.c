@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Owned by its views: each holds a reference. MEMORY error when refused, and no view is made. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error) {
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
@@ -25,6 +26,7 @@ neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tenso
   return NEAP_OK;
 }
 
+/* Of any strides; the copy is dense. */
 neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error) {
   neap_type type = neap_tensor_type(tensor);
   NEAP_TRY(neap_workspace_make_segment(1, &type, out, error));
@@ -64,6 +66,7 @@ static bool is_missing(const neap_workspace *ws, neap_found found) {
   return found.ws == NULL || (found.ws == ws && found.ws->cell[found.cell].tensor.storage == NULL);
 }
 
+/* The segment for what is missing; existing blobs must have the declared type. Lists in `room`. */
 static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, neap_arena *room, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(net);
   b->blob = neap_arena_alloc(room, n * sizeof *b->blob);
@@ -91,6 +94,8 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
 /* Streams are stable by name, so that adding a layer does not change what the others start with. */
 static uint32_t stream_of(const char *name) { return (uint32_t)neap_hash_bytes(name, strlen(name)).low; }
 
+/* The op's output must be of the declared type: an init op with a shape of its own is a SHAPE error here, not a write out of
+ * bounds. */
 static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const neap_net_blob *blob, const neap_tensor *view,
                         neap_error *error) {
   neap_single *single;
@@ -111,6 +116,7 @@ static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const n
   return status;
 }
 
+/* A blob without an init op stays unfilled until it is fed or loaded. */
 static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
   for (int i = 0; i < b->n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
@@ -130,6 +136,7 @@ static neap_status add_names(neap_workspace *ws, const neap_net *net, const batc
   return NEAP_OK;
 }
 
+/* Can't fail: names and bytes are there. */
 static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
   for (int i = 0; i < b->n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
@@ -146,6 +153,7 @@ static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
   ws->version++;
 }
 
+/* Bytes, numbers and names are all there before the first cell changes; until then a failure only drops them. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
   batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
                             {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE}};

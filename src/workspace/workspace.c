@@ -39,6 +39,7 @@ static neap_status add_forwards(neap_workspace *ws, const neap_workspace_options
   return NEAP_OK;
 }
 
+/* NEAP_POISON in the environment is the default of the workspace; neap_workspace_set_poison overrules it. */
 neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out, neap_error *error) {
   *out = NULL;
   neap_workspace *ws = neap_alloc_zeroed(sizeof *ws);
@@ -64,6 +65,7 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
   return ws;
 }
 
+/* Programs are detached, not freed: they belong to their sessions, which hold a reference, so usually none is left. */
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
   while (ws->n_attachment > 0) neap_workspace_detach(ws, ws->attachment[0].program);
@@ -90,6 +92,7 @@ uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run;
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
+/* One walk up the chain. Forwarding renames on the way, and ends the walk for names it does not list. */
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
@@ -114,6 +117,7 @@ bool neap_workspace_reserve(neap_workspace *ws, int n) {
   return neap_list_grow(&ws->cell, &ws->cap_cell, ws->n_cell + n, sizeof *ws->cell);
 }
 
+/* Room, then the index, then the cell: a refusal leaves all as it was. */
 int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
   if (key == NULL || !neap_workspace_reserve(ws, 1) || !neap_map_set(&ws->index, key, ws->n_cell)) return -1;
@@ -122,6 +126,7 @@ int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
   return ws->n_cell++;
 }
 
+/* The last cell takes the place of the dropped one: cells have no order that anyone may rely on. */
 void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
   neap_tensor_fini(&ws->cell[cell].tensor);
   neap_map_remove(&ws->index, ws->cell[cell].name);
@@ -130,6 +135,7 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
   ws->version++;
 }
 
+/* Looks for a near name where look-up would have looked. */
 neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
   const char *near = NULL;
   int least = 1 + (int)strlen(name) / 3;
@@ -146,12 +152,14 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
 
 bool neap_workspace_has(const neap_workspace *ws, const char *name) { return neap_workspace_find(ws, name).ws != NULL; }
 
+/* A local blob hides the parent's of the same name from here down. */
 neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local, neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws == ws || (found.ws != NULL && !local)) return NEAP_OK;
   return neap_workspace_add_cell(ws, name) >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
 }
 
+/* Bytes live on while a program or a view refers to them. */
 bool neap_workspace_remove(neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
   int cell = key != NULL ? neap_map_get(&ws->index, key, -1) : -1;
@@ -160,6 +168,7 @@ bool neap_workspace_remove(neap_workspace *ws, const char *name) {
   return true;
 }
 
+/* The new name must mean nothing from here, or the blob would hide another one unasked. */
 neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error) {
   const char *old = neap_intern(from), *new = neap_intern(to);
   if (old == NULL || new == NULL) return refused(error);
@@ -177,6 +186,7 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
 
 /* ---- reports ---------------------------------------------------------------------------------------------------- */
 
+/* Same storage, same place: a blob shared under two names is counted once. */
 static bool shares_earlier(const neap_workspace *ws, int cell) {
   const neap_tensor *t = &ws->cell[cell].tensor;
   for (int c = 0; c < cell; c++)
@@ -184,6 +194,7 @@ static bool shares_earlier(const neap_workspace *ws, int cell) {
   return false;
 }
 
+/* `name` may differ from the cell's own, where it is forwarded. */
 static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
   const neap_cell *c = &ws->cell[cell];
   bool is_tensor = c->tensor.storage != NULL;
@@ -205,6 +216,7 @@ static bool is_hidden(const neap_workspace *from, const neap_workspace *to, cons
   return false;
 }
 
+/* Blobs of the arena that no cell answers for; whether their bytes are intact, fetch says. */
 static void visit_transient(const neap_workspace *ws, void (*visit)(void *, const neap_blob_info *), void *context) {
   const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
   for (int v = 0; graph != NULL && v < graph->n_value; v++) {
@@ -220,6 +232,7 @@ static void visit_transient(const neap_workspace *ws, void (*visit)(void *, cons
   }
 }
 
+/* Own cells, transient values, forwarded names, then the parents' that nobody hides. */
 void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context) {
   neap_blob_info info;
   for (int c = 0; c < ws->n_cell; c++) {
@@ -244,6 +257,7 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
   }
 }
 
+/* Rounded as allocated. Segments count by their cells, which lie in them without gaps. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
   size_t bytes = ws->arena_bytes;
   for (int c = 0; c < ws->n_cell; c++) {
@@ -261,6 +275,7 @@ static int net_index(const neap_workspace *ws, const char *name) {
   return -1;
 }
 
+/* A net that is overwritten is freed; sessions compiled from it do not need it any more. */
 neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
   const char *name = neap_net_name(net);
   if (name == NULL || name[0] == '\0') return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
