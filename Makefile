@@ -1,18 +1,29 @@
 # Neap. `make help` lists what one can do. User settings come first; below the line nothing need change.
 
 PREFIX ?= /usr/local
+DESTDIR ?=
 WITH_DNNL ?= 1
 CC = gcc
 OPT ?= -O3 -g
 BUILD ?= build
+# Tests to run: those whose path and name contain this text, e.g. make test FILTER=test_plan
+FILTER ?=
 
 # ---- below here nothing need change ---------------------------------------------------------------------------------
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-print-directory
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
 PKGS := lua5.4 sqlite3 zlib jansson
-CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden $(WARN) \
+CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
 LIBS := $(shell pkg-config --libs sqlite3 zlib jansson 2>/dev/null) -lopenblas -lm -lpthread
 ifeq ($(WITH_DNNL),1)
@@ -23,14 +34,28 @@ CFLAGS += -DNEAP_WITH_DNNL=0
 endif
 LUA_LIBS := $(shell pkg-config --libs lua5.4 2>/dev/null)
 
-SRC := $(filter-out src/main.c,$(wildcard src/*/*.c src/*/*/*.c))
+# The engine is every room but the binding; src/neap.c, the public C API, stands on top of it.
+SRC := $(wildcard src/*/*.c src/*/*/*.c)
 OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
+API_OBJ := $(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/neap.c))
+ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ)) $(API_OBJ)
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
 EMBEDDED := $(shell find lua/neap db -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
+C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
 
-.DEFAULT_GOAL := all
-.PHONY: all
-all: $(BUILD)/neap $(BUILD)/neap.so ## build the program and the Lua module
+.PHONY: all lib objects c-tests
+all: $(BUILD)/neap $(BUILD)/neap.so ## the program build/neap and the Lua module build/neap.so
+lib: $(BUILD)/libneap.so ## the C library build/libneap.so, for src/neap.h
+objects: $(OBJ) $(API_OBJ)
+c-tests: $(C_TESTS) ## the C test programs
+
+# ---- what is made ---------------------------------------------------------------------------------------------------
+
+# The flags of the last build: other ones make everything new.
+.PHONY: FORCE
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CFLAGS) $(LIBS)' | cmp -s - $@ || echo '$(CC) $(CFLAGS) $(LIBS)' >$@
 
 # The list of ops: every record `const neap_op neap_op_NAME = {` in src/ops, in strcmp order.
 $(BUILD)/op_list.h: $(OP_SRC)
@@ -38,7 +63,7 @@ $(BUILD)/op_list.h: $(OP_SRC)
 	@sed -n 's/^const neap_op neap_op_\([A-Za-z0-9]*\) = {$$/X(\1)/p' $(OP_SRC) | LC_ALL=C sort >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# Lua files and SQL, embedded as strings.
+# Lua files and SQL, embedded as bytes.
 $(BUILD)/embedded.h: $(EMBEDDED) scripts/tools/embed
 	@mkdir -p $(@D)
 	@scripts/tools/embed $(EMBEDDED) >$@
@@ -46,31 +71,99 @@ $(BUILD)/embedded.h: $(EMBEDDED) scripts/tools/embed
 $(BUILD)/ops/registry.o: $(BUILD)/op_list.h
 $(BUILD)/lua/module.o $(BUILD)/store/embedded.o $(BUILD)/base/embedded.o: $(BUILD)/embedded.h
 
-$(BUILD)/%.o: src/%.c
+$(BUILD)/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/neap: $(OBJ) $(BUILD)/main.o
+$(BUILD)/neap: $(OBJ) $(API_OBJ) $(BUILD)/main.o
 	@$(CC) $(CFLAGS) -rdynamic $^ -o $@ $(LIBS) $(LUA_LIBS)
 
 $(BUILD)/neap.so: $(OBJ)
 	@$(CC) $(CFLAGS) -shared $^ -o $@ $(LIBS)
 
-# C tests: each tests/c/test_*.c is a program.
-C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
-.PHONY: objects c-tests
-objects: $(OBJ)
-c-tests: $(C_TESTS)
-$(BUILD)/tests/%: tests/c/%.c tests/c/check.h $(OBJ)
+$(BUILD)/libneap.so: $(ENGINE_OBJ)
+	@$(CC) $(CFLAGS) -shared -Wl,-soname,libneap.so $^ -o $@ $(LIBS)
+
+# Each tests/c/test_*.c is a program.
+$(BUILD)/tests/%: tests/c/%.c $(OBJ) $(API_OBJ)
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -Itests/c $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) $(API_OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
--include $(OBJ:.o=.d) $(BUILD)/main.d
+-include $(OBJ:.o=.d) $(API_OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
 
-.PHONY: help
-help: ## list what one can do
+# ---- set up, test, show ---------------------------------------------------------------------------------------------
+
+# Set-up runs to its end before anything is compiled: pkg-config's answers change with it.
+SETUP := WITH_DNNL=$(WITH_DNNL) scripts/setup
+RUN_TESTS = NEAP_BUILD=$(BUILD) NEAP_DB=off $(1) $(BUILD)/neap run tests/run.lua $(FILTER)
+
+.PHONY: setup test demo asan valgrind
+setup: ## install the missing Debian packages, those for developers too
+	@$(SETUP) --dev
+
+test: ## install what is missing, build, run all tests; FILTER=TEXT for some
+	@$(SETUP)
+	@$(MAKE) all c-tests
+	@$(call RUN_TESTS)
+
+demo: ## install what is missing, build, show what Neap does in two minutes
+	@$(SETUP)
+	@$(MAKE) all
+	@if [ -x scripts/demo ]; then scripts/demo; else $(BUILD)/neap run scripts/demo.lua; fi
+
+# Function multiversioning is off: its resolvers run before the sanitizers are ready.
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION
+asan: ## all tests under AddressSanitizer and UBSan, built in build-asan
+	@$(MAKE) BUILD=build-asan OPT='-O1 -g' EXTRA_CFLAGS='$(SANITIZE)' all c-tests asan-run
+.PHONY: asan-run
+asan-run: all c-tests
+	@$(call RUN_TESTS,ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/leaks.supp:print_suppressions=0)
+
+valgrind: all c-tests ## the C tests under valgrind
+	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 NEAP_TEST_SECONDS=3000 \
+	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
+
+# ---- look after the sources -----------------------------------------------------------------------------------------
+
+C_FILES = $(shell find src tests/c -name '*.[ch]' | LC_ALL=C sort)
+LUA_FILES = $(shell find lua scripts tests -name '*.lua' | LC_ALL=C sort)
+
+.PHONY: lint format check-includes doc
+lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
+	@luacheck -q --no-color $(LUA_FILES)
+	@clang-format --dry-run -Werror $(C_FILES)
+	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingIncludeSystem \
+	  -D__x86_64__ -D__GNUC__ -DNEAP_WITH_DNNL=$(WITH_DNNL) -Isrc -I$(BUILD) -j $(shell nproc) src
+
+format: ## lay the C files out by clang-format
+	@clang-format -i $(C_FILES)
+
+check-includes: ## rooms include lower rooms only
+	@scripts/tools/check-includes
+
+doc: ## reference of the Lua modules in build/doc, by ldoc
+	@ldoc -q -d $(BUILD)/doc .
+
+# ---- install --------------------------------------------------------------------------------------------------------
+
+ROOT = $(DESTDIR)$(PREFIX)
+.PHONY: install uninstall
+install: all lib ## copy program, module, library, header and nets below PREFIX (DESTDIR in front)
+	@install -d $(ROOT)/bin $(ROOT)/lib/lua/5.4 $(ROOT)/include $(ROOT)/share/neap/nets $(ROOT)/share/doc/neap
+	@install $(BUILD)/neap $(ROOT)/bin/neap
+	@install -m 644 $(BUILD)/neap.so $(ROOT)/lib/lua/5.4/neap.so
+	@install -m 644 $(BUILD)/libneap.so $(ROOT)/lib/libneap.so
+	@install -m 644 src/neap.h $(ROOT)/include/neap.h
+	@install -m 644 scripts/nets/*.lua $(ROOT)/share/neap/nets
+	@install -m 644 LICENSE $(ROOT)/share/doc/neap/LICENSE
+
+uninstall: ## remove what install copied
+	@rm -f $(ROOT)/bin/neap $(ROOT)/lib/lua/5.4/neap.so $(ROOT)/lib/libneap.so $(ROOT)/include/neap.h
+	@rm -rf $(ROOT)/share/neap $(ROOT)/share/doc/neap
+
+.PHONY: help clean
+help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
-.PHONY: clean
 clean: ## remove what was built
-	@rm -rf $(BUILD)
+	@rm -rf $(BUILD) build-asan
