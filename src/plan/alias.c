@@ -39,6 +39,7 @@ static int version_before(const neap_graph *g, int v) {
   return value->root;
 }
 
+/* First reasons, by region, and the chains that the graph has fixed: they are not ours to refuse. */
 static void share_versions(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
     const neap_value *value = &g->value[v];
@@ -65,6 +66,7 @@ static bool can_view(const neap_value *from, const neap_value *to) {
          neap_layout_equal(&from->layout, &to->layout);
 }
 
+/* Views come before in place, because a view read late must keep an in-place write off its source. */
 static void share_views(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int n = 0; n < g->n_node; n++) {
@@ -148,6 +150,7 @@ static bool try_pair(neap_schedule *s, const neap_work *work, int n, neap_pair p
   return true;
 }
 
+/* In place for the outputs of node n, which no view and no version has claimed. Listed pairs first, in the record's order. */
 static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
   const neap_node *node = &work->graph->node[n];
   for (int o = 0; o < node->n_out; o++) {

@@ -24,7 +24,8 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
             has_line ? ", " : "", has_line ? node->line : "", list.text != NULL ? list.text : "");
   if (error != NULL) {
     error->least_bytes = (int64_t)plan->arena_bytes;
-    if (n > 0 && graph->value[value[0]].name != NULL) snprintf(error->blob, sizeof error->blob, "%s", graph->value[value[0]].name);
+    if (n > 0 && graph->value[value[0]].name != NULL)
+      snprintf(error->blob, sizeof error->blob, "%s", graph->value[value[0]].name);
     if (node->line != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
     if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
   }

@@ -55,8 +55,9 @@ static void explain_reasons(const neap_plan *plan, neap_buffer *out) {
   }
   for (int r = 0; r < NEAP_COUNT(count); r++)
     if (count[r] > 0)
-      neap_buffer_add(out, "  %5d %s %10s  %s: %s\n", count[r], count[r] == 1 ? "value " : "values", neap_bytes_text((double)bytes[r], text),
-                      neap_reason_code((neap_reason)r), neap_reason_words((neap_reason)r));
+      neap_buffer_add(out, "  %5d %s %10s  %s: %s\n", count[r], count[r] == 1 ? "value " : "values",
+                      neap_bytes_text((double)bytes[r], text), neap_reason_code((neap_reason)r),
+                      neap_reason_words((neap_reason)r));
 }
 
 enum { N_LARGEST = 10 };
@@ -76,9 +77,9 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
   for (int i = 0; i < n; i++) {
     const neap_value *value = &graph->value[best[i]];
     const neap_place *place = &plan->place[best[i]];
-    neap_buffer_add(out, "  %10s  at %-12zu %-28s %-5s %-20s steps %d-%d\n", neap_bytes_text((double)place->bytes, text), place->offset,
-                    name_of(graph, best[i]), neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, shape),
-                    place->first + 1, place->last + 1);
+    neap_buffer_add(out, "  %10s  at %-12zu %-28s %-5s %-20s steps %d-%d\n", neap_bytes_text((double)place->bytes, text),
+                    place->offset, name_of(graph, best[i]), neap_dtype_name(value->type.dtype),
+                    neap_shape_text(&value->type.shape, shape), place->first + 1, place->last + 1);
   }
 }
 
@@ -114,8 +115,9 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
   int before = neighbour(plan, v, true), after = neighbour(plan, v, false);
   const char *path = plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "";
   if (before >= 0)
-    neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
-                    name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
+    neap_buffer_add(
+        out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
+        name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
   if (after >= 0)
     neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) after it: written when %s has been read for the last time%s.\n",
                     name_of(graph, after), plan->place[after].first + 1, plan->place[after].last + 1, name_of(graph, v), path);
@@ -125,9 +127,11 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
 /* Those of its own storage: what it overwrites or views, and what overwrites or views it. */
 static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_place *place = &plan->place[v];
-  bool linked = place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+  bool linked =
+      place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
   if (linked && place->partner >= 0)
-    neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason), neap_reason_code(place->reason), name_of(graph, place->partner));
+    neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason), neap_reason_code(place->reason),
+                    name_of(graph, place->partner));
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
     if (other->partner != v || other->storage != place->storage || w == v) continue;
@@ -147,16 +151,16 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
   char text[24];
   if (place->region != NEAP_REGION_ARENA || !graph->value[v].is_blob || !graph->value[v].is_last) return;
   bool at_peak = place->first <= plan->peak_step && plan->peak_step <= place->last;
-  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", name_of(graph, v), neap_bytes_text((double)place->bytes, text),
-                  at_peak ? ", and take as much from the arena's peak" : "");
+  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", name_of(graph, v),
+                  neap_bytes_text((double)place->bytes, text), at_peak ? ", and take as much from the arena's peak" : "");
 }
 
 static void explain_value(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];
   char text[24], shape[NEAP_SHAPE_TEXT];
-  neap_buffer_add(out, "%s %s %s, %s", name_of(graph, v), neap_shape_text(&value->type.shape, shape), neap_dtype_name(value->type.dtype),
-                  neap_bytes_text((double)place->bytes, text));
+  neap_buffer_add(out, "%s %s %s, %s", name_of(graph, v), neap_shape_text(&value->type.shape, shape),
+                  neap_dtype_name(value->type.dtype), neap_bytes_text((double)place->bytes, text));
   if (place->region == NEAP_REGION_ARENA)
     neap_buffer_add(out, " at offset %zu (%s)", place->offset, neap_bytes_text((double)place->offset, text));
   else
@@ -174,10 +178,10 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
   explain_chain(plan, graph, v, out);
   if (place->region == NEAP_REGION_ARENA) {
     explain_neighbours(plan, graph, v, out);
-    if (place->refusal != NEAP_REFUSAL_NONE)
-      neap_buffer_add(out, "Not in place: %s.\n", neap_refusal_words(place->refusal));
+    if (place->refusal != NEAP_REFUSAL_NONE) neap_buffer_add(out, "Not in place: %s.\n", neap_refusal_words(place->refusal));
   } else {
-    neap_buffer_add(out, "It %s.\n", neap_reason_words(place->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT : NEAP_REASON_RESIDENT));
+    neap_buffer_add(out, "It %s.\n",
+                    neap_reason_words(place->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT : NEAP_REASON_RESIDENT));
   }
   explain_keep(plan, graph, v, out);
 }

@@ -6,6 +6,7 @@
  */
 #include "plan/plan_int.h"
 
+/* Also for resident values: first and last use are worth knowing. */
 static void live_values(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) {
@@ -16,6 +17,7 @@ static void live_values(neap_schedule *s, const neap_work *work) {
   }
 }
 
+/* Hulls over members. There is no gap within: each member is made by a reader of one before it. */
 static void live_storages(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
     int root = s->root[v];

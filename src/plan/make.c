@@ -11,6 +11,8 @@
 
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
+/* Plans of all subnets, and from them each node's scratch: the largest frame (branches overlay each other, only one runs),
+ * then the op's own. A budget is the whole net's affair, so subnets have none. */
 static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
@@ -64,13 +66,20 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
   return status;
 }
 
+/* The schedule in the words of the plan: places of one storage get its one offset. */
 static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     bool in_arena = value->region == NEAP_REGION_ARENA;
-    plan->place[v] = (neap_place){.region = value->region, .storage = s->root[v], .offset = in_arena ? offset[s->root[v]] : 0,
-                                  .bytes = value->bytes, .first = s->first[v], .last = s->last[v], .reason = s->reason[v],
-                                  .refusal = s->refusal[v], .partner = s->partner[v]};
+    plan->place[v] = (neap_place){.region = value->region,
+                                  .storage = s->root[v],
+                                  .offset = in_arena ? offset[s->root[v]] : 0,
+                                  .bytes = value->bytes,
+                                  .first = s->first[v],
+                                  .last = s->last[v],
+                                  .reason = s->reason[v],
+                                  .refusal = s->refusal[v],
+                                  .partner = s->partner[v]};
   }
   memcpy(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
   memcpy(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);
@@ -83,6 +92,7 @@ static void fill_regions(neap_plan *plan, const neap_graph *graph) {
   plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
 }
 
+/* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
 static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_work work;
   neap_schedule schedule = {0};

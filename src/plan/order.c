@@ -19,6 +19,7 @@ typedef struct scheduler {
 
 static bool is_arena(const neap_graph *g, int v) { return v != NEAP_NO_VALUE && g->value[v].region == NEAP_REGION_ARENA; }
 
+/* Views share their source's bytes, so their reads count as reads of the source. */
 static void find_groups(scheduler *s) {
   const neap_graph *g = s->work->graph;
   for (int v = 0; v < g->n_value; v++) s->group[v] = v;
@@ -34,6 +35,7 @@ static void find_groups(scheduler *s) {
   for (int v = 0; v < g->n_value; v++) s->n_left[s->group[v]] += s->work->uses.first[v + 1] - s->work->uses.first[v];
 }
 
+/* Whether an earlier position reads the same value: readers are counted once a node, as in neap_uses. */
 static bool is_repeated(const neap_node *node, int position) {
   for (int p = 0; p < position; p++)
     if (node->in[p] == node->in[position]) return true;
@@ -62,6 +64,7 @@ static int64_t growth(const scheduler *s, int n) {
   return bytes;
 }
 
+/* Its reads are done; what waited for it last becomes ready. */
 static void run_node(scheduler *s, int n) {
   const neap_graph *g = s->work->graph;
   const neap_node *node = &g->node[n];
@@ -71,6 +74,7 @@ static void run_node(scheduler *s, int n) {
     if (--s->n_blocked[g->edge[e].to] == 0) s->ready[s->n_ready++] = g->edge[e].to;
 }
 
+/* Takes the best out of `ready`, whose own order means nothing. O(width) growths a step. */
 static int take_best(scheduler *s) {
   int best = 0;
   int64_t least = 0;

@@ -78,8 +78,7 @@ static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_err
   }
   for (int b = 0; b < w->n; b++) by_size[b] = (event){b, w->block[b].bytes, false};
   qsort(by_size, n, sizeof *by_size, compare_sizes);
-  for (int i = 0; i < w->n && i < N_SEED; i++)
-    *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
+  for (int i = 0; i < w->n && i < N_SEED; i++) *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
 done:
   neap_free(by_size);
   neap_free(left);
@@ -127,7 +126,11 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
   int m = 0;
   for (int b = 0; b < n; b++)
     if (options->conflict != NULL || block[b].bytes > 0) solid[m++] = block[b];
-  neap_pack_work w = {.n = m, .block = solid, .conflict = options->conflict, .n_word = options->n_word, .offset = offset,
+  neap_pack_work w = {.n = m,
+                      .block = solid,
+                      .conflict = options->conflict,
+                      .n_word = options->n_word,
+                      .offset = offset,
                       .deadline_ns = neap_clock_ns() + limit};
   *result = (neap_pack_result){0, 0, true, "empty"};
   if (m > 0) status = pack_solid(&w, options, result, error);

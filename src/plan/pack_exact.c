@@ -23,7 +23,7 @@ typedef struct box {
   int64_t size;
   int from, to; /* sections, inclusive */
   int block;
-  double rank;  /* preference: larger first */
+  double rank; /* preference: larger first */
 } box;
 
 typedef struct undo {
@@ -34,18 +34,18 @@ typedef struct search {
   neap_pack_work *w;
   int n, n_section;
   int64_t unit, capacity;
-  box *box;           /* in order of preference */
-  int64_t *low;       /* by box */
-  int64_t *offset;    /* by box */
-  int *near_at, *near; /* boxes that meet box b: near[near_at[b] .. near_at[b+1]) */
-  int64_t *floor, *rest; /* by section: height of what is placed; bytes still to be placed */
-  int *next_section;  /* by section: room for the inference */
-  int *n_cross;       /* by section: unplaced boxes that reach into the next one */
-  int *is_placed;     /* by box */
-  int *stack, n_stack; /* boxes placed, in order */
-  int *lists, list_room; /* room for lists of boxes, taken like a stack: n, n - 1, ... */
-  int *moved;         /* room for one more */
-  int64_t *start;     /* by box: room for its lowest start */
+  box *box;                /* in order of preference */
+  int64_t *low;            /* by box */
+  int64_t *offset;         /* by box */
+  int *near_at, *near;     /* boxes that meet box b: near[near_at[b] .. near_at[b+1]) */
+  int64_t *floor, *rest;   /* by section: height of what is placed; bytes still to be placed */
+  int *next_section;       /* by section: room for the inference */
+  int *n_cross;            /* by section: unplaced boxes that reach into the next one */
+  int *is_placed;          /* by box */
+  int *stack, n_stack;     /* boxes placed, in order */
+  int *lists, list_room;   /* room for lists of boxes, taken like a stack: n, n - 1, ... */
+  int *moved;              /* room for one more */
+  int64_t *start;          /* by box: room for its lowest start */
   int *inside_at, *inside; /* boxes of section s: inside[inside_at[s] .. inside_at[s+1]) */
   undo *trail;
   int n_trail, trail_cap;
@@ -474,8 +474,7 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *e
   int64_t *total;
   if (x.unit == 0 || w->conflict != NULL || w->n > NEAP_PACK_EXACT_MAX) return NEAP_OK;
   neap_status status = NEAP_OK;
-  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to) ||
-      !find_inside(&x, from, to)) {
+  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to) || !find_inside(&x, from, to)) {
     status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
     goto done;
   }

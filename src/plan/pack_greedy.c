@@ -25,7 +25,8 @@ static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_
   size_t top = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
   for (int i = 0; i < n; i++) {
     const neap_placed *p = &placed[i];
-    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0 : p->first > block->last || p->last < block->first) continue;
+    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0 : p->first > block->last || p->last < block->first)
+      continue;
     if (p->offset > top) {
       size_t start = neap_round_up(top, block->align);
       if (start + block->bytes <= p->offset) {
@@ -52,7 +53,8 @@ static void insert(neap_placed *placed, int n, neap_placed item) {
   placed[low] = item;
 }
 
-size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset) {
+size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room,
+                        size_t *offset) {
   size_t total = 0;
   int n = 0;
   for (int i = 0; i < w->n; i++) {

@@ -7,15 +7,15 @@
 #include "plan/plan.h"
 
 typedef struct neap_pack_work {
-  int n;                    /* blocks of more than zero bytes */
+  int n; /* blocks of more than zero bytes */
   const neap_block *block;
   const uint64_t *conflict; /* NULL: lives on a line */
   int n_word;
-  size_t *offset;           /* the best packing so far, of total `best_bytes` */
+  size_t *offset; /* the best packing so far, of total `best_bytes` */
   size_t best_bytes;
-  size_t stop_at_bytes;     /* good enough */
-  int64_t deadline_ns;      /* of neap_clock_ns */
-  const char *packer;       /* who found it */
+  size_t stop_at_bytes; /* good enough */
+  int64_t deadline_ns;  /* of neap_clock_ns */
+  const char *packer;   /* who found it */
 } neap_pack_work;
 
 static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
@@ -27,7 +27,9 @@ static inline bool neap_pack_is_done(const neap_pack_work *w) {
   return w->best_bytes <= w->stop_at_bytes || neap_clock_ns() > w->deadline_ns;
 }
 
-static inline size_t neap_round_up(size_t bytes, size_t align) { return align <= 1 ? bytes : (bytes + align - 1) / align * align; }
+static inline size_t neap_round_up(size_t bytes, size_t align) {
+  return align <= 1 ? bytes : (bytes + align - 1) / align * align;
+}
 
 /* pack_greedy.c: places blocks one after another, in `order`, each in a gap between those already there. */
 typedef enum neap_fit { NEAP_FIT_FIRST, NEAP_FIT_BEST } neap_fit;

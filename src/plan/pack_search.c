@@ -33,8 +33,8 @@ typedef struct climb {
   neap_pack_work *w;
   key *keys;
   int *order, *trial;
-  size_t *offset;      /* of the trial */
-  size_t *here;        /* of the present order */
+  size_t *offset; /* of the trial */
+  size_t *here;   /* of the present order */
   neap_placed *room;
   uint64_t state;
 } climb;

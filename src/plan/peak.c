@@ -4,7 +4,8 @@
 #include <string.h>
 
 static bool lives_at(const neap_place *place, int step) {
-  return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 && place->first <= step && step <= place->last;
+  return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 && place->first <= step &&
+         step <= place->last;
 }
 
 /* Whether a newer value of the same storage lives there too: then that one stands for the storage. */
@@ -18,6 +19,7 @@ static bool is_covered(const neap_plan *plan, int v, int step) {
   return false;
 }
 
+/* Insertion into a list kept by size: `room` is small. */
 int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value) {
   int n = 0;
   for (int v = 0; v < plan->n_value; v++) {
@@ -41,9 +43,10 @@ void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer 
   int value[N_SHOWN], n = neap_plan_live_at(plan, plan->peak_step, N_SHOWN, value), op = plan->order[plan->peak_step];
   const neap_node *node = &graph->node[op];
   char text[24], shape[NEAP_SHAPE_TEXT];
-  neap_buffer_add(out, "peak %s at step %d of %d, %s \"%s\"%s%s\n", neap_bytes_text((double)plan->live_bytes[plan->peak_step], text),
-                  plan->peak_step + 1, plan->n_node, node->op->name, node->name != NULL ? node->name : "?",
-                  node->line != NULL && node->line[0] != '\0' ? ", " : "", node->line != NULL ? node->line : "");
+  neap_buffer_add(out, "peak %s at step %d of %d, %s \"%s\"%s%s\n",
+                  neap_bytes_text((double)plan->live_bytes[plan->peak_step], text), plan->peak_step + 1, plan->n_node,
+                  node->op->name, node->name != NULL ? node->name : "?", node->line != NULL && node->line[0] != '\0' ? ", " : "",
+                  node->line != NULL ? node->line : "");
   for (int i = 0; i < n; i++) {
     const neap_value *v = &graph->value[value[i]];
     const neap_place *place = &plan->place[value[i]];
@@ -56,7 +59,8 @@ void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer 
   size_t shown = neap_align(plan->scratch_bytes[op]);
   for (int i = 0; i < n; i++) shown += neap_align(plan->place[value[i]].bytes);
   if (shown < plan->live_bytes[plan->peak_step])
-    neap_buffer_add(out, "  %10s  in smaller blobs\n", neap_bytes_text((double)(plan->live_bytes[plan->peak_step] - shown), text));
+    neap_buffer_add(out, "  %10s  in smaller blobs\n",
+                    neap_bytes_text((double)(plan->live_bytes[plan->peak_step] - shown), text));
 }
 
 /* ---- who owns the bytes now ------------------------------------------------------------------------------------------- */

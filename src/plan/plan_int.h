@@ -22,8 +22,8 @@ typedef struct neap_work {
 } neap_work;
 
 typedef struct neap_schedule {
-  int *order, *step;  /* order[step] = node, step[node] */
-  int *root, *next;   /* by value: root of its storage; next member, a ring */
+  int *order, *step; /* order[step] = node, step[node] */
+  int *root, *next;  /* by value: root of its storage; next member, a ring */
   neap_reason *reason;
   neap_refusal *refusal;
   int *partner;
@@ -33,7 +33,7 @@ typedef struct neap_schedule {
   size_t *live_bytes; /* by step */
   size_t peak_bytes;
   int peak_step;
-  neap_arena arena;   /* owns all of the above */
+  neap_arena arena; /* owns all of the above */
 } neap_schedule;
 
 /* schedule.c. `order` NULL: definition order. Copies it. */
@@ -56,7 +56,6 @@ typedef struct neap_layout_out {
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);
 
-
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */
@@ -70,6 +69,8 @@ int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value);
 static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
 static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
 /* A path leads from node i to node j. */
-static inline bool neap_reaches(const neap_work *w, int i, int j) { return neap_bit(w->reach + (size_t)i * (size_t)w->n_word, j); }
+static inline bool neap_reaches(const neap_work *w, int i, int j) {
+  return neap_bit(w->reach + (size_t)i * (size_t)w->n_word, j);
+}
 
 #endif

@@ -27,6 +27,7 @@ typedef struct items {
 
 static const char scratch_key[] = "scratch";
 
+/* All that needs bytes; empty storages need none and lie at 0. */
 static neap_status collect(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
   const neap_graph *g = work->graph;
   size_t room = (size_t)g->n_value + (size_t)g->n_node + 1;
@@ -59,6 +60,7 @@ static void nodes_after(const neap_work *work, const neap_schedule *s, const ite
   } while (v != it->value);
 }
 
+/* dag: the matrix, by the rows of nodes_after. O(items^2) bit tests: 10 ms for 3,000. */
 static neap_status find_conflicts(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
   if (work->reach == NULL) return NEAP_OK;
   size_t n = (size_t)all->n, words = (n + 63) / 64, node_words = (size_t)work->n_word;
@@ -72,7 +74,8 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
   for (size_t i = 0; i < n; i++) nodes_after(work, s, &all->item[i], after + i * node_words);
   for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j < i; j++) {
-      if (neap_bit(after + i * node_words, all->item[j].definer) || neap_bit(after + j * node_words, all->item[i].definer)) continue;
+      if (neap_bit(after + i * node_words, all->item[j].definer) || neap_bit(after + j * node_words, all->item[i].definer))
+        continue;
       neap_bit_set(all->conflict + i * words, (int)j);
       neap_bit_set(all->conflict + j * words, (int)i);
     }
@@ -92,9 +95,12 @@ static neap_status pack(items *all, const neap_work *work, const neap_schedule *
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
-    block[i] = (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
-  neap_pack_options options = {.time_limit_ns = work->options.time_limit_ns, .stop_at_bytes = s->peak_bytes,
-                               .conflict = all->conflict, .n_word = all->n_word};
+    block[i] =
+        (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
+  neap_pack_options options = {.time_limit_ns = work->options.time_limit_ns,
+                               .stop_at_bytes = s->peak_bytes,
+                               .conflict = all->conflict,
+                               .n_word = all->n_word};
   neap_pack_result result;
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
@@ -143,12 +149,14 @@ static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
   return true;
 }
 
+/* Items go to slots in the order of definition, scratch last; then slots are laid out one after another. */
 static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offset, neap_layout_out *out, neap_error *error) {
   size_t n = (size_t)all->n + 1;
   slots t = {0};
   int **lists[] = {&t.first_item, &t.next_slot, &t.next_item, &t.of};
   for (int k = 0; k < NEAP_COUNT(lists); k++)
-    if ((*lists[k] = neap_arena_alloc(&all->arena, n * sizeof(int))) == NULL) return neap_fail_memory(error, n * sizeof(int), "slots");
+    if ((*lists[k] = neap_arena_alloc(&all->arena, n * sizeof(int))) == NULL)
+      return neap_fail_memory(error, n * sizeof(int), "slots");
   t.bytes = neap_arena_alloc(&all->arena, n * sizeof *t.bytes);
   bool ok = t.bytes != NULL;
   for (int i = 0; i < all->n && ok; i++) ok = put_in_slot(all, &t, i, key_of(work, &all->item[i]));

@@ -21,7 +21,8 @@
 #define TEXT_VERSION "1"
 
 void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
-  neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy), neap_executor_name(plan->executor), plan->packer);
+  neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy), neap_executor_name(plan->executor),
+                  plan->packer);
   neap_buffer_add(out, "bytes %zu %zu %zu %d %d %lld\nregion", plan->arena_bytes, plan->lower_bound_bytes, plan->baseline_bytes,
                   plan->proved, plan->peak_step, (long long)plan->plan_ns);
   for (int r = 0; r < NEAP_N_REGION; r++) neap_buffer_add(out, " %zu", plan->region_bytes[r]);
@@ -32,8 +33,8 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
   }
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *p = &plan->place[v];
-    neap_buffer_add(out, "v %s %d %zu %zu %d %d %s %s %d\n", neap_region_name(p->region), p->storage, p->offset, p->bytes, p->first,
-                    p->last, neap_reason_code(p->reason), neap_refusal_code(p->refusal), p->partner);
+    neap_buffer_add(out, "v %s %d %zu %zu %d %d %s %s %d\n", neap_region_name(p->region), p->storage, p->offset, p->bytes,
+                    p->first, p->last, neap_reason_code(p->reason), neap_refusal_code(p->refusal), p->partner);
   }
   for (int n = 0; n < plan->n_node; n++)
     for (int k = 0; plan->sub[n] != NULL && plan->sub[n][k] != NULL; k++) {
@@ -111,6 +112,7 @@ static const char *executor_at(int i) { return neap_executor_name((neap_executor
 enum { N_REASON = 0 NEAP_REASON_MAP(X), N_REFUSAL = 0 NEAP_REFUSAL_MAP(X) };
 #undef X
 
+/* Counts are compared with the graph's before anything is read by them. */
 static void read_head(reader *r, neap_plan *plan) {
   char word[32];
   expect(r, "plan");
@@ -136,6 +138,7 @@ static void read_head(reader *r, neap_plan *plan) {
   end_line(r);
 }
 
+/* Scratch stands with the step that uses it, and is kept by node. That every node comes once is verify.c's business. */
 static void read_steps(reader *r, neap_plan *plan) {
   for (int i = 0; i < plan->n_node && !r->failed; i++) {
     expect(r, "n");

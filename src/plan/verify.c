@@ -20,11 +20,11 @@ typedef struct check {
   const neap_plan *plan;
   const neap_graph *graph;
   neap_error *error;
-  int *step;              /* by node */
+  int *step;               /* by node */
   int *reader_at, *reader; /* readers of value v: reader[reader_at[v] .. reader_at[v+1]), with repeats */
-  int *last_step;         /* by value: step of its last reader or definition */
-  int *content;           /* by value: the value whose elements it shows */
-  uint64_t *above;        /* dag: bit matrix, above[n]: nodes with a path to n */
+  int *last_step;          /* by value: step of its last reader or definition */
+  int *content;            /* by value: the value whose elements it shows */
+  uint64_t *above;         /* dag: bit matrix, above[n]: nodes with a path to n */
   size_t n_word;
   neap_arena arena;
 } check;
@@ -60,8 +60,7 @@ static neap_status check_order(check *c) {
   }
   for (int e = 0; e < c->graph->n_edge; e++) {
     const neap_edge *edge = &c->graph->edge[e];
-    if (edge->from < 0 || edge->from >= edge->to || edge->to >= plan->n_node ||
-        (e > 0 && compare_edges(edge - 1, edge) >= 0))
+    if (edge->from < 0 || edge->from >= edge->to || edge->to >= plan->n_node || (e > 0 && compare_edges(edge - 1, edge) >= 0))
       return neap_fail(c->error, NEAP_PLAN, "edge %d (op %d to op %d) is out of order", e, edge->from, edge->to);
     if (c->step[edge->from] >= c->step[edge->to])
       return neap_fail(c->error, NEAP_PLAN, "op \"%s\" runs at step %d, before \"%s\" at step %d, which it needs",
@@ -158,7 +157,8 @@ static bool is_paired(const check *c, int v, const neap_pair *pair, int n_pair) 
 static neap_status check_relation(check *c, int v) {
   const neap_graph *g = c->graph;
   const neap_place *place = &c->plan->place[v];
-  bool linked = place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+  bool linked =
+      place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
   if (place->partner < -1 || place->partner >= g->n_value) return FAIL(c, v, "\"%s\" has an unknown partner", label(c, v));
   if (!linked) {
     if (place->storage == v) return NEAP_OK;
@@ -175,10 +175,11 @@ static neap_status check_relation(check *c, int v) {
   if (place->reason == NEAP_REASON_VERSION)
     ok = is_paired(c, v, node->enforced, node->n_enforced) || place->partner == g->value[v].root;
   if (place->reason == NEAP_REASON_IN_PLACE) /* who else reads it: check_meeting */
-    ok = node->n_sub == 0 && (is_paired(c, v, node->op->inplace, node->op->n_inplace) ||
-                              (node->op->inplace_any_input && g->value[v].position == 0));
-  return ok ? NEAP_OK : FAIL(c, v, "op \"%s\" allows no %s of \"%s\" and \"%s\"", node->name, neap_reason_code(place->reason),
-                             label(c, place->partner), label(c, v));
+    ok = node->n_sub == 0 &&
+         (is_paired(c, v, node->op->inplace, node->op->n_inplace) || (node->op->inplace_any_input && g->value[v].position == 0));
+  return ok ? NEAP_OK
+            : FAIL(c, v, "op \"%s\" allows no %s of \"%s\" and \"%s\"", node->name, neap_reason_code(place->reason),
+                   label(c, place->partner), label(c, v));
 }
 
 /* The next version may be written only when all readers of the one before have run. */
@@ -194,8 +195,8 @@ static neap_status check_version(check *c, int v) {
       before = node->in[node->enforced[k].in];
   for (int k = c->reader_at[before]; k < c->reader_at[before + 1]; k++)
     if (c->reader[k] != value->node && !runs_before(c, c->reader[k], value->node))
-      return FAIL(c, v, "op \"%s\" writes a new version of \"%s\" while \"%s\" may still read the old one",
-                  node->name, label(c, before), c->graph->node[c->reader[k]].name);
+      return FAIL(c, v, "op \"%s\" writes a new version of \"%s\" while \"%s\" may still read the old one", node->name,
+                  label(c, before), c->graph->node[c->reader[k]].name);
   return NEAP_OK;
 }
 
@@ -204,8 +205,8 @@ static neap_status check_place(check *c, int v) {
   const neap_place *place = &c->plan->place[v];
   int first = value->node < 0 ? -1 : c->step[value->node];
   if (place->region != value->region || place->bytes != value->bytes)
-    return FAIL(c, v, "\"%s\" has %zu bytes in %s, the plan %zu in %s", label(c, v), value->bytes, neap_region_name(value->region),
-                place->bytes, neap_region_name(place->region));
+    return FAIL(c, v, "\"%s\" has %zu bytes in %s, the plan %zu in %s", label(c, v), value->bytes,
+                neap_region_name(value->region), place->bytes, neap_region_name(place->region));
   if (place->region == NEAP_REGION_ARENA && value->keep) return FAIL(c, v, "\"%s\" is kept, but lies in the arena", label(c, v));
   if (place->storage < 0 || place->storage >= c->graph->n_value || c->plan->place[place->storage].storage != place->storage)
     return FAIL(c, v, "\"%s\" lies in no storage", label(c, v));
@@ -229,7 +230,8 @@ static void find_contents(check *c) {
   for (int n = 0; n < g->n_node; n++)
     for (int o = 0; o < g->node[n].n_out; o++) {
       int v = g->node[n].out[o];
-      if (v != NEAP_NO_VALUE && c->plan->place[v].reason == NEAP_REASON_ALIAS) c->content[v] = c->content[c->plan->place[v].partner];
+      if (v != NEAP_NO_VALUE && c->plan->place[v].reason == NEAP_REASON_ALIAS)
+        c->content[v] = c->content[c->plan->place[v].partner];
     }
 }
 
@@ -264,9 +266,9 @@ static neap_status check_meeting(const check *c, int a, int b) {
   if (is_over_before(c, a, value[b].node, false) || is_over_before(c, b, value[a].node, false)) return NEAP_OK;
   if (c->content[a] == c->content[b] && at_a->offset == at_b->offset && at_a->bytes == at_b->bytes) return NEAP_OK;
   if (may_replace(c, a, b) || may_replace(c, b, a)) return NEAP_OK;
-  return FAIL(c, a, "\"%s\" (steps %d to %d) and \"%s\" (steps %d to %d) share bytes from offset %zu while both may live", label(c, a),
-              c->step[value[a].node] + 1, c->last_step[a] + 1, label(c, b), c->step[value[b].node] + 1, c->last_step[b] + 1,
-              NEAP_MAX(at_a->offset, at_b->offset));
+  return FAIL(c, a, "\"%s\" (steps %d to %d) and \"%s\" (steps %d to %d) share bytes from offset %zu while both may live",
+              label(c, a), c->step[value[a].node] + 1, c->last_step[a] + 1, label(c, b), c->step[value[b].node] + 1,
+              c->last_step[b] + 1, NEAP_MAX(at_a->offset, at_b->offset));
 }
 
 typedef struct span {
@@ -304,7 +306,8 @@ static neap_status check_scratch(check *c, int n) {
   for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v) || !bytes_meet(at, bytes, plan->place[v].offset, plan->place[v].bytes)) continue;
     if (is_over_before(c, v, n, false) || runs_before(c, n, g->value[v].node)) continue;
-    return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs", g->node[n].name, label(c, v));
+    return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs", g->node[n].name,
+                label(c, v));
   }
   for (int m = 0; m < n && c->above != NULL; m++)
     if (bytes_meet(at, bytes, plan->scratch_offset[m], plan->scratch_bytes[m]) && plan->scratch_bytes[m] > 0 &&
@@ -339,11 +342,12 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
     most = NEAP_MAX(most, now);
   }
   if (c->above == NULL ? plan->lower_bound_bytes != most : plan->lower_bound_bytes < most) /* dag: may come from a clique */
-    return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once are %zu, the plan's bound is %zu", most, plan->lower_bound_bytes);
+    return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once are %zu, the plan's bound is %zu", most,
+                     plan->lower_bound_bytes);
   if (plan->n_node > 0 && (plan->peak_step < 0 || plan->peak_step >= plan->n_node || plan->live_bytes[plan->peak_step] != most))
     return neap_fail(c->error, NEAP_PLAN, "step %d is not the peak", plan->peak_step + 1);
-  if (plan->arena_bytes % NEAP_ALIGN != 0 || plan->lower_bound_bytes % NEAP_ALIGN != 0 || plan->arena_bytes < plan->lower_bound_bytes ||
-      plan->proved != (plan->arena_bytes == plan->lower_bound_bytes))
+  if (plan->arena_bytes % NEAP_ALIGN != 0 || plan->lower_bound_bytes % NEAP_ALIGN != 0 ||
+      plan->arena_bytes < plan->lower_bound_bytes || plan->proved != (plan->arena_bytes == plan->lower_bound_bytes))
     return neap_fail(c->error, NEAP_PLAN, "an arena of %zu bytes with a bound of %zu is %sproved", plan->arena_bytes,
                      plan->lower_bound_bytes, plan->proved ? "not " : "");
   return NEAP_OK;
@@ -398,8 +402,8 @@ static neap_status check_all(check *c) {
 
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   if (plan->n_node != graph->n_node || plan->n_value != graph->n_value)
-    return neap_fail(error, NEAP_PLAN, "the plan is for %d ops and %d values, the graph has %d and %d", plan->n_node, plan->n_value,
-                     graph->n_node, graph->n_value);
+    return neap_fail(error, NEAP_PLAN, "the plan is for %d ops and %d values, the graph has %d and %d", plan->n_node,
+                     plan->n_value, graph->n_node, graph->n_value);
   check c = {.plan = plan, .graph = graph, .error = error};
   neap_status status = check_all(&c);
   neap_arena_fini(&c.arena);

@@ -26,7 +26,8 @@ static bool is_valid(int n, const neap_block *block, size_t total, const uint64_
     for (int j = 0; j < i; j++) {
       if (block[i].offset >= block[j].offset + block[j].bytes || block[j].offset >= block[i].offset + block[i].bytes) continue;
       if (block[i].bytes == 0 || block[j].bytes == 0) continue;
-      bool meet = matrix == NULL ? conflict(&block[i], &block[j]) : (matrix[(size_t)i * (size_t)n_word + (size_t)j / 64] >> (j % 64) & 1) != 0;
+      bool meet = matrix == NULL ? conflict(&block[i], &block[j])
+                                 : (matrix[(size_t)i * (size_t)n_word + (size_t)j / 64] >> (j % 64) & 1) != 0;
       if (meet) return false;
     }
   }
@@ -34,7 +35,8 @@ static bool is_valid(int n, const neap_block *block, size_t total, const uint64_
 }
 
 TEST(disjoint_lives_share) {
-  neap_block b[] = {{.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
+  neap_block b[] = {
+      {.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
   neap_pack_result r;
   CHECK_OK(neap_pack(3, b, &(neap_pack_options){0}, &r, &error));
   CHECK_EQ(r.total_bytes, 25);
@@ -65,7 +67,8 @@ TEST(offsets_are_aligned) {
     neap_block b[12];
     for (int i = 0; i < 12; i++) {
       int first = below(20);
-      b[i] = (neap_block){.bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
+      b[i] = (neap_block){
+          .bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
     }
     neap_pack_result r;
     CHECK_OK(neap_pack(12, b, &(neap_pack_options){.time_limit_ns = 5000000}, &r, &error));
@@ -162,16 +165,20 @@ static double pack_file(const char *path, double seconds, neap_pack_result *r) {
   int64_t start = neap_clock_ns();
   CHECK_OK(neap_pack(n, blocks, &(neap_pack_options){.time_limit_ns = (int64_t)(seconds * 1e9)}, r, &error));
   double ratio = (double)r->total_bytes / (double)r->lower_bound_bytes;
-  printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes, r->lower_bound_bytes, ratio, r->packer,
-         (double)(neap_clock_ns() - start) * 1e-6, r->proved ? "  proved" : "");
+  printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes, r->lower_bound_bytes, ratio,
+         r->packer, (double)(neap_clock_ns() - start) * 1e-6, r->proved ? "  proved" : "");
   CHECK(is_valid(n, blocks, r->total_bytes, NULL, 0));
   neap_free(blocks);
   return ratio;
 }
 
 TEST(tvm_and_tflite_instances_reach_the_bound) {
-  static const char *const paths[] = {"tvm-usmp/alloc_max.csv", "tvm-usmp/simple.csv", "tvm-usmp/deep_speech.csv", "tvm-usmp/five.csv",
-                                      "tflite-micro/person_detect_buffers.csv", "minimalloc/examples/input.12.csv"};
+  static const char *const paths[] = {"tvm-usmp/alloc_max.csv",
+                                      "tvm-usmp/simple.csv",
+                                      "tvm-usmp/deep_speech.csv",
+                                      "tvm-usmp/five.csv",
+                                      "tflite-micro/person_detect_buffers.csv",
+                                      "minimalloc/examples/input.12.csv"};
   static const size_t bounds[] = {67600, 216096, 100352, 176923, 64512, 12};
   for (int i = 0; i < NEAP_COUNT(paths); i++) {
     neap_pack_result r;
@@ -230,6 +237,7 @@ TEST(refused_allocations_leave_nothing) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
-             T(small_instances_are_packed_optimally), T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound),
-             T(hard_instances), T(large_instances), T(refused_allocations_leave_nothing));
+             T(small_instances_are_packed_optimally), T(matrix_gives_what_lives_would),
+             T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
+             T(refused_allocations_leave_nothing));
 }

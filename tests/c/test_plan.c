@@ -39,8 +39,14 @@ static void graph_free(neap_graph *g) {
 
 static int value_new(neap_graph *g, const char *name, size_t bytes, neap_region region) {
   int v = g->n_value++;
-  g->value[v] = (neap_value){.name = neap_intern(name), .bytes = bytes, .region = region, .node = -1, .root = v, .is_blob = true,
-                             .is_last = true, .type = {NEAP_DTYPE_U8, {1, {(int64_t)bytes}}}};
+  g->value[v] = (neap_value){.name = neap_intern(name),
+                             .bytes = bytes,
+                             .region = region,
+                             .node = -1,
+                             .root = v,
+                             .is_blob = true,
+                             .is_last = true,
+                             .type = {NEAP_DTYPE_U8, {1, {(int64_t)bytes}}}};
   return v;
 }
 
@@ -65,18 +71,26 @@ static int node_new(neap_graph *g, const neap_op *op, size_t scratch, int n_in, 
   int n = g->n_node++;
   char name[32];
   snprintf(name, sizeof name, "%s_%d", op->name, n);
-  g->node[n] = (neap_node){.op = op, .name = neap_intern(name), .scope = "", .line = "test.lua:1", .n_in = n_in, .n_out = n_out,
+  g->node[n] = (neap_node){.op = op,
+                           .name = neap_intern(name),
+                           .scope = "",
+                           .line = "test.lua:1",
+                           .n_in = n_in,
+                           .n_out = n_out,
                            .in = neap_arena_copy(&g->arena, in, (size_t)n_in * sizeof *in),
-                           .out = neap_arena_copy(&g->arena, out, (size_t)n_out * sizeof *out), .choice.scratch_bytes = scratch};
+                           .out = neap_arena_copy(&g->arena, out, (size_t)n_out * sizeof *out),
+                           .choice.scratch_bytes = scratch};
   for (int o = 0; o < n_out; o++)
     if (out[o] >= 0) g->value[out[o]].node = n, g->value[out[o]].position = o;
   for (int i = 0; i < n_in; i++)
     if (in[i] >= 0 && g->value[in[i]].node >= 0) edge(g, g->value[in[i]].node, n, NEAP_EDGE_DATA);
   return n;
 }
-#define NODE(g, op, scratch, ins, outs)                                                                              \
-  node_new(g, op, scratch, (int)(sizeof((int[])ins) / sizeof(int)), (int[])ins, (int)(sizeof((int[])outs) / sizeof(int)), (int[])outs)
-#define L(...) {__VA_ARGS__}
+#define NODE(g, op, scratch, ins, outs)                                                                                   \
+  node_new(g, op, scratch, (int)(sizeof((int[])ins) / sizeof(int)), (int[])ins, (int)(sizeof((int[])outs) / sizeof(int)), \
+           (int[])outs)
+#define L(...) \
+  { __VA_ARGS__ }
 
 static neap_plan *plan_with(const neap_graph *g, neap_plan_options options) {
   neap_plan *plan = NULL;
@@ -139,11 +153,11 @@ TEST(in_place_is_refused_with_the_reason) {
   int x = input(g, "x", 100), a = transient(g, "a", 100), b = transient(g, "b", 100), c = transient(g, "c", 100),
       d = transient(g, "d", 200), e = transient(g, "e", 100), f = transient(g, "f", 100), h = transient(g, "h", 100);
   NODE(g, &op_plain, 0, L(x), L(a));
-  NODE(g, &op_relu, 0, L(a), L(b)); /* a is read again below */
-  NODE(g, &op_relu, 0, L(b), L(d)); /* another size */
-  NODE(g, &op_mul, 0, L(a, a), L(c)); /* both positions are pairs: allowed */
+  NODE(g, &op_relu, 0, L(a), L(b));    /* a is read again below */
+  NODE(g, &op_relu, 0, L(b), L(d));    /* another size */
+  NODE(g, &op_mul, 0, L(a, a), L(c));  /* both positions are pairs: allowed */
   NODE(g, &op_addn, 0, L(c, c), L(e)); /* a sum of two equal inputs can't be done in place pass by pass */
-  NODE(g, &op_two, 0, L(e), L(f, h)); /* one input, two takers */
+  NODE(g, &op_two, 0, L(e), L(f, h));  /* one input, two takers */
   neap_plan *plan = plan_simple(g);
   CHECK_EQ(plan->place[a].refusal, NEAP_REFUSAL_NO_PAIR);
   CHECK_EQ(plan->place[b].refusal, NEAP_REFUSAL_READ_LATER);
@@ -256,8 +270,8 @@ TEST(empty_values_take_nothing) {
 /* Two branches of a dag may run at once: they share nothing, and join only in place of what both have done with. */
 TEST(dag_branches_share_nothing) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 64), a = transient(g, "a", 64), b = transient(g, "b", 64), c = transient(g, "c", 64), d = transient(g, "d", 64),
-      e = transient(g, "e", 64);
+  int x = input(g, "x", 64), a = transient(g, "a", 64), b = transient(g, "b", 64), c = transient(g, "c", 64),
+      d = transient(g, "d", 64), e = transient(g, "e", 64);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_relu, 128, L(a), L(b));
   NODE(g, &op_relu, 128, L(a), L(c));
@@ -278,7 +292,8 @@ TEST(dag_branches_share_nothing) {
 /* Policy `name`: the two versions of x share a slot of the larger size; y and z have their own. */
 TEST(policy_name_shares_by_name) {
   neap_graph *g = graph_new();
-  int in = input(g, "in", 64), x1 = transient(g, "x", 64), y = transient(g, "y", 64), x2 = transient(g, "x", 128), z = transient(g, "z", 64);
+  int in = input(g, "in", 64), x1 = transient(g, "x", 64), y = transient(g, "y", 64), x2 = transient(g, "x", 128),
+      z = transient(g, "z", 64);
   NODE(g, &op_plain, 0, L(in), L(x1));
   NODE(g, &op_relu, 0, L(x1), L(y));
   NODE(g, &op_plain, 0, L(y), L(x2));
@@ -414,8 +429,10 @@ TEST(random_graphs_pass_the_verifier) {
     neap_graph *g = random_graph(1 + below(40), true);
     for (int policy = NEAP_POLICY_NONE; policy <= NEAP_POLICY_POOL; policy++)
       for (int executor = 0; executor < 2; executor++) {
-        neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)policy, .executor = (neap_executor)executor,
-                                                           .no_in_place = below(8) == 0, .time_limit_ns = 1000000});
+        neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)policy,
+                                                           .executor = (neap_executor)executor,
+                                                           .no_in_place = below(8) == 0,
+                                                           .time_limit_ns = 1000000});
         if (plan == NULL) continue;
         n_plan++;
         if (policy == NEAP_POLICY_OFFSET && executor == 0) n_proved += plan->proved;
@@ -434,7 +451,9 @@ TEST(random_graphs_pass_the_verifier) {
 
 /* A run on paper: every node writes a number that depends on what it reads into each byte range; planned and unplanned
  * runs must read the same numbers. In `dag` the order is a random one that the edges allow. */
-static uint64_t mix(uint64_t a, uint64_t b) { return (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u; }
+static uint64_t mix(uint64_t a, uint64_t b) {
+  return (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
+}
 
 static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *order, uint64_t *seen) {
   size_t n_cell = plan->arena_bytes / 4 + 1;
@@ -450,7 +469,8 @@ static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *
         sum = mix(sum, own[node->in[i]]);
         continue;
       }
-      for (size_t k = p->offset / 4; k < (p->offset + p->bytes) / 4; k++) sum = mix(sum, cell[k] - cell[p->offset / 4]); /* one value all over */
+      for (size_t k = p->offset / 4; k < (p->offset + p->bytes) / 4; k++)
+        sum = mix(sum, cell[k] - cell[p->offset / 4]); /* one value all over */
       sum = mix(sum, p->bytes >= 4 ? cell[p->offset / 4] : 0);
     }
     seen[order[step]] = sum;
@@ -461,7 +481,8 @@ static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *
       uint64_t x = node->op == &op_view ? 0 : mix(sum, (uint64_t)o + 1);
       if (node->op == &op_view) { /* shows its input */
         const neap_place *q = &plan->place[node->in[0]];
-        x = q->region == NEAP_REGION_ARENA ? (q->bytes >= 4 && p->reason != NEAP_REASON_ALIAS ? seen[order[step]] : 0) : own[node->in[0]];
+        x = q->region == NEAP_REGION_ARENA ? (q->bytes >= 4 && p->reason != NEAP_REASON_ALIAS ? seen[order[step]] : 0)
+                                           : own[node->in[0]];
         if (p->reason == NEAP_REASON_ALIAS) continue;
       }
       own[node->out[o]] = x;
@@ -473,7 +494,8 @@ static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *
 }
 
 static void random_order(const neap_graph *g, int *order) {
-  int *blocked = neap_alloc_zeroed((size_t)g->n_node * sizeof *blocked + 1), *ready = neap_alloc((size_t)g->n_node * sizeof *ready + 1), n = 0;
+  int *blocked = neap_alloc_zeroed((size_t)g->n_node * sizeof *blocked + 1),
+      *ready = neap_alloc((size_t)g->n_node * sizeof *ready + 1), n = 0;
   for (int e = 0; e < g->n_edge; e++) blocked[g->edge[e].to]++;
   for (int i = 0; i < g->n_node; i++)
     if (blocked[i] == 0) ready[n++] = i;
@@ -500,8 +522,8 @@ TEST(planned_reads_equal_unplanned_reads) {
     neap_plan *none = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_NONE});
     run_on_paper(g, none, none->order, want);
     for (int executor = 0; executor < 2; executor++) {
-      neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor,
-                                                         .time_limit_ns = 1000000});
+      neap_plan *plan = plan_with(
+          g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .time_limit_ns = 1000000});
       for (int run = 0; run < 5; run++) {
         memcpy(order, plan->order, (size_t)g->n_node * sizeof *order);
         if (executor == NEAP_EXECUTOR_DAG) random_order(g, order);
@@ -533,9 +555,15 @@ static bool is_solid(const neap_plan *plan, int v) {
   return plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].bytes > 0 && plan->place[v].storage == v;
 }
 static bool is_long(const neap_plan *plan, int v) { return is_solid(plan, v) && plan->place[v].last > plan->place[v].first; }
-static bool is_in_place(const neap_plan *plan, int v) { return plan->place[v].reason == NEAP_REASON_IN_PLACE && plan->place[v].bytes > 0; }
-static bool is_alias(const neap_plan *plan, int v) { return plan->place[v].reason == NEAP_REASON_ALIAS && plan->place[v].bytes > 0; }
-static bool is_resident(const neap_plan *plan, int v) { return plan->place[v].region == NEAP_REGION_IO && plan->place[v].bytes > 0; }
+static bool is_in_place(const neap_plan *plan, int v) {
+  return plan->place[v].reason == NEAP_REASON_IN_PLACE && plan->place[v].bytes > 0;
+}
+static bool is_alias(const neap_plan *plan, int v) {
+  return plan->place[v].reason == NEAP_REASON_ALIAS && plan->place[v].bytes > 0;
+}
+static bool is_resident(const neap_plan *plan, int v) {
+  return plan->place[v].region == NEAP_REGION_IO && plan->place[v].bytes > 0;
+}
 
 static void move_storage(neap_plan *plan, int root, size_t offset) {
   for (int v = 0; v < plan->n_value; v++)
@@ -547,7 +575,8 @@ static bool overlay(neap_graph *g, neap_plan *plan) {
   (void)g;
   int a = pick(plan, is_long);
   for (int b = 0; a >= 0 && b < plan->n_value; b++)
-    if (b != a && is_solid(plan, b) && plan->place[b].first > plan->place[a].first && plan->place[b].first < plan->place[a].last) {
+    if (b != a && is_solid(plan, b) && plan->place[b].first > plan->place[a].first &&
+        plan->place[b].first < plan->place[a].last) {
       move_storage(plan, b, plan->place[a].offset);
       return true;
     }
@@ -693,19 +722,33 @@ TEST(damaged_plans_are_caught) {
   static const struct {
     const char *name;
     damage *apply;
-  } damages[] = {{"overlay", overlay}, {"shift_out", shift_out}, {"shift_unaligned", shift_unaligned}, {"shorten_life", shorten_life},
-                 {"shrink_bytes", shrink_bytes}, {"drop_edge", drop_edge}, {"swap_steps", swap_steps}, {"repeat_step", repeat_step},
-                 {"wrong_alias", wrong_alias}, {"false_alias", false_alias}, {"false_in_place", false_in_place},
-                 {"split_storage", split_storage}, {"resident_in_arena", resident_in_arena}, {"keep_in_arena", keep_in_arena},
-                 {"move_scratch", move_scratch}, {"less_scratch", less_scratch}, {"lower_arena", lower_arena}, {"raise_bound", raise_bound},
-                 {"false_proof", false_proof}, {"later_reader", later_reader}};
+  } damages[] = {{"overlay", overlay},
+                 {"shift_out", shift_out},
+                 {"shift_unaligned", shift_unaligned},
+                 {"shorten_life", shorten_life},
+                 {"shrink_bytes", shrink_bytes},
+                 {"drop_edge", drop_edge},
+                 {"swap_steps", swap_steps},
+                 {"repeat_step", repeat_step},
+                 {"wrong_alias", wrong_alias},
+                 {"false_alias", false_alias},
+                 {"false_in_place", false_in_place},
+                 {"split_storage", split_storage},
+                 {"resident_in_arena", resident_in_arena},
+                 {"keep_in_arena", keep_in_arena},
+                 {"move_scratch", move_scratch},
+                 {"less_scratch", less_scratch},
+                 {"lower_arena", lower_arena},
+                 {"raise_bound", raise_bound},
+                 {"false_proof", false_proof},
+                 {"later_reader", later_reader}};
   for (int d = 0; d < NEAP_COUNT(damages); d++) {
     int n_done = 0;
     for (int round = 0; round < 200; round++) {
       seed = (uint64_t)round + 900;
       neap_graph *g = random_graph(10 + below(30), false);
-      neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)(round % 2),
-                                                         .time_limit_ns = 1000000});
+      neap_plan *plan = plan_with(
+          g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)(round % 2), .time_limit_ns = 1000000});
       if (plan->arena_bytes > 0 && damages[d].apply(g, plan)) {
         n_done++;
         neap_error error = {0};
@@ -728,8 +771,9 @@ TEST(text_reads_back_and_refuses_the_rest) {
   for (int round = 0; round < 60 && check_failures == 0; round++) {
     seed = (uint64_t)round + 300;
     neap_graph *g = random_graph(2 + below(30), true);
-    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4), .executor = (neap_executor)(round % 2),
-                                                       .time_limit_ns = 1000000});
+    neap_plan *plan =
+        plan_with(g, (neap_plan_options){
+                         .policy = (neap_policy)(round % 4), .executor = (neap_executor)(round % 2), .time_limit_ns = 1000000});
     neap_buffer text = {0};
     neap_plan_print(plan, &text);
     neap_plan *copy = NULL;
@@ -827,7 +871,8 @@ TEST(refused_allocations_leave_nothing) {
 TEST(refused_allocations_leave_nothing_on_reading) {
   seed = 77;
   neap_graph *g = random_graph(30, true);
-  neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .time_limit_ns = 1000000});
+  neap_plan *plan =
+      plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .time_limit_ns = 1000000});
   neap_buffer text = {0};
   neap_plan_print(plan, &text);
   int n_failed = 0;
@@ -857,11 +902,11 @@ TEST(large_dags_are_planned_quickly) {
   neap_graph *g = random_graph(3000, false);
   for (int executor = 0; executor < 2; executor++) {
     int64_t start = neap_clock_ns();
-    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor,
-                                                       .time_limit_ns = 200000000});
-    printf("  %s: 3000 ops, %d values: arena/bound %.4f, %.0f ms planning, %.0f ms with checking\n", neap_executor_name(plan->executor),
-           g->n_value, (double)plan->arena_bytes / (double)plan->lower_bound_bytes, (double)plan->plan_ns * 1e-6,
-           (double)(neap_clock_ns() - start) * 1e-6);
+    neap_plan *plan = plan_with(
+        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .time_limit_ns = 200000000});
+    printf("  %s: 3000 ops, %d values: arena/bound %.4f, %.0f ms planning, %.0f ms with checking\n",
+           neap_executor_name(plan->executor), g->n_value, (double)plan->arena_bytes / (double)plan->lower_bound_bytes,
+           (double)plan->plan_ns * 1e-6, (double)(neap_clock_ns() - start) * 1e-6);
     neap_plan_free(plan);
   }
   graph_free(g);
