@@ -1,0 +1,180 @@
+/* binding: what the files of src/lua share. One file per Lua class; each class is a userdata with __gc and __close, and a
+ * table of methods that the Lua modules under lua/neap extend.
+ *
+ * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata first ({0}, metatable
+ * set), fill it then. Temporary arrays come from neap_lua_room, so that an error leaves nothing behind.
+ * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the other.
+ */
+#ifndef NEAP_LUA_BINDING_H
+#define NEAP_LUA_BINDING_H
+
+#include "driver/driver.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+/* ---- errors and arguments (check.c) ------------------------------------------------------------------------------ */
+
+/* Raises: ARGUMENT as a string at the caller's line, all else as an error object {code, message, op, ...}. */
+_Noreturn void neap_lua_raise(lua_State *L, const neap_error *error);
+_Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
+/* For functions given a path: nil, message, code when the file is at fault (IO, DB, DATA); else raises. */
+int neap_lua_failure(lua_State *L, const neap_error *error);
+/* Pushes the error object of a record. */
+void neap_lua_push_error(lua_State *L, const neap_error *error);
+/* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there is none. */
+const char *neap_lua_line(lua_State *L);
+
+/* `call` may use `&error` and must return a neap_status. Refused memory gets a second chance after a full collection. */
+#define NEAP_LUA_TRY(L, call)                              \
+  do {                                                     \
+    neap_error error = {0};                                \
+    neap_status try_code_ = (call);                        \
+    if (try_code_ == NEAP_MEMORY) {                        \
+      lua_gc(L, LUA_GCCOLLECT);                            \
+      neap_error_clear(&error);                            \
+      try_code_ = (call);                                  \
+    }                                                      \
+    if (try_code_ != NEAP_OK) neap_lua_raise(L, &error);   \
+  } while (0)
+
+void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as long as it is on the stack */
+/* A new userdata of class `name`, zeroed, with one user value; pushed. */
+void *neap_lua_new(lua_State *L, size_t bytes, const char *name);
+/* Registers a class: metatable `name` from `meta`, methods from `methods`; the method table is left in the table at the
+ * top of the stack under `field`. Metamethod __index: as in `meta`, else the method table. */
+void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const luaL_Reg *methods);
+/* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when there is none. */
+int neap_lua_method(lua_State *L);
+
+/* 1-based position, negative from the end, to 0-based; raises a "0 or out of range" argument error about `what`. */
+int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what);
+int neap_lua_axis(lua_State *L, int arg, int n_dim); /* argument `arg` as a dimension of n_dim */
+/* Dims from a table of integers at `index`, or from the integers at index.. up to the top. Fills shape. */
+void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what);
+neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing); /* by name; nil or none gives `missing` */
+void neap_lua_push_shape(lua_State *L, const neap_shape *shape);
+/* Interned name from a string, or from the field `name` of a blob handle. NULL for nil and false. */
+const char *neap_lua_name(lua_State *L, int index, const char *what);
+/* Names from a list, or from one name standing for a list of one; nil gives none. The array is left on the stack. */
+const char **neap_lua_names(lua_State *L, int index, const char *what, int *n);
+/* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
+size_t neap_lua_bytes(lua_State *L, int index, const char *what);
+bool neap_lua_parse_bytes(const char *text, double *bytes);
+
+/* Fields of the table on top of the stack. */
+void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);
+void neap_lua_set_text(lua_State *L, const char *key, const char *value); /* NULL or "": nothing is set */
+void neap_lua_set_bool(lua_State *L, const char *key, bool value);
+
+/* ---- the collector (memory.c) ---------------------------------------------------------------------------------------- */
+
+/* Lets Lua's collector know of the DATA bytes taken since the last call; call it after results are anchored. */
+void neap_lua_collect(lua_State *L);
+void neap_lua_open_memory(lua_State *L);
+
+/* ---- tensors (tensor.c, tensor_make.c, tensor_index.c, tensor_view.c) -------------------------------------------------- */
+
+#define NEAP_LUA_TENSOR "neap.tensor"
+
+typedef struct neap_lua_tensor {
+  neap_tensor t;
+  neap_workspace *ws;  /* of a borrowed view: retained; NULL otherwise */
+  uint64_t generation; /* of ws when the view was made */
+  const char *name;    /* interned, or NULL */
+} neap_lua_tensor;
+
+/* An empty handle, to be filled. */
+neap_lua_tensor *neap_lua_new_tensor(lua_State *L);
+/* The tensor at `index`; raises when it is none, or a view whose bytes have been taken since (RELEASED). */
+neap_tensor *neap_lua_tensor_at(lua_State *L, int index);
+neap_tensor *neap_lua_writable_at(lua_State *L, int index); /* the same; raises when the bytes are read-only */
+bool neap_lua_is_tensor(lua_State *L, int index);
+/* A new handle with the life of the one at `index`: for views of it. */
+neap_lua_tensor *neap_lua_new_view(lua_State *L, int index);
+/* Element `offset` (in elements from element 0) as a Lua number, integer or boolean; and back. */
+void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset);
+void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, int index);
+/* Fills `out`, a new handle's tensor, with the number, boolean or nested table at `index`. dtype NONE: f32, bool for booleans. */
+void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor *out);
+int neap_lua_tensor_index(lua_State *L);     /* x[key] for keys that are no strings */
+int neap_lua_tensor_new_index(lua_State *L); /* x[key] = value */
+extern const luaL_Reg neap_lua_tensor_makers[], neap_lua_tensor_views[];
+void neap_lua_open_tensor(lua_State *L);
+
+/* Walks over all elements of a tensor in row-major order, whatever the strides. */
+typedef struct neap_lua_walk {
+  int64_t at[NEAP_MAX_DIM];
+  int64_t offset; /* of the current element */
+  bool done;
+} neap_lua_walk;
+void neap_lua_walk_start(neap_lua_walk *walk, const neap_tensor *t);
+void neap_lua_walk_next(neap_lua_walk *walk, const neap_tensor *t);
+
+/* ---- ops (op.c) ----------------------------------------------------------------------------------------------------------- */
+
+/* Attributes of `op` from the table at `index` (nil: none), as a list that ends with {0}; rooms for it and its lists stay
+ * on the stack. Keys in `skip` (a NULL-ended list, may be NULL) and positional items are left alone. */
+neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip);
+const neap_op *neap_lua_op(lua_State *L, int index); /* the record by name, or NAME error with a suggestion */
+void neap_lua_open_op(lua_State *L);
+
+/* ---- nets (net.c, type.c) --------------------------------------------------------------------------------------------------- */
+
+#define NEAP_LUA_NET "neap.net"
+
+typedef struct neap_lua_types { /* of blobs, in definition order; found by name */
+  struct neap_lua_typed {
+    const char *name;
+    neap_type type;
+  } *item;
+  int n, cap;
+  neap_map of;
+  int n_done; /* ops whose outputs are in it */
+} neap_lua_types;
+
+typedef struct neap_lua_net {
+  neap_net *net;
+  bool borrowed;               /* a subnet: its outer net owns it; user value 1 is the outer handle */
+  struct neap_lua_net *outer;
+  neap_lua_types types;
+} neap_lua_net;
+
+neap_lua_net *neap_lua_net_at(lua_State *L, int index);
+/* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails when an op's inference does. */
+neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error);
+void neap_lua_types_fini(neap_lua_types *types);
+void neap_lua_open_net(lua_State *L);
+
+/* ---- workspaces, programs, plans, the database --------------------------------------------------------------------------------- */
+
+#define NEAP_LUA_WORKSPACE "neap.workspace"
+#define NEAP_LUA_PROGRAM "neap.program"
+#define NEAP_LUA_PLAN "neap.plan"
+#define NEAP_LUA_DB "neap.db"
+
+neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
+/* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on the stack. */
+neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
+/* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */
+neap_forecast *neap_lua_new_plan(lua_State *L);
+void neap_lua_push_session_plan(lua_State *L, int program_index, neap_session *session);
+void neap_lua_release_plan(lua_State *L, int index); /* the program is closed: the handle may not be read any more */
+/* The store that programs are recorded in, opened on first use; NULL when there is none or it can't be opened (warned once). */
+neap_store *neap_lua_store(lua_State *L);
+
+void neap_lua_open_workspace(lua_State *L);
+void neap_lua_open_program(lua_State *L);
+void neap_lua_open_plan(lua_State *L);
+void neap_lua_open_db(lua_State *L);
+void neap_lua_open_file(lua_State *L);
+
+/* ---- the module (module.c) ------------------------------------------------------------------------------------------------------ */
+
+/* What `require "neap"` calls; the program calls it too. */
+__attribute__((visibility("default"))) int luaopen_neap(lua_State *L);
+int luaopen_neap_core(lua_State *L);
+/* Chunk names of Neap's own Lua files begin with this. */
+#define NEAP_LUA_CHUNK "=neap:"
+
+#endif

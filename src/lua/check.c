@@ -1,0 +1,305 @@
+/* check.c: errors from the engine to Lua, and arguments from Lua to the engine. The only file that raises what the engine
+ * reports. */
+#include "lua/binding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_CLASS "neap.error"
+
+/* ---- where ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_own(const lua_Debug *ar) {
+  return strncmp(ar->source, NEAP_LUA_CHUNK, sizeof NEAP_LUA_CHUNK - 1) == 0 || strcmp(ar->what, "C") == 0;
+}
+
+const char *neap_lua_line(lua_State *L) {
+  lua_Debug ar;
+  for (int level = 1; lua_getstack(L, level, &ar) != 0; level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (is_own(&ar) || ar.currentline <= 0) continue;
+    const char *slash = strrchr(ar.short_src, '/');
+    return lua_pushfstring(L, "%s:%d", slash != NULL ? slash + 1 : ar.short_src, ar.currentline);
+  }
+  return lua_pushliteral(L, "");
+}
+
+/* Pushes "script.lua:3: " with the path as Lua's own messages have it, or "". */
+static void push_where(lua_State *L) {
+  lua_Debug ar;
+  for (int level = 1; lua_getstack(L, level, &ar) != 0; level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (is_own(&ar) || ar.currentline <= 0) continue;
+    lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
+    return;
+  }
+  lua_pushliteral(L, "");
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------ */
+
+/* tostring(e): the line, the message, and on a second line the hint. */
+static int error_tostring(lua_State *L) {
+  luaL_Buffer out;
+  luaL_buffinit(L, &out);
+  if (lua_getfield(L, 1, "line") == LUA_TSTRING) {
+    luaL_addvalue(&out);
+    luaL_addstring(&out, ": ");
+  } else {
+    lua_pop(L, 1);
+  }
+  lua_getfield(L, 1, "message");
+  if (!lua_isstring(L, -1)) {
+    lua_pop(L, 1);
+    lua_pushliteral(L, "?");
+  }
+  luaL_addvalue(&out);
+  if (lua_getfield(L, 1, "hint") == LUA_TSTRING) {
+    luaL_addstring(&out, "\n  ");
+    luaL_addvalue(&out);
+  } else {
+    lua_pop(L, 1);
+  }
+  luaL_pushresult(&out);
+  return 1;
+}
+
+static void set_error_class(lua_State *L) {
+  if (luaL_newmetatable(L, ERROR_CLASS)) {
+    lua_pushcfunction(L, error_tostring);
+    lua_setfield(L, -2, "__tostring");
+  }
+  lua_setmetatable(L, -2);
+}
+
+void neap_lua_push_error(lua_State *L, const neap_error *error) {
+  const char *line = neap_lua_line(L);
+  lua_createtable(L, 0, 8);
+  neap_lua_set_text(L, "code", neap_status_text(error->code));
+  neap_lua_set_text(L, "message", error->message[0] != '\0' ? error->message : neap_status_text(error->code));
+  neap_lua_set_text(L, "op", error->op);
+  neap_lua_set_text(L, "blob", error->blob);
+  neap_lua_set_text(L, "scope", error->scope);
+  neap_lua_set_text(L, "line", error->line[0] != '\0' ? error->line : line);
+  neap_lua_set_text(L, "expected", error->expected);
+  neap_lua_set_text(L, "got", error->got);
+  neap_lua_set_text(L, "hint", error->hint);
+  if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
+  set_error_class(L);
+  lua_remove(L, -2); /* line */
+}
+
+_Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
+  luaL_checkstack(L, 8, "error");
+  if (error->code == NEAP_ARGUMENT) {
+    push_where(L);
+    lua_pushstring(L, error->message);
+    if (error->hint[0] != '\0') lua_pushfstring(L, "; %s", error->hint);
+    lua_concat(L, error->hint[0] != '\0' ? 3 : 2);
+  } else {
+    neap_lua_push_error(L, error);
+  }
+  lua_error(L);
+  abort(); /* lua_error does not return */
+}
+
+_Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) {
+  neap_error error = {.code = code};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error.message, sizeof error.message, format, args);
+  va_end(args);
+  neap_lua_raise(L, &error);
+}
+
+int neap_lua_failure(lua_State *L, const neap_error *error) {
+  if (error->code != NEAP_IO && error->code != NEAP_DB && error->code != NEAP_DATA) neap_lua_raise(L, error);
+  lua_pushnil(L);
+  lua_pushstring(L, error->message);
+  lua_pushstring(L, neap_status_text(error->code));
+  return 3;
+}
+
+/* ---- classes ----------------------------------------------------------------------------------------------------------------- */
+
+void *neap_lua_room(lua_State *L, size_t bytes) {
+  luaL_checkstack(L, 4, "too many arguments");
+  void *room = lua_newuserdatauv(L, bytes > 0 ? bytes : 1, 0);
+  memset(room, 0, bytes);
+  return room;
+}
+
+void *neap_lua_new(lua_State *L, size_t bytes, const char *name) {
+  luaL_checkstack(L, 8, "too many results");
+  void *handle = lua_newuserdatauv(L, bytes, 1);
+  memset(handle, 0, bytes);
+  luaL_setmetatable(L, name);
+  return handle;
+}
+
+int neap_lua_method(lua_State *L) {
+  if (luaL_getmetafield(L, 1, "methods") == LUA_TNIL) return 0;
+  lua_pushvalue(L, 2);
+  lua_gettable(L, -2);
+  return 1;
+}
+
+void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const luaL_Reg *methods) {
+  luaL_newmetatable(L, name);
+  lua_newtable(L);
+  luaL_setfuncs(L, methods, 0);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "methods");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__index"); /* `meta` may replace it */
+  lua_insert(L, -2);
+  luaL_setfuncs(L, meta, 0);
+  lua_setfield(L, -2, "meta"); /* methods.meta, so that Lua modules can add operators */
+  lua_setfield(L, -2, field);
+}
+
+/* ---- arguments ----------------------------------------------------------------------------------------------------------------- */
+
+int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what) {
+  if (i == 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
+  int64_t at = i > 0 ? i - 1 : n + i;
+  if (at < 0 || at >= n) neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i, (long long)n);
+  return at;
+}
+
+static lua_Integer integer_at(lua_State *L, int index, const char *what) {
+  int is_integer = 0;
+  lua_Integer i = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
+  if (!is_integer) {
+    const char *got = luaL_tolstring(L, index, NULL);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer, got %s", what, lua_isnoneornil(L, index) ? "nothing" : got);
+  }
+  return i;
+}
+
+int neap_lua_axis(lua_State *L, int arg, int n_dim) {
+  return (int)neap_lua_position(L, integer_at(L, arg, "a dimension"), n_dim, "dimension");
+}
+
+void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what) {
+  bool table = lua_istable(L, index);
+  int64_t dim[NEAP_MAX_DIM];
+  lua_Integer n = table ? luaL_len(L, index) : NEAP_MAX(lua_gettop(L) - index + 1, 0);
+  if (n > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM, (long long)n);
+  for (int i = 0; i < (int)n; i++) {
+    if (table) lua_geti(L, index, i + 1);
+    dim[i] = integer_at(L, table ? -1 : index + i, what);
+    if (table) lua_pop(L, 1);
+    if (dim[i] < 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s: size %lld is negative", what, (long long)dim[i]);
+  }
+  *shape = neap_shape_of((int)n, dim);
+}
+
+neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {
+  if (lua_isnoneornil(L, index)) return missing;
+  const char *name = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
+  neap_dtype dtype = name != NULL ? neap_dtype_from_name(name) : NEAP_DTYPE_NONE;
+  if (dtype == NEAP_DTYPE_NONE)
+    neap_lua_fail(L, NEAP_ARGUMENT, "unknown dtype %s; there are f32 f64 bf16 f16 i8 u8 i32 i64 bool",
+                  name != NULL ? name : luaL_typename(L, index));
+  return dtype;
+}
+
+void neap_lua_push_shape(lua_State *L, const neap_shape *shape) {
+  lua_createtable(L, shape->n_dim, 0);
+  for (int i = 0; i < shape->n_dim; i++) {
+    lua_pushinteger(L, shape->dim[i]);
+    lua_seti(L, -2, i + 1);
+  }
+}
+
+const char *neap_lua_name(lua_State *L, int index, const char *what) {
+  if (!lua_toboolean(L, index)) return NULL;
+  int type = lua_type(L, index);
+  bool handle = type == LUA_TTABLE && lua_getfield(L, index, "name") == LUA_TSTRING;
+  if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
+  if (type != LUA_TSTRING && !handle) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
+  size_t n;
+  const char *text = lua_tolstring(L, handle ? -1 : index, &n);
+  const char *name = neap_intern_n(text, n);
+  if (handle) lua_pop(L, 1);
+  if (name == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
+  return name;
+}
+
+const char **neap_lua_names(lua_State *L, int index, const char *what, int *n) {
+  index = lua_absindex(L, index);
+  *n = 0;
+  bool list = false;
+  if (lua_istable(L, index)) { /* a blob handle is a table too */
+    list = lua_getfield(L, index, "name") != LUA_TSTRING;
+    lua_pop(L, 1);
+  }
+  if (!list) {
+    const char **one = neap_lua_room(L, sizeof *one);
+    one[0] = neap_lua_name(L, index, what);
+    *n = one[0] != NULL;
+    return one;
+  }
+  lua_Integer length = 0; /* the largest integer key: lists may hold nil where an optional input is absent */
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1))
+    if (lua_isinteger(L, -2) && lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
+  if (length > 100000) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
+  const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
+  for (int i = 0; i < (int)length; i++) {
+    lua_geti(L, index, i + 1);
+    names[i] = neap_lua_name(L, -1, what);
+    lua_pop(L, 1);
+  }
+  *n = (int)length;
+  return names;
+}
+
+bool neap_lua_parse_bytes(const char *text, double *bytes) {
+  static const struct {
+    const char *unit;
+    double factor;
+  } units[] = {{"", 1},         {"B", 1},           {"kB", 1e3},         {"KB", 1e3},          {"MB", 1e6},         {"GB", 1e9},
+               {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
+  char *end;
+  double x = strtod(text, &end);
+  if (end == text || !(x >= 0)) return false;
+  while (*end == ' ') end++;
+  for (int i = 0; i < NEAP_COUNT(units); i++)
+    if (strcmp(end, units[i].unit) == 0) {
+      *bytes = x * units[i].factor;
+      return *bytes < 0x1p62;
+    }
+  return false;
+}
+
+size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
+  double bytes = -1;
+  if (lua_type(L, index) == LUA_TNUMBER)
+    bytes = lua_tonumber(L, index);
+  else if (lua_type(L, index) == LUA_TSTRING && !neap_lua_parse_bytes(lua_tostring(L, index), &bytes))
+    bytes = -1;
+  if (!(bytes >= 0 && bytes < 0x1p62))
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,
+                  luaL_tolstring(L, index, NULL));
+  return (size_t)bytes;
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------------------------------- */
+
+void neap_lua_set_integer(lua_State *L, const char *key, int64_t value) {
+  lua_pushinteger(L, value);
+  lua_setfield(L, -2, key);
+}
+
+void neap_lua_set_text(lua_State *L, const char *key, const char *value) {
+  if (value == NULL || value[0] == '\0') return;
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, key);
+}
+
+void neap_lua_set_bool(lua_State *L, const char *key, bool value) {
+  lua_pushboolean(L, value);
+  lua_setfield(L, -2, key);
+}

@@ -1,0 +1,294 @@
+/* db.c: the database handle. Queries give rows as tables; lua/neap/db.lua makes reports of them. */
+#include "lua/binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct handle {
+  neap_store *store;
+} handle;
+
+static neap_store *db_at(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_DB);
+  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a database is expected, got a %s", luaL_typename(L, index));
+  if (h->store == NULL) neap_lua_fail(L, NEAP_RELEASED, "the database was closed");
+  return h->store;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_DB);
+  if (h->store != NULL) neap_store_close(h->store);
+  h->store = NULL;
+  return 0;
+}
+
+static int to_text(lua_State *L) {
+  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_DB);
+  if (h->store == NULL) return lua_pushliteral(L, "database (closed)"), 1;
+  lua_pushfstring(L, "database %s", neap_store_path(h->store));
+  return 1;
+}
+
+/* open_db([path]) -> db, or nil, message, code. Without a path: the default one. */
+static int open_db(lua_State *L) {
+  const char *path = luaL_optstring(L, 1, NULL);
+  if (path == NULL) path = neap_store_default_path();
+  if (path == NULL) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "there is no database: NEAP_DB is \"off\"");
+    lua_pushliteral(L, "db");
+    return 3;
+  }
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
+  neap_error error = {0};
+  if (neap_store_open(path, &h->store, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  return 1;
+}
+
+static int db_path(lua_State *L) {
+  lua_pushstring(L, neap_store_default_path());
+  return 1;
+}
+
+/* ---- the store that programs record in ---------------------------------------------------------------------------------- */
+
+static const char store_key; /* its address: in the registry, the handle, or false after a failure */
+
+neap_store *neap_lua_store(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
+    handle *h = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    return h != NULL ? h->store : NULL;
+  }
+  lua_pop(L, 1);
+  const char *path = neap_store_default_path();
+  if (path == NULL) return NULL;
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
+  neap_error error = {0};
+  if (neap_store_open(path, &h->store, &error) != NEAP_OK) {
+    lua_warning(L, "neap: no plans are kept: ", 1);
+    lua_warning(L, error.message, 0);
+    lua_pop(L, 1);
+    lua_pushboolean(L, 0);
+    h = NULL;
+  }
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &store_key);
+  return h != NULL ? h->store : NULL;
+}
+
+/* use_db(db|false): programs made from now on record there; false: nowhere. */
+static int use_db(lua_State *L) {
+  if (lua_toboolean(L, 1)) db_at(L, 1);
+  lua_settop(L, 1);
+  if (lua_isnil(L, 1)) lua_pushboolean(L, 0);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &store_key);
+  return 0;
+}
+
+/* ---- queries ---------------------------------------------------------------------------------------------------------------- */
+
+/* One parameter from the value at the top of the stack. */
+static neap_sql_value param_at_top(lua_State *L, const char *name) {
+  neap_sql_value value = {.name = name};
+  switch (lua_type(L, -1)) {
+    case LUA_TNUMBER:
+      value.type = lua_isinteger(L, -1) ? NEAP_SQL_INTEGER : NEAP_SQL_REAL;
+      value.integer = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : 0;
+      value.real = lua_tonumber(L, -1);
+      break;
+    case LUA_TSTRING:
+      value.type = NEAP_SQL_TEXT;
+      value.text = lua_tolstring(L, -1, &value.n_text);
+      break;
+    case LUA_TBOOLEAN:
+      value.type = NEAP_SQL_INTEGER;
+      value.integer = lua_toboolean(L, -1);
+      break;
+    default: neap_lua_fail(L, NEAP_ARGUMENT, "a parameter is a number, text or boolean, got a %s", luaL_typename(L, -1));
+  }
+  return value;
+}
+
+/* {1, 2} for ?, {net = "mlp"} for :net; the rooms stay on the stack. */
+static neap_sql_value *take_params(lua_State *L, int index, int *n) {
+  *n = 0;
+  if (!lua_istable(L, index)) return NULL;
+  int count = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  neap_sql_value *param = neap_lua_room(L, (size_t)count * sizeof *param);
+  for (lua_Integer i = 1; lua_geti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1)) param[(*n)++] = param_at_top(L, NULL);
+  lua_pop(L, 1);
+  lua_newtable(L); /* keeps the names with their colons alive */
+  int names = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TSTRING) continue;
+    const char *key = lua_pushfstring(L, ":%s", lua_tostring(L, -2));
+    lua_pushboolean(L, 1);
+    lua_setfield(L, names, key);
+    lua_pop(L, 1); /* the table has it */
+    param[(*n)++] = param_at_top(L, key);
+  }
+  return param;
+}
+
+/* Rows are collected in a buffer of our own first: Lua may raise (out of memory), and must not inside SQLite. */
+typedef struct cell {
+  neap_sql_type type;
+  int64_t integer;
+  double real;
+  size_t at, n_text; /* in `text` */
+} cell;
+
+typedef struct rows {
+  cell *item;
+  int n, cap, n_column;
+  neap_buffer text;
+  bool failed;
+} rows;
+
+static bool add_name(rows *r, const char *name) {
+  if (!neap_list_grow(&r->item, &r->cap, r->n + 1, sizeof *r->item)) return false;
+  r->item[r->n++] = (cell){.type = NEAP_SQL_TEXT, .at = r->text.n, .n_text = strlen(name)};
+  neap_buffer_add_n(&r->text, name, strlen(name));
+  return !r->text.failed;
+}
+
+static bool take_row(void *context, int n, const neap_sql_value *value) {
+  rows *r = context;
+  if (r->n == 0) {
+    r->n_column = n;
+    for (int i = 0; i < n && !r->failed; i++) r->failed = !add_name(r, value[i].name);
+  }
+  if (r->failed || !neap_list_grow(&r->item, &r->cap, r->n + n, sizeof *r->item)) return r->failed = true, false;
+  for (int i = 0; i < n; i++) {
+    bool text = value[i].type == NEAP_SQL_TEXT || value[i].type == NEAP_SQL_BLOB;
+    r->item[r->n++] = (cell){value[i].type, value[i].integer, value[i].real, r->text.n, text ? value[i].n_text : 0};
+    if (text) neap_buffer_add_n(&r->text, value[i].text, value[i].n_text);
+  }
+  r->failed = r->text.failed;
+  return !r->failed;
+}
+
+static int rows_release(lua_State *L) {
+  rows *r = lua_touserdata(L, 1);
+  neap_free(r->item);
+  neap_buffer_fini(&r->text);
+  *r = (rows){0};
+  return 0;
+}
+
+static rows *new_rows(lua_State *L) {
+  rows *r = lua_newuserdatauv(L, sizeof *r, 0);
+  *r = (rows){0};
+  if (luaL_newmetatable(L, "neap.rows")) {
+    lua_pushcfunction(L, rows_release);
+    lua_setfield(L, -2, "__gc");
+  }
+  lua_setmetatable(L, -2);
+  return r;
+}
+
+static void push_cell(lua_State *L, const rows *r, const cell *c) {
+  switch (c->type) {
+    case NEAP_SQL_INTEGER: lua_pushinteger(L, c->integer); break;
+    case NEAP_SQL_REAL: lua_pushnumber(L, c->real); break;
+    case NEAP_SQL_NULL: lua_pushnil(L); break;
+    case NEAP_SQL_TEXT:
+    case NEAP_SQL_BLOB: lua_pushlstring(L, r->text.text != NULL ? r->text.text + c->at : "", c->n_text); break;
+  }
+}
+
+/* db:_query(sql, params) -> rows, column names; or nil, message, code. */
+static int query(lua_State *L) {
+  neap_store *store = db_at(L, 1);
+  const char *sql = luaL_checkstring(L, 2);
+  int n_param;
+  lua_settop(L, 3);
+  const neap_sql_value *param = take_params(L, 3, &n_param);
+  rows *r = new_rows(L);
+  neap_error error = {0};
+  neap_status status = neap_store_query(store, sql, n_param, param, take_row, r, &error);
+  if (status != NEAP_OK) return neap_lua_failure(L, &error);
+  if (r->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the rows of a query was refused");
+  int n_row = r->n_column > 0 ? r->n / r->n_column - 1 : 0;
+  lua_createtable(L, n_row, 0);
+  for (int i = 0; i < n_row; i++) {
+    lua_createtable(L, 0, r->n_column);
+    for (int k = 0; k < r->n_column; k++) {
+      push_cell(L, r, &r->item[k]);
+      push_cell(L, r, &r->item[(i + 1) * r->n_column + k]);
+      lua_settable(L, -3);
+    }
+    lua_seti(L, -2, i + 1);
+  }
+  lua_createtable(L, r->n_column, 0);
+  for (int k = 0; k < r->n_column; k++) {
+    push_cell(L, r, &r->item[k]);
+    lua_seti(L, -2, k + 1);
+  }
+  return 2;
+}
+
+/* ---- upkeep -------------------------------------------------------------------------------------------------------------------- */
+
+static int path(lua_State *L) {
+  lua_pushstring(L, neap_store_path(db_at(L, 1)));
+  lua_pushboolean(L, neap_store_is_readonly(db_at(L, 1)));
+  return 2;
+}
+
+/* db:_check() -> true, report; or nil, message, code */
+static int check(lua_State *L) {
+  neap_buffer report = {0};
+  neap_error error = {0};
+  neap_status status = neap_store_check(db_at(L, 1), &report, &error);
+  lua_pushlstring(L, report.text != NULL ? report.text : "", report.n);
+  neap_buffer_fini(&report);
+  if (status != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  lua_insert(L, -2);
+  return 2;
+}
+
+static int backup(lua_State *L) {
+  neap_error error = {0};
+  if (neap_store_backup(db_at(L, 1), luaL_checkstring(L, 2), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* db:_prune(days) -> plans removed */
+static int prune(lua_State *L) {
+  neap_error error = {0};
+  int64_t n = 0;
+  if (neap_store_prune(db_at(L, 1), (int64_t)luaL_checknumber(L, 2), &n, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushinteger(L, n);
+  return 1;
+}
+
+/* embedded(path) -> the text of a file that is part of the program, or nil; embedded() -> all paths */
+static int embedded(lua_State *L) {
+  if (!lua_isnoneornil(L, 1)) {
+    size_t n;
+    const char *text = neap_embedded_find(luaL_checkstring(L, 1), &n);
+    if (text == NULL) return 0;
+    lua_pushlstring(L, text, n);
+    return 1;
+  }
+  const char *name;
+  lua_newtable(L);
+  for (int i = 0; neap_embedded_at(i, NULL, &name) != NULL; i++) {
+    lua_pushstring(L, name);
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+void neap_lua_open_db(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_query", query}, {"_path", path}, {"_check", check}, {"backup", backup},
+                                     {"_prune", prune}, {"close", release}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"open_db", open_db}, {"db_path", db_path}, {"use_db", use_db}, {"embedded", embedded}, {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);
+  luaL_setfuncs(L, functions, 0);
+}

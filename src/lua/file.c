@@ -1,0 +1,250 @@
+/* file.c: files of tensors, and the reader of batches. Whatever a file does wrong is nil, message, code. */
+#include "io/batch.h"
+#include "io/io.h"
+#include "lua/binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LIST_CLASS "neap.io_list"
+#define READER_CLASS "neap.batch_reader"
+
+/* ---- load and save ------------------------------------------------------------------------------------------------------ */
+
+static int list_release(lua_State *L) {
+  neap_io_list *list = luaL_checkudata(L, 1, LIST_CLASS);
+  neap_io_list_fini(list);
+  *list = (neap_io_list){0};
+  return 0;
+}
+
+/* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil, message, code */
+static int load(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  neap_io_map map = NEAP_IO_COPY;
+  if (lua_istable(L, 2) && lua_getfield(L, 2, "map") != LUA_TNIL) {
+    static const char *const kinds[] = {"r", "c", NULL};
+    map = luaL_checkoption(L, -1, NULL, kinds) == 0 ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
+  }
+  neap_io_list *list = neap_lua_new(L, sizeof *list, LIST_CLASS);
+  neap_error error = {0};
+  if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  bool one = list->n_item == 1 && list->item[0].name[0] == '\0';
+  lua_createtable(L, 0, list->n_item);
+  for (int i = 0; i < list->n_item; i++) {
+    neap_lua_tensor *t = neap_lua_new_tensor(L);
+    t->t = neap_tensor_retain(&list->item[i].tensor);
+    if (one) return neap_lua_collect(L), 1;
+    lua_setfield(L, -2, list->item[i].name);
+  }
+  lua_createtable(L, 0, list->n_meta);
+  for (int i = 0; i < list->n_meta; i++) neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
+  neap_lua_collect(L);
+  return 2;
+}
+
+static int compare_items(const void *a, const void *b) { return strcmp(((const neap_io_item *)a)->name, ((const neap_io_item *)b)->name); }
+
+/* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on the stack. */
+static neap_io_item *take_items(lua_State *L, int index, int *n) {
+  int count = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  neap_io_item *item = neap_lua_room(L, (size_t)count * sizeof *item);
+  *n = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
+    item[(*n)++] = (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
+  }
+  qsort(item, (size_t)*n, sizeof *item, compare_items);
+  return item;
+}
+
+/* save(path, tensor | {name = tensor} [, {meta = {key = text}}]) -> true, or nil, message, code */
+static int save(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  neap_io_item single = {.name = (char[]){""}}, *item = &single;
+  neap_io_pair *meta = NULL;
+  int n = 1, n_meta = 0;
+  lua_settop(L, 3);
+  if (lua_istable(L, 2))
+    item = take_items(L, 2, &n);
+  else
+    single.tensor = *neap_lua_tensor_at(L, 2);
+  if (lua_istable(L, 3) && lua_getfield(L, 3, "meta") == LUA_TTABLE) {
+    int at = lua_gettop(L), count = 0;
+    for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) count++;
+    meta = neap_lua_room(L, (size_t)count * sizeof *meta);
+    for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
+      if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "meta expects texts by name");
+      meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2), (char *)(uintptr_t)lua_tostring(L, -1)};
+    }
+  }
+  neap_error error = {0};
+  if (neap_io_save(path, n, item, n_meta, meta, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* ---- other files ------------------------------------------------------------------------------------------------------------- */
+
+static int read_idx(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  neap_error error = {0};
+  if (neap_io_read_idx(path, &out->t, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  neap_lua_collect(L);
+  return 1;
+}
+
+/* read_bytes(path) -> u8 tensor of a whole file, unpacked if it is gzip */
+static int read_bytes(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  neap_io_bytes bytes = {0};
+  neap_error error = {0};
+  neap_status status = neap_io_read_gz_bytes(path, &bytes, &error);
+  neap_shape shape = NEAP_SHAPE((int64_t)bytes.n);
+  if (status == NEAP_OK) status = neap_tensor_new(&out->t, NEAP_DTYPE_U8, &shape, &error);
+  if (status == NEAP_OK && bytes.n > 0) memcpy(neap_tensor_data(&out->t), bytes.data, bytes.n);
+  neap_free(bytes.data);
+  if (status != NEAP_OK) return neap_lua_failure(L, &error);
+  neap_lua_collect(L);
+  return 1;
+}
+
+static int read_text(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  neap_io_bytes bytes = {0};
+  neap_error error = {0};
+  if (neap_io_read_text(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushlstring(L, bytes.data, bytes.n);
+  neap_free(bytes.data);
+  return 1;
+}
+
+static int write_text(lua_State *L) {
+  size_t n;
+  const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &n);
+  neap_error error = {0};
+  if (neap_io_write_text(path, text, n, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* encode_bytes(text, {char = number}) -> u8 tensor of the numbers, i32 when one is above 255; unknown characters are 0. */
+static int encode_bytes(lua_State *L) {
+  size_t n;
+  const unsigned char *text = (const unsigned char *)luaL_checklstring(L, 1, &n);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int64_t number[256] = {0}, most = 0;
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
+    size_t length = 0;
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &length) : NULL;
+    if (length != 1) neap_lua_fail(L, NEAP_ARGUMENT, "encode_bytes expects numbers by character");
+    number[(unsigned char)key[0]] = luaL_checkinteger(L, -1);
+    most = NEAP_MAX(most, number[(unsigned char)key[0]]);
+  }
+  neap_dtype dtype = most > 255 ? NEAP_DTYPE_I32 : NEAP_DTYPE_U8;
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  neap_shape shape = NEAP_SHAPE((int64_t)n);
+  NEAP_LUA_TRY(L, neap_tensor_new(&out->t, dtype, &shape, &error));
+  for (size_t i = 0; i < n; i++) neap_element_set_i64(dtype, neap_tensor_data(&out->t), (int64_t)i, number[text[i]]);
+  neap_lua_collect(L);
+  return 1;
+}
+
+/* ---- batches ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+  neap_batch_reader *reader;
+  int n_field;
+} reader;
+
+static int reader_release(lua_State *L) {
+  reader *r = luaL_checkudata(L, 1, READER_CLASS);
+  if (r->reader != NULL) neap_batch_reader_free(r->reader);
+  r->reader = NULL;
+  return 0;
+}
+
+static double number_field(lua_State *L, const char *key, double missing) {
+  if (lua_getfield(L, -1, key) != LUA_TNIL) missing = luaL_checknumber(L, -1);
+  lua_pop(L, 1);
+  return missing;
+}
+
+/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack */
+static neap_batch_field field_at_top(lua_State *L) {
+  neap_batch_field field = {0};
+  luaL_checktype(L, -1, LUA_TTABLE);
+  lua_getfield(L, -1, "source");
+  field.source = *neap_lua_tensor_at(L, -1); /* borrowed: the reader retains it */
+  lua_pop(L, 1);
+  lua_getfield(L, -1, "dtype");
+  field.dtype = neap_lua_dtype(L, -1, field.source.dtype);
+  lua_pop(L, 1);
+  field.scale = number_field(L, "scale", 1);
+  field.shift = number_field(L, "shift", 0);
+  field.window = (int64_t)number_field(L, "window", 0);
+  field.offset = (int64_t)number_field(L, "offset", 0);
+  return field;
+}
+
+/* batch_reader(fields, n_batch, rows from 0, drop_last) -> reader; reader:next() -> n, {tensors} */
+static int batch_reader(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  luaL_checktype(L, 3, LUA_TTABLE);
+  int n_field = (int)luaL_len(L, 1);
+  lua_Integer n_batch = luaL_checkinteger(L, 2), n_index = luaL_len(L, 3);
+  bool drop_last = lua_toboolean(L, 4);
+  if (n_batch < 1) neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
+  neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
+  int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
+  for (int i = 0; i < n_field; i++) {
+    lua_geti(L, 1, i + 1);
+    field[i] = field_at_top(L);
+    lua_pop(L, 1);
+  }
+  for (lua_Integer i = 0; i < n_index; i++) {
+    lua_geti(L, 3, i + 1);
+    index[i] = luaL_checkinteger(L, -1);
+    lua_pop(L, 1);
+  }
+  reader *r = neap_lua_new(L, sizeof *r, READER_CLASS);
+  r->n_field = n_field;
+  NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last, &r->reader, &error));
+  return 1;
+}
+
+static int reader_next(lua_State *L) {
+  reader *r = luaL_checkudata(L, 1, READER_CLASS);
+  if (r->reader == NULL) return 0;
+  neap_tensor *out = neap_lua_room(L, (size_t)r->n_field * sizeof *out);
+  lua_createtable(L, r->n_field, 0);
+  for (int k = 0; k < r->n_field; k++) {
+    neap_lua_new_tensor(L);
+    lua_seti(L, -2, k + 1);
+  }
+  int64_t n = neap_batch_reader_next(r->reader, out);
+  if (n == 0) return 0;
+  for (int k = 0; k < r->n_field; k++) {
+    lua_geti(L, -1, k + 1);
+    ((neap_lua_tensor *)lua_touserdata(L, -1))->t = out[k];
+    lua_pop(L, 1);
+  }
+  lua_pushinteger(L, n);
+  lua_insert(L, -2);
+  return 2;
+}
+
+void neap_lua_open_file(lua_State *L) {
+  static const luaL_Reg list_meta[] = {{"__gc", list_release}, {NULL, NULL}}, none[] = {{NULL, NULL}};
+  static const luaL_Reg reader_meta[] = {{"__gc", reader_release}, {"__close", reader_release}, {NULL, NULL}};
+  static const luaL_Reg reader_methods[] = {{"next", reader_next}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"load", load},           {"save", save},           {"read_idx", read_idx},
+                                       {"read_bytes", read_bytes}, {"read_text", read_text}, {"write_text", write_text},
+                                       {"encode_bytes", encode_bytes}, {"batch_reader", batch_reader}, {NULL, NULL}};
+  neap_lua_class(L, LIST_CLASS, "IoList", list_meta, none);
+  neap_lua_class(L, READER_CLASS, "BatchReader", reader_meta, reader_methods);
+  luaL_setfuncs(L, functions, 0);
+}

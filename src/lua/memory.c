@@ -1,0 +1,104 @@
+/* memory.c: what Lua's collector knows of bytes held outside its heap, and neap.memory, threads, clock.
+ *
+ * A tensor's handle is a few dozen bytes to Lua, its storage may be gigabytes. `debt` adds up the DATA bytes taken since
+ * the collector was last told; it is paid as if Lua had allocated them itself.
+ */
+#include "lua/binding.h"
+
+#include <unistd.h>
+
+enum { DEBT_STEP = 1 << 20 }; /* bytes of debt below which the collector is left alone */
+
+static int64_t debt; /* atomic; bytes are taken by any thread, and more than one state may pay */
+
+static void on_data(int64_t delta) {
+  if (delta > 0) __atomic_add_fetch(&debt, delta, __ATOMIC_RELAXED);
+}
+
+void neap_lua_collect(lua_State *L) {
+  if (__atomic_load_n(&debt, __ATOMIC_RELAXED) < DEBT_STEP) return;
+  int64_t bytes = __atomic_exchange_n(&debt, 0, __ATOMIC_RELAXED);
+  lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
+}
+
+/* memory_stats() -> {held_data, held_meta, high_data, high_meta, n_live, n_alloc, resident, resident_peak, lua} */
+static int memory_stats(lua_State *L) {
+  neap_memory_stats s = neap_memory_read();
+  lua_createtable(L, 0, 9);
+  neap_lua_set_integer(L, "held_data", s.held_bytes[NEAP_DATA_BYTES]);
+  neap_lua_set_integer(L, "held_meta", s.held_bytes[NEAP_META_BYTES]);
+  neap_lua_set_integer(L, "high_data", s.high_bytes[NEAP_DATA_BYTES]);
+  neap_lua_set_integer(L, "high_meta", s.high_bytes[NEAP_META_BYTES]);
+  neap_lua_set_integer(L, "n_live", s.n_live);
+  neap_lua_set_integer(L, "n_alloc", s.n_alloc);
+  neap_lua_set_integer(L, "resident", (int64_t)neap_process_resident_bytes());
+  neap_lua_set_integer(L, "resident_peak", (int64_t)neap_process_resident_peak_bytes());
+  neap_lua_set_integer(L, "lua", (int64_t)lua_gc(L, LUA_GCCOUNT) * 1024 + lua_gc(L, LUA_GCCOUNTB));
+  return 1;
+}
+
+static int reset_high(lua_State *L) {
+  (void)L;
+  neap_memory_reset_high();
+  return 0;
+}
+
+/* fail_nth(n [, persist]): the n-th allocation from now fails, for tests; failed() -> whether it has happened. */
+static int fail_nth(lua_State *L) {
+  neap_memory_fail_nth(luaL_checkinteger(L, 1), lua_toboolean(L, 2));
+  return 0;
+}
+
+static int failed(lua_State *L) {
+  lua_pushboolean(L, neap_memory_failed());
+  return 1;
+}
+
+static int threads(lua_State *L) {
+  if (!lua_isnoneornil(L, 1)) {
+    lua_Integer n = luaL_checkinteger(L, 1);
+    if (n < 1 || n > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %lld", (long long)n);
+    neap_threads_set((int)n);
+  }
+  lua_pushinteger(L, neap_threads());
+  return 1;
+}
+
+static int clock_seconds(lua_State *L) {
+  lua_pushnumber(L, (double)neap_clock_ns() * 1e-9);
+  return 1;
+}
+
+/* is_terminal([fd]): whether output goes to a person; 1 by default. */
+static int is_terminal(lua_State *L) {
+  lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
+  return 1;
+}
+
+static int parse_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_lua_bytes(L, 1, "neap.bytes"));
+  return 1;
+}
+
+static int bytes_text(lua_State *L) {
+  char text[24];
+  lua_pushstring(L, neap_bytes_text(luaL_checknumber(L, 1), text));
+  return 1;
+}
+
+/* interrupted([value]): the flag that Ctrl-C sets; reads it, and sets it when a boolean is given. */
+static int interrupted(lua_State *L) {
+  bool was = neap_interrupted != 0;
+  if (lua_isboolean(L, 1)) neap_interrupted = lua_toboolean(L, 1);
+  lua_pushboolean(L, was);
+  return 1;
+}
+
+void neap_lua_open_memory(lua_State *L) {
+  static const luaL_Reg functions[] = {{"memory_stats", memory_stats}, {"reset_high", reset_high},   {"fail_nth", fail_nth},
+                                       {"failed", failed},             {"threads", threads},         {"clock", clock_seconds},
+                                       {"is_terminal", is_terminal},   {"parse_bytes", parse_bytes}, {"bytes_text", bytes_text},
+                                       {"interrupted", interrupted},   {NULL, NULL}};
+  luaL_setfuncs(L, functions, 0);
+  neap_memory_on_data = on_data;
+}

@@ -1,0 +1,96 @@
+/* module.c: what `require "neap"` finds. The C side is the module "neap.core"; the Lua side comes from the files embedded
+ * in the program, or from the folder $NEAP_LUA, so that one can work on them without building. Either way a file
+ * lua/neap/nn/init.lua is the module neap.nn, under the chunk name "neap:nn/init.lua".
+ */
+#include "lua/binding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FOLDER "lua/neap/"
+
+int luaopen_neap_core(lua_State *L) {
+  lua_newtable(L);
+  neap_lua_open_memory(L);
+  neap_lua_open_tensor(L);
+  neap_lua_open_op(L);
+  neap_lua_open_net(L);
+  neap_lua_open_workspace(L);
+  neap_lua_open_program(L);
+  neap_lua_open_plan(L);
+  neap_lua_open_db(L);
+  neap_lua_open_file(L);
+  neap_lua_set_text(L, "version", NEAP_VERSION);
+  char kernels[160];
+  neap_kernel_set_text(kernels);
+  neap_lua_set_text(L, "kernels", kernels);
+  neap_lua_set_text(L, "instruction_set", neap_instruction_set());
+  return 1;
+}
+
+/* The text of lua/neap/<path> from disk, pushed, when $NEAP_LUA names a folder that has it. */
+static bool push_from_disk(lua_State *L, const char *path) {
+  const char *folder = getenv("NEAP_LUA");
+  if (folder == NULL || folder[0] == '\0') return false;
+  FILE *file = fopen(lua_pushfstring(L, "%s/%s", folder, path), "rb");
+  if (file == NULL) return lua_pop(L, 1), false;
+  luaL_Buffer text;
+  luaL_buffinit(L, &text);
+  size_t n;
+  do {
+    char *room = luaL_prepbuffer(&text);
+    n = fread(room, 1, LUAL_BUFFERSIZE, file);
+    luaL_addsize(&text, n);
+  } while (n > 0);
+  fclose(file);
+  luaL_pushresult(&text);
+  lua_remove(L, -2);
+  return true;
+}
+
+/* Loads one of Neap's own files; upvalue 1 is its path below lua/neap. */
+static int load_own(lua_State *L) {
+  const char *path = lua_tostring(L, lua_upvalueindex(1));
+  size_t n;
+  const char *chunk = lua_pushfstring(L, NEAP_LUA_CHUNK "%s", path), *text;
+  if (push_from_disk(L, path))
+    text = lua_tolstring(L, -1, &n);
+  else
+    text = neap_embedded_find(lua_pushfstring(L, FOLDER "%s", path), &n);
+  if (text == NULL) return luaL_error(L, "the file %s is not part of this program", path);
+  if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+  lua_pushvalue(L, 1);
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+/* Makes the file lua/neap/<path> known to require; expects package.preload at the top of the stack. */
+static void preload(lua_State *L, const char *path) {
+  char name[128] = "neap.";
+  size_t n = strlen(path);
+  if (n < 5 || n + 6 > sizeof name || strcmp(path + n - 4, ".lua") != 0) return;
+  memcpy(name + 5, path, n - 4);
+  for (char *c = name; *c != '\0'; c++)
+    if (*c == '/') *c = '.';
+  char *end = name + strlen(name);
+  if (strcmp(end - 5, ".init") == 0) end[-5] = '\0';
+  lua_pushstring(L, path);
+  lua_pushcclosure(L, load_own, 1);
+  lua_setfield(L, -2, name);
+}
+
+int luaopen_neap(lua_State *L) {
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  const char *path;
+  for (int i = 0; neap_embedded_at(i, NULL, &path) != NULL; i++)
+    if (strncmp(path, FOLDER, sizeof FOLDER - 1) == 0) preload(L, path + sizeof FOLDER - 1);
+  lua_pushcfunction(L, luaopen_neap_core);
+  lua_setfield(L, -2, "neap.core");
+  lua_pop(L, 1);
+  lua_pushliteral(L, "init.lua");
+  lua_pushcclosure(L, load_own, 1);
+  lua_pushliteral(L, "neap");
+  lua_call(L, 1, 1);
+  return 1;
+}

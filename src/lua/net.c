@@ -1,0 +1,358 @@
+/* net.c: the net handle. Its methods begin with `_` where lua/neap/net.lua wraps them: that module knows blobs, scopes and
+ * branches; this one hands names to the net room and back. */
+#include "lua/binding.h"
+
+#include <string.h>
+
+neap_lua_net *neap_lua_net_at(lua_State *L, int index) {
+  neap_lua_net *net = luaL_testudata(L, index, NEAP_LUA_NET);
+  if (net == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a net is expected, got a %s", luaL_typename(L, index));
+  if (net->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the net was closed");
+  return net;
+}
+
+/* Subnets belong to their outer net, whose handle user value 1 keeps alive. */
+static int release(lua_State *L) {
+  neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
+  neap_lua_types_fini(&net->types);
+  if (!net->borrowed && net->net != NULL) neap_net_free(net->net);
+  net->net = NULL;
+  net->outer = NULL;
+  return 0;
+}
+
+static int to_text(lua_State *L) {
+  const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
+  if (net->net == NULL)
+    lua_pushliteral(L, "net (closed)");
+  else
+    lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net), neap_net_n_ops(net->net), neap_net_n_blobs(net->net));
+  return 1;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------------- */
+
+/* new_net(name) */
+static int new_net(lua_State *L) {
+  const char *name = luaL_optstring(L, 1, "net");
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_net_new(name, &net->net, &error));
+  return 1;
+}
+
+/* net:_sub(name): a net whose free names are this one's. */
+static int sub(lua_State *L) {
+  neap_lua_net *outer = neap_lua_net_at(L, 1);
+  const char *name = luaL_checkstring(L, 2);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  lua_pushvalue(L, 1);
+  lua_setiuservalue(L, -2, 1);
+  net->borrowed = true;
+  NEAP_LUA_TRY(L, neap_net_new_sub(outer->net, name, &net->net, &error));
+  net->outer = outer;
+  return 1;
+}
+
+static int clone(lua_State *L) {
+  const neap_lua_net *from = neap_lua_net_at(L, 1);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_net_clone(from->net, &net->net, &error));
+  return 1;
+}
+
+/* read_net(text) */
+static int read_net(lua_State *L) {
+  const char *text = luaL_checkstring(L, 1);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
+  return 1;
+}
+
+/* net:rename{old = "new"} -> net */
+static int rename_blobs(lua_State *L) {
+  const neap_lua_net *from = neap_lua_net_at(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int n = 0;
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) n++;
+  const char **old = neap_lua_room(L, (size_t)n * sizeof *old), **new = neap_lua_room(L, (size_t)n * sizeof *new);
+  int i = 0;
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1), i++) {
+    lua_pushvalue(L, -2); /* a copy: lua_next must see the key as it was */
+    old[i] = neap_lua_name(L, -1, "rename");
+    lua_pop(L, 1);
+    new[i] = neap_lua_name(L, -1, "rename");
+  }
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_net_rename(from->net, n, old, new, &net->net, &error));
+  return 1;
+}
+
+/* ---- declaring and adding ------------------------------------------------------------------------------------------------- */
+
+static neap_role role_at(lua_State *L, int index) {
+  static const char *const names[] = {
+#define X(symbol, name) name,
+    NEAP_ROLE_MAP(X)
+#undef X
+      NULL};
+  return (neap_role)luaL_checkoption(L, index, NULL, names);
+}
+
+/* net:_declare(name, role, shape, dtype, init, trainable): init is {op = "Xavier", its attributes} or {"Xavier", ..} or nil. */
+static int declare(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *name = luaL_checkstring(L, 2), *init = NULL;
+  neap_role role = role_at(L, 3);
+  neap_type type = {.dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_F32)};
+  if (!lua_istable(L, 4)) neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name, luaL_typename(L, 4));
+  neap_lua_shape(L, 4, &type.shape, name);
+  bool trainable = lua_toboolean(L, 7);
+  lua_settop(L, 7);
+  neap_set *attrs = NULL;
+  if (lua_istable(L, 6)) {
+    if (lua_getfield(L, 6, "op") != LUA_TSTRING) lua_geti(L, 6, 1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
+    const neap_op *op = neap_lua_op(L, lua_gettop(L));
+    init = op->name;
+    static const char *const skip[] = {"op", NULL};
+    attrs = neap_lua_attrs(L, 6, op, skip);
+  } else if (!lua_isnil(L, 6)) {
+    neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name, luaL_typename(L, 6));
+  }
+  const char *line = neap_lua_line(L);
+  NEAP_LUA_TRY(L, neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
+  return 0;
+}
+
+/* net:_add(type, ins, outs, attrs, name, scope) -> names of the outputs, false where left out. outs nil: all required ones,
+ * named here. */
+static int add(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const neap_op *op = neap_lua_op(L, 2);
+  lua_settop(L, 7);
+  neap_net_call call = {.type = op->name, .name = luaL_optstring(L, 6, NULL), .scope = luaL_optstring(L, 7, NULL)};
+  call.in = neap_lua_names(L, 3, op->name, &call.n_in);
+  if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, &call.n_out);
+  call.attrs = neap_lua_attrs(L, 5, op, NULL);
+  call.line = neap_lua_line(L);
+  int at = 0;
+  NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
+  const neap_net_op *added = neap_net_op_at(net->net, at);
+  lua_createtable(L, added->n_out, 0);
+  for (int k = 0; k < added->n_out; k++) {
+    if (added->out[k] != NULL)
+      lua_pushstring(L, added->out[k]);
+    else
+      lua_pushboolean(L, false);
+    lua_seti(L, -2, k + 1);
+  }
+  return 1;
+}
+
+/* net:_outputs{names} */
+static int outputs(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  int n;
+  const char **names = neap_lua_names(L, 2, "outputs", &n);
+  NEAP_LUA_TRY(L, neap_net_set_outputs(net->net, n, names, &error));
+  return 0;
+}
+
+/* net:_keep(name) */
+static int keep(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "keep");
+  NEAP_LUA_TRY(L, neap_net_keep(net->net, name, &error));
+  return 0;
+}
+
+/* sub:_interface{ins}{outs}: what a subnet takes from around it and gives back. */
+static int interface(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  int n_in, n_out;
+  const char **in = neap_lua_names(L, 2, "captures", &n_in), **out = neap_lua_names(L, 3, "results", &n_out);
+  NEAP_LUA_TRY(L, neap_net_set_sub_interface(net->net, n_in, in, n_out, out, &error));
+  return 0;
+}
+
+/* net:_gradient(loss, {wrt}) -> names of the gradients */
+static int gradient(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
+  int n;
+  const char **wrt = neap_lua_names(L, 3, "wrt", &n);
+  if (loss == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "gradient expects the loss, a name or a blob");
+  NEAP_LUA_TRY(L, neap_net_add_gradient(net->net, loss, n, wrt, NULL, line, &error));
+  const neap_net_op *added = neap_net_op_at(net->net, neap_net_n_ops(net->net) - 1);
+  lua_createtable(L, n, 0);
+  for (int k = 0; k < n; k++) {
+    lua_pushstring(L, added->out[k]);
+    lua_seti(L, -2, k + 1);
+  }
+  return 1;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------------ */
+
+static int name(lua_State *L) {
+  lua_pushstring(L, neap_net_name(neap_lua_net_at(L, 1)->net));
+  return 1;
+}
+
+/* net:_type(name) -> dtype, shape; nil when not known (yet). */
+static int type_of(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *blob = neap_lua_name(L, 2, "a blob");
+  neap_type type = {0};
+  NEAP_LUA_TRY(L, neap_lua_type_of(net, blob, &type, &error));
+  if (type.dtype == NEAP_DTYPE_NONE) return 0;
+  lua_pushstring(L, neap_dtype_name(type.dtype));
+  neap_lua_push_shape(L, &type.shape);
+  return 2;
+}
+
+static void push_names(lua_State *L, int n, const char *const *names) {
+  lua_createtable(L, n, 0);
+  for (int k = 0; k < n; k++) {
+    if (names[k] != NULL)
+      lua_pushstring(L, names[k]);
+    else
+      lua_pushboolean(L, false);
+    lua_seti(L, -2, k + 1);
+  }
+}
+
+/* net:_ops() -> {type, name, scope, line, inputs, outputs} in order */
+static int ops(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int n = neap_net_n_ops(net);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    lua_createtable(L, 0, 6);
+    neap_lua_set_text(L, "type", op->op->name);
+    neap_lua_set_text(L, "name", op->name);
+    neap_lua_set_text(L, "scope", op->scope);
+    neap_lua_set_text(L, "line", op->line);
+    push_names(L, op->n_in, op->in);
+    lua_setfield(L, -2, "inputs");
+    push_names(L, op->n_out, op->out);
+    lua_setfield(L, -2, "outputs");
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+static void push_blob(lua_State *L, const neap_net_blob *blob) {
+  lua_createtable(L, 0, 8);
+  neap_lua_set_text(L, "name", blob->name);
+  neap_lua_set_text(L, "role", neap_role_name(blob->role));
+  neap_lua_set_text(L, "line", blob->line);
+  neap_lua_set_bool(L, "keep", blob->keep);
+  neap_lua_set_bool(L, "trainable", blob->trainable);
+  if (blob->type.dtype == NEAP_DTYPE_NONE) return;
+  neap_lua_set_text(L, "dtype", neap_dtype_name(blob->type.dtype));
+  neap_lua_push_shape(L, &blob->type.shape);
+  lua_setfield(L, -2, "shape");
+}
+
+/* net:_blobs() -> {name, role, keep, trainable, dtype, shape}; dtype and shape where declared */
+static int blobs(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int n = neap_net_n_blobs(net);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    push_blob(L, neap_net_blob_at(net, i));
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* net:_blob(name) -> the same for one, or nil: not in this net. */
+static int blob(lua_State *L) {
+  const neap_net_blob *found = neap_net_find_blob(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2));
+  if (found == NULL) return 0;
+  push_blob(L, found);
+  return 1;
+}
+
+static int output_names(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int n = neap_net_n_outputs(net);
+  lua_createtable(L, n, 0);
+  for (int k = 0; k < n; k++) {
+    lua_pushstring(L, neap_net_output_at(net, k));
+    lua_seti(L, -2, k + 1);
+  }
+  return 1;
+}
+
+/* net:text([{lines = false}]) */
+static int text(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  bool lines = true;
+  if (lua_istable(L, 2)) {
+    if (lua_getfield(L, 2, "lines") != LUA_TNIL) lines = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  neap_buffer out = {0};
+  neap_net_print(net, lines, &out);
+  bool failed = out.failed;
+  if (!failed) lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
+  neap_buffer_fini(&out);
+  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the text of a net was refused");
+  return 1;
+}
+
+static int version(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_net_version(neap_lua_net_at(L, 1)->net));
+  return 1;
+}
+
+static int is_train(lua_State *L) {
+  lua_pushboolean(L, neap_net_is_train(neap_lua_net_at(L, 1)->net));
+  return 1;
+}
+
+/* net:_graph(options, what): the prepared graph as text ("canonical" or "people"), its hash ("hash"), or as a net ("net"). */
+static int graph(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
+  enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)luaL_checkoption(L, 3, NULL, choice);
+  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_lua_net *made = what == NET ? neap_lua_new(L, sizeof *made, NEAP_LUA_NET) : NULL;
+  neap_graph *prepared = NULL;
+  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error));
+  if (what == NET) {
+    neap_error error = {0};
+    neap_status status = neap_graph_to_net(prepared, &made->net, &error);
+    neap_graph_free(prepared);
+    if (status != NEAP_OK) neap_lua_raise(L, &error);
+    return 1;
+  }
+  neap_buffer out = {0};
+  what == PEOPLE ? neap_graph_print(prepared, &out) : neap_graph_print_canonical(prepared, &out);
+  neap_graph_free(prepared);
+  char hash[33];
+  if (what == HASH) neap_hash_text(neap_hash_bytes(out.text, out.n), hash);
+  bool failed = out.failed;
+  if (!failed) what == HASH ? lua_pushstring(L, hash) : lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
+  neap_buffer_fini(&out);
+  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the text of a graph was refused");
+  return 1;
+}
+
+void neap_lua_open_net(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_sub", sub},           {"_declare", declare}, {"_add", add},         {"_outputs", outputs},
+                                     {"_keep", keep},         {"_interface", interface}, {"_gradient", gradient}, {"_name", name},
+                                     {"_type", type_of},      {"_ops", ops},         {"_blobs", blobs},     {"_blob", blob},
+                                     {"_output_names", output_names}, {"_version", version}, {"_is_train", is_train}, {"_graph", graph},
+                                     {"text", text},          {"clone", clone},      {"rename", rename_blobs}, {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_NET, "Net", meta, methods);
+  lua_pushcfunction(L, new_net);
+  lua_setfield(L, -2, "new_net");
+  lua_pushcfunction(L, read_net);
+  lua_setfield(L, -2, "read_net");
+}

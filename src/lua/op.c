@@ -1,0 +1,317 @@
+/* op.c: op records as Lua sees them: attributes from tables, one op on tensors at once, and the records as plain tables,
+ * from which lua/neap/op.lua makes every function and method, and help. */
+#include "lua/binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const neap_op *neap_lua_op(lua_State *L, int index) {
+  const char *name = luaL_checkstring(L, index);
+  const neap_op *op = neap_op_find(name);
+  if (op != NULL) return op;
+  neap_error error = {0};
+  neap_fail(&error, NEAP_NAME, "unknown op type \"%s\"", name);
+  const char *near = neap_op_suggest(name);
+  if (near != NULL) neap_hint(&error, "did you mean \"%s\"?", near);
+  neap_lua_raise(L, &error);
+}
+
+/* ---- attributes -------------------------------------------------------------------------------------------------------- */
+
+_Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr, const char *expected) {
+  neap_error error = {0};
+  neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", op->name, attr->name, expected, luaL_tolstring(L, -1, NULL));
+  memcpy(error.op, op->name, NEAP_MIN(strlen(op->name), sizeof error.op - 1));
+  memcpy(error.blob, attr->name, NEAP_MIN(strlen(attr->name), sizeof error.blob - 1));
+  neap_lua_raise(L, &error);
+}
+
+static int64_t integer_at_top(lua_State *L, const neap_op *op, const neap_attr *attr, const char *expected) {
+  int is_integer = 0;
+  lua_Integer i = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
+  if (!is_integer) fail_type(L, op, attr, expected);
+  return i;
+}
+
+/* From 1 to 0-based; negative ones count from the end on both sides. */
+static int64_t axis_at_top(lua_State *L, const neap_op *op, const neap_attr *attr) {
+  int64_t axis = integer_at_top(L, op, attr, "a dimension (an integer)");
+  if (axis == 0) fail_type(L, op, attr, "a dimension from 1, or from -1 at the end");
+  return axis > 0 ? axis - 1 : axis;
+}
+
+/* Position of `word` in "none|mean|sum", or -1. */
+static int choice_of(const char *choices, const char *word) {
+  size_t n = strlen(word);
+  for (int i = 0;; i++) {
+    size_t here = strcspn(choices, "|");
+    if (here == n && strncmp(choices, word, n) == 0) return i;
+    if (choices[here] == '\0') return -1;
+    choices += here + 1;
+  }
+}
+
+/* The list at the top of the stack, or a single number as a list of one. Its room takes the place of the list. */
+static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+  bool single = lua_type(L, -1) == LUA_TNUMBER;
+  if (!single && !lua_istable(L, -1)) fail_type(L, op, attr, "a list of numbers");
+  lua_Integer n = single ? 1 : luaL_len(L, -1);
+  if (n > 1 << 20) fail_type(L, op, attr, "a shorter list");
+  int list = lua_gettop(L);
+  int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
+  double *floats = (double *)ints;
+  for (int i = 0; i < (int)n; i++) {
+    if (single)
+      lua_pushvalue(L, list);
+    else
+      lua_geti(L, list, i + 1);
+    if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, "a list of numbers");
+    if (attr->type == NEAP_ATTR_FLOATS)
+      floats[i] = lua_tonumber(L, -1);
+    else
+      ints[i] = attr->type == NEAP_ATTR_AXES ? axis_at_top(L, op, attr) : integer_at_top(L, op, attr, "a list of integers");
+    lua_pop(L, 1);
+  }
+  lua_replace(L, list);
+  value->n = (int)n;
+  value->ints = ints;
+}
+
+/* The value at the top of the stack, which stays or becomes the room of a list. */
+static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+  switch (attr->type) {
+    case NEAP_ATTR_INT: value->i = integer_at_top(L, op, attr, "an integer"); break;
+    case NEAP_ATTR_AXIS: value->i = axis_at_top(L, op, attr); break;
+    case NEAP_ATTR_FLOAT:
+      if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, "a number");
+      value->f = lua_tonumber(L, -1);
+      break;
+    case NEAP_ATTR_BOOL:
+      if (!lua_isboolean(L, -1)) fail_type(L, op, attr, "true or false");
+      value->i = lua_toboolean(L, -1);
+      break;
+    case NEAP_ATTR_ENUM:
+      value->i = lua_type(L, -1) == LUA_TSTRING ? choice_of(attr->choices, lua_tostring(L, -1)) : -1;
+      if (value->i < 0) fail_type(L, op, attr, attr->choices);
+      break;
+    case NEAP_ATTR_DTYPE:
+      value->i = lua_type(L, -1) == LUA_TSTRING ? (int64_t)neap_dtype_from_name(lua_tostring(L, -1)) : 0;
+      if (value->i == NEAP_DTYPE_NONE) fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i32 i64 bool)");
+      break;
+    case NEAP_ATTR_NET:
+      if (luaL_testudata(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");
+      value->net = neap_lua_net_at(L, -1)->net;
+      break;
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_FLOATS:
+    case NEAP_ATTR_AXES: take_list(L, op, attr, value); break;
+    case NEAP_ATTR_NONE: break;
+  }
+}
+
+static bool is_skipped(const char *const *skip, const char *key) {
+  for (; skip != NULL && *skip != NULL; skip++)
+    if (strcmp(*skip, key) == 0) return true;
+  return false;
+}
+
+neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
+  index = lua_absindex(L, index);
+  int n = 0;
+  if (!lua_isnoneornil(L, index)) {
+    luaL_checktype(L, index, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  }
+  neap_set *set = neap_lua_room(L, (size_t)(n + 1) * sizeof *set);
+  if (n == 0) return set;
+  luaL_checkstack(L, n + 8, "too many attributes");
+  neap_set *last = set;
+  lua_pushnil(L);
+  while (lua_next(L, index) != 0) {
+    if (lua_type(L, -2) != LUA_TSTRING || is_skipped(skip, lua_tostring(L, -2))) {
+      lua_pop(L, 1);
+      continue;
+    }
+    const char *key = lua_tostring(L, -2);
+    int at = neap_op_attr_index(op, key);
+    last->name = key; /* alive in the table; unknown ones are for the schema check to report */
+    last->value.given = true;
+    if (at >= 0) {
+      last->name = op->attrs[at].name;
+      take_value(L, op, &op->attrs[at], &last->value);
+    }
+    last++;
+    lua_insert(L, -2); /* the room of a list stays below the key */
+  }
+  return set;
+}
+
+/* ---- one op at once --------------------------------------------------------------------------------------------------------- */
+
+static int n_required_outputs(const neap_op *op) {
+  int n = 0;
+  while (n < neap_op_n_outputs(op) && (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0) n++;
+  return n;
+}
+
+/* eager(type, {tensor|false, ..}, attrs, n_out) -> tensors. n_out nil: those that must be there. */
+static int eager(lua_State *L) {
+  const neap_op *op = neap_lua_op(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int n_in = (int)NEAP_MIN(luaL_len(L, 2), 4096), n_out = (int)luaL_optinteger(L, 4, n_required_outputs(op));
+  if (n_out < 0 || n_out > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "%s: %d outputs are asked for", op->name, n_out);
+  neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in), *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
+  for (int k = 0; k < n_in; k++) {
+    lua_geti(L, 2, k + 1);
+    if (lua_toboolean(L, -1)) in[k] = *neap_lua_tensor_at(L, -1); /* borrowed: the table keeps it */
+    lua_pop(L, 1);
+  }
+  neap_set *attrs = neap_lua_attrs(L, 3, op, NULL);
+  luaL_checkstack(L, n_out + 4, "too many outputs");
+  int first = lua_gettop(L) + 1;
+  for (int k = 0; k < n_out; k++) neap_lua_new_tensor(L);
+  NEAP_LUA_TRY(L, neap_eager(op->name, n_in, in, attrs, n_out, out, &error));
+  for (int k = 0; k < n_out; k++) ((neap_lua_tensor *)lua_touserdata(L, first + k))->t = out[k];
+  neap_lua_collect(L);
+  return n_out;
+}
+
+/* seed(n): of eager random ops. */
+static int seed(lua_State *L) {
+  neap_eager_seed((uint64_t)luaL_checkinteger(L, 1));
+  return 0;
+}
+
+/* ---- records as tables ---------------------------------------------------------------------------------------------------------- */
+
+static void push_dtypes(lua_State *L, unsigned set) {
+  lua_newtable(L);
+  int n = 0;
+  for (int d = 1; d < NEAP_N_DTYPE; d++)
+    if (neap_dtype_in((neap_dtype)d, set)) {
+      lua_pushstring(L, neap_dtype_name((neap_dtype)d));
+      lua_seti(L, -2, ++n);
+    }
+}
+
+static void push_args(lua_State *L, const neap_arg *args, int n) {
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_createtable(L, 0, 6);
+    neap_lua_set_text(L, "name", args[i].name);
+    neap_lua_set_text(L, "doc", args[i].doc);
+    neap_lua_set_bool(L, "optional", (args[i].flags & NEAP_ARG_OPTIONAL) != 0);
+    neap_lua_set_bool(L, "variadic", (args[i].flags & NEAP_ARG_VARIADIC) != 0);
+    neap_lua_set_bool(L, "stash", (args[i].flags & NEAP_ARG_STASH) != 0);
+    push_dtypes(L, args[i].dtypes != 0 ? args[i].dtypes : NEAP_FLOATS);
+    lua_setfield(L, -2, "dtypes");
+    lua_seti(L, -2, i + 1);
+  }
+}
+
+static void push_default(lua_State *L, const neap_attr *attr) {
+  switch (attr->type) {
+    case NEAP_ATTR_FLOAT: lua_pushnumber(L, attr->value.f); return;
+    case NEAP_ATTR_BOOL: lua_pushboolean(L, attr->value.i != 0); return;
+    case NEAP_ATTR_INT: lua_pushinteger(L, attr->value.i); return;
+    case NEAP_ATTR_AXIS: lua_pushinteger(L, attr->value.i >= 0 ? attr->value.i + 1 : attr->value.i); return;
+    case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)attr->value.i)); return;
+    case NEAP_ATTR_ENUM: {
+      const char *text = attr->choices;
+      for (int64_t i = 0; i < attr->value.i; i++) text += strcspn(text, "|") + 1;
+      lua_pushlstring(L, text, strcspn(text, "|"));
+      return;
+    }
+    case NEAP_ATTR_INTS:
+    case NEAP_ATTR_FLOATS:
+    case NEAP_ATTR_AXES:
+      lua_createtable(L, attr->value.n, 0);
+      for (int i = 0; i < attr->value.n; i++) {
+        if (attr->type == NEAP_ATTR_FLOATS)
+          lua_pushnumber(L, attr->value.floats[i]);
+        else
+          lua_pushinteger(L, attr->value.ints[i] + (attr->type == NEAP_ATTR_AXES && attr->value.ints[i] >= 0));
+        lua_seti(L, -2, i + 1);
+      }
+      return;
+    default: lua_pushnil(L);
+  }
+}
+
+static void push_attrs(lua_State *L, const neap_op *op) {
+  static const char *const type[] = {"", "int", "float", "bool", "enum", "dtype", "ints", "floats", "axis", "axes", "net"};
+  int n = neap_op_n_attrs(op);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    const neap_attr *attr = &op->attrs[i];
+    lua_createtable(L, 0, 6);
+    neap_lua_set_text(L, "name", attr->name);
+    neap_lua_set_text(L, "doc", attr->doc);
+    neap_lua_set_text(L, "type", type[attr->type]);
+    neap_lua_set_text(L, "choices", attr->choices);
+    neap_lua_set_bool(L, "required", attr->required);
+    push_default(L, attr);
+    lua_setfield(L, -2, "default");
+    lua_seti(L, -2, i + 1);
+  }
+}
+
+/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs, attrs, engines, gradient} */
+static int record(lua_State *L) {
+  const neap_op *op = neap_lua_op(L, 1);
+  lua_createtable(L, 0, 16);
+  neap_lua_set_text(L, "name", op->name);
+  neap_lua_set_text(L, "summary", op->summary);
+  neap_lua_set_text(L, "math", op->math);
+  neap_lua_set_text(L, "example", op->example);
+  neap_lua_set_text(L, "source", op->source);
+  neap_lua_set_text(L, "cases", op->cases);
+  neap_lua_set_bool(L, "internal", op->internal);
+  neap_lua_set_bool(L, "control", (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) != 0);
+  neap_lua_set_bool(L, "random", (op->effects & NEAP_EFFECT_RANDOM) != 0);
+  neap_lua_set_bool(L, "gradient", op->grad != NULL || op->no_grad);
+  neap_lua_set_bool(L, "no_grad", op->no_grad);
+  push_args(L, op->inputs, neap_op_n_inputs(op));
+  lua_setfield(L, -2, "inputs");
+  push_args(L, op->outputs, neap_op_n_outputs(op));
+  lua_setfield(L, -2, "outputs");
+  push_attrs(L, op);
+  lua_setfield(L, -2, "attrs");
+  lua_newtable(L);
+  for (int i = 0; op->kernels != NULL && op->kernels[i].run != NULL; i++) {
+    lua_pushstring(L, neap_engine_name(op->kernels[i].engine));
+    lua_seti(L, -2, i + 1);
+  }
+  lua_setfield(L, -2, "engines");
+  return 1;
+}
+
+/* op_names() -> list of all names, internal ones included. */
+static int op_names(lua_State *L) {
+  lua_createtable(L, neap_op_count(), 0);
+  for (int i = 0; i < neap_op_count(); i++) {
+    lua_pushstring(L, neap_op_at(i)->name);
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+static int op_help(lua_State *L) {
+  const neap_op *op = neap_lua_op(L, 1);
+  neap_buffer out = {0};
+  neap_op_help(op, &out);
+  lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
+  neap_buffer_fini(&out);
+  return 1;
+}
+
+static int suggest(lua_State *L) {
+  lua_pushstring(L, neap_op_suggest(luaL_checkstring(L, 1)));
+  return 1;
+}
+
+void neap_lua_open_op(lua_State *L) {
+  static const luaL_Reg functions[] = {{"eager", eager},       {"seed", seed},       {"record", record}, {"op_names", op_names},
+                                       {"op_help", op_help}, {"suggest", suggest}, {NULL, NULL}};
+  luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,284 @@
+/* plan.c: the plan handle: figures as fields, rows of ops and values for lua/neap/plan.lua, explanations as text.
+ *
+ * A handle either owns a forecast, or looks into a program's plan; user value 1 then keeps that program alive, and closing
+ * the program empties the handle.
+ */
+#include "lua/binding.h"
+
+#include <string.h>
+
+typedef struct handle {
+  neap_forecast own; /* graph NULL: not owned */
+  const neap_graph *graph;
+  const neap_plan *plan;
+  int64_t plan_id;
+  size_t total_bytes;
+} handle;
+
+static handle *plan_at(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
+  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a plan is expected, got a %s", luaL_typename(L, index));
+  if (h->own.plan != NULL) h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
+  if (h->plan == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program of this plan was closed");
+  return h;
+}
+
+neap_forecast *neap_lua_new_plan(lua_State *L) {
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PLAN);
+  return &h->own;
+}
+
+void neap_lua_push_session_plan(lua_State *L, int program_index, neap_session *session) {
+  program_index = lua_absindex(L, program_index);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PLAN);
+  lua_pushvalue(L, program_index);
+  lua_setiuservalue(L, -2, 1);
+  neap_program *program = neap_session_program(session);
+  h->graph = neap_program_graph(program);
+  h->plan = neap_program_plan(program);
+  h->plan_id = neap_session_plan_id(session);
+  h->total_bytes = 0;
+  for (int r = 0; r < NEAP_N_REGION; r++) h->total_bytes += h->plan->region_bytes[r];
+}
+
+void neap_lua_release_plan(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
+  if (h != NULL) h->plan = NULL, h->graph = NULL;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_PLAN);
+  if (h->own.graph != NULL || h->own.plan != NULL) neap_forecast_fini(&h->own);
+  h->own = (neap_forecast){0};
+  h->plan = NULL;
+  return 0;
+}
+
+/* net:_plan(options) -> plan: nothing of it is allocated. */
+static int make(lua_State *L) {
+  const neap_lua_net *net = neap_lua_net_at(L, 1);
+  lua_settop(L, 2);
+  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_forecast *forecast = neap_lua_new_plan(L);
+  NEAP_LUA_TRY(L, neap_driver_plan(net->net, &options, forecast, &error));
+  if (forecast->warning[0] != '\0') {
+    lua_warning(L, "neap: ", 1);
+    lua_warning(L, forecast->warning, 0);
+  }
+  return 1;
+}
+
+/* ---- figures --------------------------------------------------------------------------------------------------------------- */
+
+static int64_t batch_of(const neap_graph *graph) {
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0) return graph->value[v].type.shape.dim[0];
+  return 1;
+}
+
+static size_t scratch_most(const neap_plan *plan) {
+  size_t most = 0;
+  for (int i = 0; i < plan->n_node; i++) most = NEAP_MAX(most, plan->scratch_bytes[i]);
+  return most;
+}
+
+static double total_flop(const neap_graph *graph) {
+  double flop = 0;
+  for (int i = 0; i < graph->n_node; i++) flop += graph->node[i].cost.flop;
+  return flop;
+}
+
+/* plan:_figures() -> all of them as one table */
+static int figures(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  const neap_plan *p = h->plan;
+  char key[33];
+  lua_createtable(L, 0, 20);
+  neap_lua_set_text(L, "net", h->graph->name);
+  neap_lua_set_integer(L, "arena_bytes", (int64_t)p->arena_bytes);
+  neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)p->lower_bound_bytes);
+  neap_lua_set_integer(L, "baseline_bytes", (int64_t)p->baseline_bytes);
+  neap_lua_set_integer(L, "total_bytes", (int64_t)h->total_bytes);
+  neap_lua_set_integer(L, "scratch_bytes", (int64_t)scratch_most(p));
+  neap_lua_set_integer(L, "plan_ns", p->plan_ns);
+  neap_lua_set_integer(L, "peak_step", p->n_node > 0 ? p->peak_step + 1 : 0);
+  neap_lua_set_integer(L, "n_op", p->n_node);
+  neap_lua_set_integer(L, "n_value", p->n_value);
+  neap_lua_set_integer(L, "batch", batch_of(h->graph));
+  neap_lua_set_integer(L, "plan_id", h->plan_id);
+  neap_lua_set_bool(L, "proved", p->proved);
+  neap_lua_set_bool(L, "train", h->graph->train);
+  neap_lua_set_bool(L, "hit", h->own.hit);
+  neap_lua_set_text(L, "policy", neap_policy_name(p->policy));
+  neap_lua_set_text(L, "executor", neap_executor_name(p->executor));
+  neap_lua_set_text(L, "packer", p->packer);
+  if (h->own.plan != NULL) {
+    neap_hash_text(h->own.key, key);
+    neap_lua_set_text(L, "key", key);
+  }
+  lua_pushnumber(L, total_flop(h->graph));
+  lua_setfield(L, -2, "flop");
+  lua_createtable(L, 0, NEAP_N_REGION);
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (r != NEAP_REGION_ARGUMENT) neap_lua_set_integer(L, neap_region_name((neap_region)r), (int64_t)p->region_bytes[r]);
+  lua_setfield(L, -2, "regions");
+  return 1;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------------------- */
+
+static void push_value_names(lua_State *L, const neap_graph *graph, int n, const neap_value_id *id) {
+  lua_createtable(L, n, 0);
+  for (int k = 0, at = 0; k < n; k++) {
+    if (id[k] == NEAP_NO_VALUE) continue;
+    lua_pushstring(L, graph->value[id[k]].name);
+    lua_seti(L, -2, ++at);
+  }
+}
+
+/* plan:_ops() -> rows in the order of the schedule; steps count from 1. */
+static int ops(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  lua_createtable(L, h->plan->n_node, 0);
+  for (int s = 0; s < h->plan->n_node; s++) {
+    int i = h->plan->order[s];
+    const neap_node *node = &h->graph->node[i];
+    lua_createtable(L, 0, 14);
+    neap_lua_set_integer(L, "step", s + 1);
+    neap_lua_set_text(L, "type", node->op->name);
+    neap_lua_set_text(L, "name", node->name);
+    neap_lua_set_text(L, "scope", node->scope);
+    neap_lua_set_text(L, "line", node->line);
+    neap_lua_set_text(L, "phase", neap_phase_name(node->phase));
+    neap_lua_set_text(L, "engine", neap_engine_name(node->choice.engine));
+    neap_lua_set_integer(L, "scratch_bytes", (int64_t)h->plan->scratch_bytes[i]);
+    neap_lua_set_integer(L, "scratch_offset", (int64_t)h->plan->scratch_offset[i]);
+    neap_lua_set_integer(L, "live_bytes", (int64_t)h->plan->live_bytes[s]);
+    lua_pushnumber(L, node->cost.flop);
+    lua_setfield(L, -2, "flop");
+    lua_pushnumber(L, node->cost.read_bytes + node->cost.write_bytes);
+    lua_setfield(L, -2, "moved_bytes");
+    push_value_names(L, h->graph, node->n_in, node->in);
+    lua_setfield(L, -2, "inputs");
+    push_value_names(L, h->graph, node->n_out, node->out);
+    lua_setfield(L, -2, "outputs");
+    lua_seti(L, -2, s + 1);
+  }
+  return 1;
+}
+
+static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *plan, int v) {
+  const neap_value *value = &graph->value[v];
+  const neap_place *place = &plan->place[v];
+  char text[NEAP_SHAPE_TEXT], layout[NEAP_LAYOUT_TEXT];
+  lua_createtable(L, 0, 18);
+  neap_lua_set_integer(L, "value_no", v + 1);
+  neap_lua_set_text(L, "blob", value->name);
+  neap_lua_set_text(L, "role", neap_role_name(value->role));
+  neap_lua_set_text(L, "region", neap_region_name(place->region));
+  neap_lua_set_text(L, "dtype", neap_dtype_name(value->type.dtype));
+  neap_lua_set_text(L, "shape", neap_shape_text(&value->type.shape, text));
+  neap_lua_set_text(L, "layout", neap_layout_text(&value->layout, value->type.shape.n_dim, layout));
+  neap_lua_set_integer(L, "bytes", (int64_t)place->bytes);
+  if (place->region == NEAP_REGION_ARENA) neap_lua_set_integer(L, "offset", (int64_t)place->offset);
+  neap_lua_set_integer(L, "first_step", place->first + 1);
+  neap_lua_set_integer(L, "last_step", place->last + 1);
+  neap_lua_set_integer(L, "storage", place->storage + 1);
+  neap_lua_set_text(L, "reason", neap_reason_code(place->reason));
+  neap_lua_set_text(L, "words", neap_reason_words(place->reason));
+  neap_lua_set_text(L, "refusal", neap_refusal_words(place->refusal));
+  if (place->partner >= 0) neap_lua_set_text(L, "partner", graph->value[place->partner].name);
+  if (value->node >= 0) neap_lua_set_text(L, "line", graph->node[value->node].line);
+  neap_lua_set_bool(L, "kept", value->keep);
+}
+
+/* plan:_values() -> one row per value */
+static int values(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  lua_createtable(L, h->plan->n_value, 0);
+  for (int v = 0; v < h->plan->n_value; v++) {
+    push_value(L, h->graph, h->plan, v);
+    lua_seti(L, -2, v + 1);
+  }
+  return 1;
+}
+
+/* plan:_value(blob) -> the row of the value that a name stands for after the run, or nil */
+static int value_of(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "a blob");
+  neap_value_id v = name != NULL ? neap_graph_find(h->graph, name) : NEAP_NO_VALUE;
+  if (v == NEAP_NO_VALUE) return 0;
+  push_value(L, h->graph, h->plan, v);
+  return 1;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------------------- */
+
+static int push_buffer(lua_State *L, neap_buffer *out) {
+  bool failed = out->failed;
+  if (!failed) lua_pushlstring(L, out->text != NULL ? out->text : "", out->n);
+  neap_buffer_fini(out);
+  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for a text was refused");
+  return 1;
+}
+
+/* plan:_explain([blob]) -> text */
+static int explain(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_value_id v = NEAP_NO_VALUE;
+  if (!lua_isnoneornil(L, 2)) {
+    const char *name = neap_lua_name(L, 2, "explain");
+    v = neap_graph_find(h->graph, name);
+    for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_value; i++)
+      if (strcmp(h->graph->value[i].name, name) == 0) v = i; /* library values: x.reorder, a stash */
+    for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_gone; i++)
+      if (strcmp(h->graph->gone[i].name, name) == 0)
+        return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, h->graph->gone[i].into), 1;
+    if (v == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
+  }
+  neap_buffer out = {0};
+  neap_plan_explain(h->plan, h->graph, v, &out);
+  return push_buffer(L, &out);
+}
+
+static int peak(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_buffer out = {0};
+  neap_plan_peak(h->plan, h->graph, &out);
+  return push_buffer(L, &out);
+}
+
+/* plan:text() -> rows that read back, as the store keeps them; plan:graph_text(): the laid-out graph for people. */
+static int text(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_buffer out = {0};
+  neap_plan_print(h->plan, &out);
+  return push_buffer(L, &out);
+}
+
+static int graph_text(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_buffer out = {0};
+  neap_graph_print(h->graph, &out);
+  return push_buffer(L, &out);
+}
+
+/* plan:verify() -> true; raises `plan` with the two values at fault. */
+static int verify(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  NEAP_LUA_TRY(L, neap_plan_verify(h->plan, h->graph, &error));
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+void neap_lua_open_plan(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},   {"_values", values}, {"_value", value_of}, {"_explain", explain},
+                                     {"_peak", peak},       {"text", text}, {"graph_text", graph_text}, {"verify", verify}, {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
+  lua_getfield(L, -1, "Net");
+  lua_pushcfunction(L, make);
+  lua_setfield(L, -2, "_plan");
+  lua_pop(L, 1);
+}

@@ -1,0 +1,297 @@
+/* program.c: compile options, and the program handle: a session of the driver.
+ *
+ * User value 1 of a program is a table that keeps its net, workspace and plan handles alive. INVARIANT: the session is freed
+ * before the workspace it is attached to (it retains that itself), and a plan handle is told when it is.
+ */
+#include "lua/binding.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct handle {
+  neap_session *session;
+  neap_workspace *ws; /* retained */
+  bool profile;
+} handle;
+
+/* ---- options ------------------------------------------------------------------------------------------------------------ */
+
+enum option { BUDGET, TOTAL, POLICY, EXECUTOR, IN_PLACE, KEEP, KEEP_ALL, REWRITE, ENGINE, THREADS, PROFILE, STORE, SECONDS, TRAIN, TAG, N_OPTION };
+static const char *const option_name[] = {"budget", "total", "policy", "executor", "in_place", "keep", "keep_all", "rewrite", "engine",
+                                          "threads", "profile", "store", "seconds", "train", "tag"};
+
+static enum option option_of(const char *key) {
+  int o = 0;
+  while (o < N_OPTION && strcmp(option_name[o], key) != 0) o++;
+  return (enum option)o;
+}
+
+_Noreturn static void fail_option(lua_State *L, const char *key) {
+  neap_error error = {0};
+  const char *best = NULL;
+  for (int o = 0; o < N_OPTION; o++)
+    if (neap_text_distance(key, option_name[o]) <= 1 + (int)strlen(key) / 3) best = option_name[o];
+  neap_fail(&error, NEAP_ATTRIBUTE, "unknown memory option or input \"%s\"", key);
+  if (best != NULL)
+    neap_hint(&error, "did you mean \"%s\"?", best);
+  else
+    neap_hint(&error, "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
+  neap_lua_raise(L, &error);
+}
+
+static bool boolean_at_top(lua_State *L, const char *key) {
+  if (!lua_isboolean(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects true or false, got a %s", key, luaL_typename(L, -1));
+  return lua_toboolean(L, -1);
+}
+
+/* "60%": of the arena planned without a budget. */
+static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net, const neap_compile_options *o) {
+  double percent;
+  char end;
+  if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
+    neap_lua_fail(L, NEAP_ARGUMENT, "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
+  neap_forecast free_plan = {0};
+  neap_compile_options without = *o;
+  without.plan.budget_bytes = 0;
+  NEAP_LUA_TRY(L, neap_driver_plan(net, &without, &free_plan, &error));
+  double bytes = (double)free_plan.plan->arena_bytes * percent / 100;
+  neap_forecast_fini(&free_plan);
+  return (size_t)bytes;
+}
+
+/* The value at the top of the stack. */
+static void take_option(lua_State *L, enum option option, neap_compile_options *o) {
+  const char *key = option_name[option];
+  switch (option) {
+    case BUDGET: /* percentages wait until everything else is known */
+      if (lua_type(L, -1) != LUA_TSTRING || strchr(lua_tostring(L, -1), '%') == NULL) o->plan.budget_bytes = neap_lua_bytes(L, -1, key);
+      break;
+    case TOTAL: o->total_bytes = neap_lua_bytes(L, -1, key); break;
+    case POLICY:
+      if (lua_type(L, -1) != LUA_TSTRING || !neap_policy_from_name(lua_tostring(L, -1), &o->plan.policy))
+        neap_lua_fail(L, NEAP_ARGUMENT, "policy is one of offset, name, none, pool");
+      break;
+    case EXECUTOR: {
+      const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+      if (strcmp(name, "dynamic") == 0)
+        o->plan.policy = NEAP_POLICY_POOL;
+      else if (strcmp(name, "dag") == 0)
+        o->plan.executor = NEAP_EXECUTOR_DAG;
+      else if (strcmp(name, "simple") != 0)
+        neap_lua_fail(L, NEAP_ARGUMENT, "executor is one of simple, dag, dynamic");
+      break;
+    }
+    case IN_PLACE: o->plan.no_in_place = !boolean_at_top(L, key); break;
+    case KEEP_ALL: o->graph.keep_all = boolean_at_top(L, key); break;
+    case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
+    case ENGINE: o->engine = luaL_checkstring(L, -1); break;
+    case THREADS: o->n_thread = (int)luaL_checkinteger(L, -1); break;
+    case PROFILE: o->profile = boolean_at_top(L, key); break;
+    case STORE:
+      if (lua_toboolean(L, -1) == 0) o->store = NULL;
+      break;
+    case SECONDS: o->plan.time_limit_ns = (int64_t)(luaL_checknumber(L, -1) * 1e9); break;
+    case TAG: o->tag = luaL_checkstring(L, -1); break;
+    case KEEP:
+    case TRAIN:
+    case N_OPTION: break;
+  }
+}
+
+/* x = {64, 784}, or a tensor of that shape: input `key` with another shape than declared. The value is at the top. */
+static void take_input(lua_State *L, const char *key, const neap_net *net, neap_compile_options *o, const char **names, neap_type *types) {
+  const neap_net_blob *blob = neap_net_find_blob(net, key);
+  if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_option(L, key);
+  int i = o->graph.n_input++;
+  names[i] = blob->name;
+  types[i] = blob->type;
+  if (neap_lua_is_tensor(L, -1))
+    types[i].shape = neap_lua_tensor_at(L, -1)->shape;
+  else if (lua_istable(L, -1))
+    neap_lua_shape(L, lua_gettop(L), &types[i].shape, key);
+  else
+    neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key, luaL_typename(L, -1));
+}
+
+neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index) {
+  index = lua_absindex(L, index);
+  const neap_net *net = neap_lua_net_at(L, net_index)->net;
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = neap_lua_store(L)};
+  const char *script = neap_lua_line(L);
+  o.script = script[0] != '\0' ? script : NULL;
+  if (lua_isnoneornil(L, index)) return o;
+  luaL_checktype(L, index, LUA_TTABLE);
+  int n = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  const char **names = neap_lua_room(L, (size_t)n * sizeof *names);
+  neap_type *types = neap_lua_room(L, (size_t)n * sizeof *types);
+  o.graph.input = names;
+  o.graph.input_type = types;
+  for (lua_pushnil(L); lua_next(L, index) != 0;) {
+    int key_at = lua_gettop(L) - 1;
+    if (lua_type(L, key_at) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
+    const char *key = lua_tostring(L, key_at);
+    enum option option = option_of(key);
+    if (option != N_OPTION)
+      take_option(L, option, &o);
+    else
+      take_input(L, key, net, &o, names, types);
+    lua_settop(L, key_at);
+  }
+  lua_getfield(L, index, "keep");
+  o.graph.keep = neap_lua_names(L, -1, "keep", &o.graph.n_keep); /* its room stays, so not in the loop */
+  if (lua_getfield(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
+    o.plan.budget_bytes = percent_of_plan(L, lua_tostring(L, -1), net, &o);
+  return o;
+}
+
+/* ---- the handle ----------------------------------------------------------------------------------------------------------- */
+
+static handle *program_at(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_PROGRAM);
+  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a program is expected, got a %s", luaL_typename(L, index));
+  if (h->session == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program was closed");
+  return h;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
+  if (h->session != NULL) {
+    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE && lua_getfield(L, -1, "plan") == LUA_TUSERDATA) neap_lua_release_plan(L, lua_gettop(L));
+    neap_session_free(h->session);
+  }
+  h->session = NULL;
+  if (h->ws != NULL) neap_workspace_release(h->ws);
+  h->ws = NULL;
+  return 0;
+}
+
+static void warn(lua_State *L, const char *warning) {
+  if (warning[0] == '\0') return;
+  lua_warning(L, "neap: ", 1);
+  lua_warning(L, warning, 0);
+}
+
+/* ws:_compile(net, options) -> program */
+static int compile(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const neap_lua_net *net = neap_lua_net_at(L, 2);
+  lua_settop(L, 3);
+  neap_compile_options options = neap_lua_compile_options(L, 3, 2);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
+  lua_createtable(L, 0, 3);
+  lua_pushvalue(L, 1);
+  lua_setfield(L, -2, "workspace");
+  lua_pushvalue(L, 2);
+  lua_setfield(L, -2, "net");
+  lua_setiuservalue(L, -2, 1);
+  h->ws = neap_workspace_retain(ws);
+  h->profile = options.profile;
+  NEAP_LUA_TRY(L, neap_driver_compile(ws, net->net, &options, &h->session, &error));
+  warn(L, neap_session_warning(h->session));
+  neap_lua_collect(L);
+  return 1;
+}
+
+/* program:run([n]): n steps, 1 by default. */
+static int run(lua_State *L) {
+  const handle *h = program_at(L, 1);
+  lua_Integer n = luaL_optinteger(L, 2, 1);
+  neap_error error = {0};
+  for (lua_Integer i = 0; i < n; i++)
+    if (neap_session_run(h->session, &error) != NEAP_OK) {
+      if (error.code == NEAP_INTERRUPTED) neap_interrupted = 0; /* reported: the next run is free again */
+      neap_lua_raise(L, &error);
+    }
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* program.plan, net, workspace; methods. */
+static int index_any(lua_State *L) {
+  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
+  const char *key = luaL_checkstring(L, 2);
+  if (strcmp(key, "plan") == 0 || strcmp(key, "net") == 0 || strcmp(key, "workspace") == 0) {
+    lua_getiuservalue(L, 1, 1);
+    if (lua_getfield(L, -1, key) != LUA_TNIL) return 1;
+    program_at(L, 1);
+    neap_lua_push_session_plan(L, 1, h->session);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -4, "plan");
+    return 1;
+  }
+  return neap_lua_method(L);
+}
+
+/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes, planned_bytes, n_alloc_last, plan_id, run_id} */
+static int stats(lua_State *L) {
+  const handle *h = program_at(L, 1);
+  neap_session_stats s = neap_session_stats_read(h->session);
+  lua_createtable(L, 0, 9);
+  neap_lua_set_integer(L, "n_step", s.n_step);
+  neap_lua_set_integer(L, "last_ns", s.last_ns);
+  neap_lua_set_integer(L, "min_ns", s.min_ns);
+  neap_lua_set_integer(L, "median_ns", s.median_ns);
+  neap_lua_set_integer(L, "held_bytes", s.held_bytes);
+  neap_lua_set_integer(L, "planned_bytes", s.planned_bytes);
+  neap_lua_set_integer(L, "n_alloc_last", s.n_alloc_last);
+  neap_lua_set_integer(L, "plan_id", neap_session_plan_id(h->session));
+  neap_lua_set_integer(L, "run_id", neap_session_run_id(h->session));
+  return 1;
+}
+
+/* program:times() -> {step, n_call, min_ns, last_ns, total_ns, thread} per plan step; nil without profile. */
+static int times(lua_State *L) {
+  const handle *h = program_at(L, 1);
+  const neap_step_times *t = neap_session_times(h->session);
+  if (t == NULL) return 0;
+  int n = neap_session_n_steps(h->session);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_createtable(L, 0, 6);
+    neap_lua_set_integer(L, "step", i + 1);
+    neap_lua_set_integer(L, "n_call", t[i].n_call);
+    neap_lua_set_integer(L, "min_ns", t[i].min_ns);
+    neap_lua_set_integer(L, "last_ns", t[i].last_ns);
+    neap_lua_set_integer(L, "total_ns", t[i].total_ns);
+    neap_lua_set_integer(L, "thread", t[i].thread);
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* program:metric(name, step, value): a row of the run, once it is recorded. */
+static int metric(lua_State *L) {
+  neap_session_metric(program_at(L, 1)->session, luaL_checkstring(L, 2), luaL_checkinteger(L, 3), luaL_checknumber(L, 4));
+  return 0;
+}
+
+/* program:record([status]) -> run_id; writes the run's row. nil, message, code when the database fails. */
+static int record(lua_State *L) {
+  const handle *h = program_at(L, 1);
+  neap_error error = {0};
+  if (neap_session_record(h->session, luaL_optstring(L, 2, "ok"), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushinteger(L, neap_session_run_id(h->session));
+  return 1;
+}
+
+static int to_text(lua_State *L) {
+  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
+  if (h->session == NULL) return lua_pushliteral(L, "program (closed)"), 1;
+  const neap_plan *plan = neap_program_plan(neap_session_program(h->session));
+  char text[24];
+  lua_pushfstring(L, "program: %d steps, arena %s, run %I times", plan->n_node, neap_bytes_text((double)plan->arena_bytes, text),
+                  (LUAI_UACINT)neap_session_stats_read(h->session).n_step);
+  return 1;
+}
+
+void neap_lua_open_program(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats}, {"times", times}, {"metric", metric},
+                                     {"record", record}, {"close", release}, {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
+  lua_getfield(L, -1, "Workspace");
+  lua_pushcfunction(L, compile);
+  lua_setfield(L, -2, "_compile");
+  lua_pop(L, 1);
+}

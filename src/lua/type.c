@@ -1,0 +1,122 @@
+/* type.c: the types of a net's blobs while it is being built, so that a blob has a shape and a layer can ask for it.
+ *
+ * The ops are walked once, in order, each time from where the last walk stopped. INVARIANT: `of` maps each name to its
+ * newest version's type as of the first n_done ops.
+ */
+#include "lua/binding.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct frame { /* what a walk can see: a net's own types, then the nets around it */
+  const neap_net *net;
+  neap_lua_types *types;
+  const struct frame *outer;
+} frame;
+
+void neap_lua_types_fini(neap_lua_types *types) {
+  neap_free(types->item);
+  neap_map_fini(&types->of);
+  *types = (neap_lua_types){0};
+}
+
+static neap_status put(neap_lua_types *types, const char *name, const neap_type *type, neap_error *error) {
+  int at = neap_map_get(&types->of, name, -1);
+  if (at < 0) {
+    if (!neap_list_grow(&types->item, &types->cap, types->n + 1, sizeof *types->item) || !neap_map_set(&types->of, name, types->n))
+      return neap_fail_memory(error, sizeof *types->item, "the type of a blob");
+    at = types->n++;
+  }
+  types->item[at] = (struct neap_lua_typed){name, *type};
+  return NEAP_OK;
+}
+
+static neap_type look_up(const frame *f, const char *name) {
+  for (; name != NULL && f != NULL; f = f->outer) {
+    int at = neap_map_get(&f->types->of, name, -1);
+    if (at >= 0) return f->types->item[at].type;
+    const neap_net_blob *blob = neap_net_find_blob(f->net, name);
+    if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return blob->type;
+  }
+  return (neap_type){0};
+}
+
+static neap_status walk(const frame *f, neap_error *error);
+
+/* Types of a subnet's results: its parameters are set, then its ops walked. Without a subnet the results are the
+ * parameters of the same names, which only the If that owns it knows; type NONE then, and the other branch decides. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
+                                neap_error *error) {
+  const frame *outer = infer->graph;
+  int seen = 0;
+  const neap_net *sub = NULL;
+  for (int i = 0; i < neap_op_n_attrs(infer->op); i++)
+    if (infer->op->attrs[i].type == NEAP_ATTR_NET && seen++ == subnet) sub = infer->attrs[i].net;
+  if (sub == NULL) {
+    for (int k = 0; k < n_out; k++) out[k] = infer->out[k];
+    return NEAP_OK;
+  }
+  neap_lua_types types = {0};
+  frame f = {sub, &types, outer};
+  neap_status status = NEAP_OK;
+  for (int k = 0; k < n_in && k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++)
+    status = put(&types, neap_net_sub_input_at(sub, k), &in[k], error);
+  if (status == NEAP_OK) status = walk(&f, error);
+  for (int k = 0; k < n_out && k < neap_net_n_outputs(sub) && status == NEAP_OK; k++) out[k] = look_up(&f, neap_net_output_at(sub, k));
+  neap_lua_types_fini(&types);
+  return status;
+}
+
+/* Says which op it was, where the message does not. */
+static neap_status locate(const neap_net_op *op, neap_status status, neap_error *error) {
+  if (error->op[0] != '\0') return status;
+  char message[sizeof error->message];
+  snprintf(message, sizeof message, "%s \"%.120s\": %.600s", op->op->name, op->name, error->message);
+  memcpy(error->message, message, sizeof message);
+  snprintf(error->op, sizeof error->op, "%s", op->op->name);
+  snprintf(error->scope, sizeof error->scope, "%s", op->scope);
+  snprintf(error->line, sizeof error->line, "%s", op->line);
+  return status;
+}
+
+/* The types of one op's outputs. Outputs of unknown type make what depends on them unknown. */
+static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *error) {
+  size_t n = (size_t)(op->n_in + op->n_out);
+  neap_type *type = neap_alloc_zeroed(n * sizeof *type), *out = type + op->n_in;
+  if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");
+  bool known = op->op->infer != NULL;
+  for (int k = 0; k < op->n_in; k++) {
+    type[k] = look_up(f, op->in[k]);
+    if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE) known = false;
+  }
+  neap_infer infer = {.op = op->op, .attrs = op->attrs, .n_in = op->n_in, .n_out = op->n_out, .in = type, .out = out,
+                      .infer_subnet = infer_subnet, .graph = (void *)(uintptr_t)f};
+  neap_status status = known ? op->op->infer(&infer, error) : NEAP_OK;
+  if (status != NEAP_OK) status = locate(op, status, error);
+  for (int k = 0; k < op->n_out && status == NEAP_OK; k++)
+    if (op->out[k] != NULL) status = put(f->types, op->out[k], &out[k], error);
+  neap_free(type);
+  return status;
+}
+
+static neap_status walk(const frame *f, neap_error *error) {
+  for (; f->types->n_done < neap_net_n_ops(f->net); f->types->n_done++)
+    NEAP_TRY(infer_op(f, neap_net_op_at(f->net, f->types->n_done), error));
+  return NEAP_OK;
+}
+
+enum { MOST_NESTED = 32 };
+
+neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error) {
+  frame f[MOST_NESTED];
+  int n = 0;
+  for (neap_lua_net *at = net; at != NULL; at = at->outer) {
+    if (n == MOST_NESTED) return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
+    f[n] = (frame){at->net, &at->types, NULL};
+    if (n > 0) f[n - 1].outer = &f[n];
+    n++;
+  }
+  for (int i = n - 1; i >= 0; i--) NEAP_TRY(walk(&f[i], error)); /* from the outermost inwards */
+  *out = look_up(&f[0], name);
+  return NEAP_OK;
+}

@@ -1,0 +1,290 @@
+/* workspace.c: the workspace handle: blobs in and out, initialising nets, checkpoints. Compiling and running are
+ * program.c's; the small table of programs that ws:run keeps is lua/neap/workspace.lua's. */
+#include "lua/binding.h"
+
+#include <string.h>
+
+typedef struct handle {
+  neap_workspace *ws;
+} handle;
+
+neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_WORKSPACE);
+  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a workspace is expected, got a %s", luaL_typename(L, index));
+  if (h->ws == NULL) neap_lua_fail(L, NEAP_RELEASED, "the workspace was closed");
+  return h->ws;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
+  if (h->ws != NULL) neap_workspace_release(h->ws);
+  h->ws = NULL;
+  return 0;
+}
+
+static void count_blob(void *context, const neap_blob_info *info) {
+  (void)info;
+  ++*(int *)context;
+}
+
+static int to_text(lua_State *L) {
+  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
+  if (h->ws == NULL) return lua_pushliteral(L, "workspace (closed)"), 1;
+  int n = 0;
+  char text[24];
+  neap_workspace_each(h->ws, count_blob, &n);
+  lua_pushfstring(L, "workspace: %d blobs, %s", n, neap_bytes_text((double)neap_workspace_held_bytes(h->ws), text));
+  return 1;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------------ */
+
+/* forward = {name here = name in parent}: fills the options' lists; rooms stay on the stack. */
+static void take_forward(lua_State *L, int index, neap_workspace_options *o) {
+  index = lua_absindex(L, index);
+  int n = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  const char **here = neap_lua_room(L, (size_t)n * sizeof *here), **there = neap_lua_room(L, (size_t)n * sizeof *there);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    there[o->n_forward] = neap_lua_name(L, -1, "forward");
+    lua_pushvalue(L, -2);
+    here[o->n_forward] = lua_isinteger(L, -1) ? there[o->n_forward] : neap_lua_name(L, -1, "forward"); /* {"x"} is {x = "x"} */
+    lua_pop(L, 1);
+    o->n_forward++;
+  }
+  o->forward_name = here;
+  o->forward_target = there;
+}
+
+/* new_workspace{seed =, parent =, forward = {..}, budget =, total =} */
+static int new_workspace(lua_State *L) {
+  neap_workspace_options o = {.seed = 1};
+  lua_settop(L, 1);
+  if (lua_istable(L, 1)) {
+    if (lua_getfield(L, 1, "seed") != LUA_TNIL) o.seed = (uint64_t)luaL_checkinteger(L, -1);
+    if (lua_getfield(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
+    if (lua_getfield(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
+    if (lua_getfield(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
+    if (lua_getfield(L, 1, "forward") != LUA_TNIL) take_forward(L, lua_gettop(L), &o);
+  }
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
+  NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
+  return 1;
+}
+
+/* ---- blobs ---------------------------------------------------------------------------------------------------------------- */
+
+/* ws:feed(name, tensor|number|table [, {share = true}]) */
+static int feed(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "feed");
+  if (name == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "feed expects a name or a blob");
+  bool share = false;
+  if (lua_istable(L, 4)) {
+    lua_getfield(L, 4, "share");
+    share = lua_toboolean(L, -1);
+  }
+  const neap_tensor *t;
+  if (neap_lua_is_tensor(L, 3)) {
+    t = neap_lua_tensor_at(L, 3);
+  } else {
+    neap_lua_tensor *made = neap_lua_new_tensor(L);
+    neap_lua_tensor_from(L, 3, NEAP_DTYPE_NONE, &made->t);
+    t = &made->t;
+  }
+  NEAP_LUA_TRY(L, neap_workspace_feed(ws, name, t, share, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ws:fetch(name) -> a copy */
+static int fetch(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "fetch");
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  NEAP_LUA_TRY(L, neap_workspace_fetch(ws, name, &out->t, &error));
+  out->name = name;
+  neap_lua_collect(L);
+  return 1;
+}
+
+/* ws:view(name) -> borrowed: reading it after a later run raises `released`, unless the blob has bytes of its own. */
+static int view(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "view");
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  NEAP_LUA_TRY(L, neap_workspace_view(ws, name, &out->t, &out->generation, &error));
+  out->ws = neap_workspace_retain(ws);
+  out->name = name;
+  return 1;
+}
+
+static int has(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  lua_pushboolean(L, neap_workspace_has(ws, neap_lua_name(L, 2, "has")));
+  return 1;
+}
+
+/* ws:create(name): declares a blob of no type yet. */
+static int create(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "create");
+  NEAP_LUA_TRY(L, neap_workspace_create(ws, name, lua_toboolean(L, 3), &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int remove_blob(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  lua_pushboolean(L, neap_workspace_remove(ws, neap_lua_name(L, 2, "remove")));
+  return 1;
+}
+
+static int rename_blob(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *from = neap_lua_name(L, 2, "rename"), *to = neap_lua_name(L, 3, "rename");
+  NEAP_LUA_TRY(L, neap_workspace_rename(ws, from, to, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+typedef struct listing { /* copies of what the visit saw: Lua may raise, and must not while the workspace is being walked */
+  neap_blob_info *info;
+  int n, cap;
+  bool failed;
+} listing;
+
+static void list_blob(void *context, const neap_blob_info *info) {
+  listing *l = context;
+  if (!neap_list_grow(&l->info, &l->cap, l->n + 1, sizeof *l->info)) l->failed = true;
+  if (!l->failed) l->info[l->n++] = *info;
+}
+
+/* ws:_blobs() -> {name, kind, role, region, dtype, shape, bytes, borrowed, shares} */
+static int blobs(lua_State *L) {
+  static const char *const kind[] = {"empty", "tensor", "string", "transient"};
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  listing l = {0};
+  neap_workspace_each(ws, list_blob, &l);
+  size_t bytes = (size_t)l.n * sizeof *l.info;
+  neap_blob_info *info = neap_lua_room(L, bytes); /* names are interned */
+  if (l.n > 0) memcpy(info, l.info, bytes);
+  neap_free(l.info);
+  if (l.failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the list of blobs was refused");
+  lua_createtable(L, l.n, 0);
+  for (int i = 0; i < l.n; i++) {
+    lua_createtable(L, 0, 9);
+    neap_lua_set_text(L, "name", info[i].name);
+    neap_lua_set_text(L, "kind", kind[info[i].kind]);
+    neap_lua_set_text(L, "role", neap_role_name(info[i].role));
+    neap_lua_set_text(L, "region", neap_region_name(info[i].region));
+    if (info[i].type.dtype != NEAP_DTYPE_NONE) {
+      neap_lua_set_text(L, "dtype", neap_dtype_name(info[i].type.dtype));
+      neap_lua_push_shape(L, &info[i].type.shape);
+      lua_setfield(L, -2, "shape");
+    }
+    neap_lua_set_integer(L, "bytes", (int64_t)info[i].bytes);
+    neap_lua_set_bool(L, "borrowed", info[i].borrowed);
+    neap_lua_set_bool(L, "shares", info[i].shares);
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* ---- nets and state ------------------------------------------------------------------------------------------------------------ */
+
+/* ws:init(net): makes and fills what the net declares and the workspace does not have. */
+static int init(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const neap_lua_net *net = neap_lua_net_at(L, 2);
+  NEAP_LUA_TRY(L, neap_workspace_init(ws, net->net, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ws:seed([n]) -> n; ws:step([n]) -> n: what random ops draw by. */
+static int seed(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  if (!lua_isnoneornil(L, 2)) neap_workspace_set_seed(ws, (uint64_t)luaL_checkinteger(L, 2));
+  lua_pushinteger(L, (lua_Integer)neap_workspace_seed(ws));
+  return 1;
+}
+
+static int step(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  if (!lua_isnoneornil(L, 2)) neap_workspace_set_step(ws, (uint32_t)luaL_checkinteger(L, 2));
+  lua_pushinteger(L, neap_workspace_step(ws));
+  return 1;
+}
+
+static int poison(lua_State *L) {
+  neap_workspace_set_poison(neap_lua_workspace_at(L, 1), lua_toboolean(L, 2));
+  return 0;
+}
+
+static int arena_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_workspace_arena_bytes(neap_lua_workspace_at(L, 1)));
+  return 1;
+}
+
+static int held_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_workspace_held_bytes(neap_lua_workspace_at(L, 1)));
+  return 1;
+}
+
+/* Text pairs of the table at `index`; the rooms stay on the stack. */
+static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
+  *n = 0;
+  if (!lua_istable(L, index)) return NULL;
+  int count = 0;
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  neap_io_pair *pair = neap_lua_room(L, (size_t)count * sizeof *pair);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "metadata expects texts by name, got a %s", luaL_typename(L, -1));
+    pair[*n] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2), (char *)(uintptr_t)lua_tostring(L, -1)}; /* only read */
+    ++*n;
+  }
+  return pair;
+}
+
+/* ws:save(path [, {key = text}]) -> true, or nil, message, code */
+static int save(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *path = luaL_checkstring(L, 2);
+  int n;
+  lua_settop(L, 3);
+  const neap_io_pair *meta = take_pairs(L, 3, &n);
+  neap_error error = {0};
+  if (neap_workspace_save(ws, path, n, meta, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* ws:load(path) -> {key = text}, or nil, message, code */
+static int load(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *path = luaL_checkstring(L, 2);
+  neap_io_list list = {0};
+  neap_error error = {0};
+  if (neap_workspace_load(ws, path, &list, &error) != NEAP_OK) {
+    neap_io_list_fini(&list);
+    return neap_lua_failure(L, &error);
+  }
+  lua_createtable(L, 0, list.n_meta);
+  for (int i = 0; i < list.n_meta; i++) neap_lua_set_text(L, list.meta[i].key, list.meta[i].value);
+  neap_io_list_fini(&list);
+  return 1;
+}
+
+void neap_lua_open_workspace(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"feed", feed},     {"fetch", fetch},   {"view", view},     {"has", has},
+                                     {"create", create}, {"remove", remove_blob}, {"rename", rename_blob}, {"_blobs", blobs},
+                                     {"init", init},     {"seed", seed},     {"step", step},     {"poison", poison},
+                                     {"arena_bytes", arena_bytes}, {"held_bytes", held_bytes}, {"save", save}, {"load", load},
+                                     {"_close", release}, {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
+  lua_pushcfunction(L, new_workspace);
+  lua_setfield(L, -2, "new_workspace");
+}

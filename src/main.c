@@ -1,0 +1,80 @@
+/* main.c: the `neap` program: a Lua state with Neap's modules in it, which runs lua/neap/cli. Ctrl-C asks the engine to
+ * stop at its next instruction, and Lua code at its next line, as stock lua does; a second one ends the process. */
+#include "lua/binding.h"
+
+#include <lualib.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static lua_State *main_state;
+
+/* Runs at the next instruction of Lua after Ctrl-C. */
+static void stop(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lua_sethook(L, NULL, 0, 0);
+  neap_interrupted = 0;
+  neap_lua_fail(L, NEAP_INTERRUPTED, "interrupted");
+}
+
+static void on_interrupt(int signal_number) {
+  signal(signal_number, SIG_DFL); /* until the REPL or the next run asks for it again */
+  neap_interrupted = 1;
+  lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+}
+
+/* on_interrupt(): Ctrl-C is caught from now on; the REPL calls it before each piece of code. */
+static int catch_interrupt(lua_State *L) {
+  (void)L;
+  neap_interrupted = 0;
+  signal(SIGINT, on_interrupt);
+  return 0;
+}
+
+/* os.exit of the code that the command line returned; errors leave it as {code, message}. */
+static int run(lua_State *L) {
+  int argc = (int)lua_tointeger(L, 1);
+  char **argv = lua_touserdata(L, 2);
+  luaL_openlibs(L);
+  luaL_requiref(L, "neap", luaopen_neap, 0);
+  lua_pop(L, 1);
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "neap.core");
+  lua_call(L, 1, 1);
+  lua_pushcfunction(L, catch_interrupt);
+  lua_setfield(L, -2, "catch_interrupt");
+  catch_interrupt(L);
+  lua_warning(L, "@on", 0);
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "neap.cli");
+  lua_call(L, 1, 1);
+  lua_getfield(L, -1, "main");
+  lua_createtable(L, argc, 0);
+  for (int i = 0; i < argc; i++) {
+    lua_pushstring(L, argv[i]);
+    lua_seti(L, -2, i);
+  }
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  lua_State *L = luaL_newstate();
+  if (L == NULL) {
+    fputs("neap: memory for Lua was refused\n", stderr);
+    return EXIT_FAILURE;
+  }
+  main_state = L;
+  lua_pushcfunction(L, run);
+  lua_pushinteger(L, argc);
+  lua_pushlightuserdata(L, argv);
+  int code = EXIT_FAILURE;
+  if (lua_pcall(L, 2, 1, 0) == LUA_OK)
+    code = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : EXIT_SUCCESS;
+  else
+    fprintf(stderr, "neap: %s\n", luaL_tolstring(L, -1, NULL));
+  main_state = NULL;
+  signal(SIGINT, SIG_DFL);
+  lua_close(L);
+  return code;
+}
