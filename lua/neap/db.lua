@@ -1,69 +1,72 @@
---- The database of plans and runs: reports over the C class neap.db.
+--- The database of plans, runs and profiles: one SQLite file, asked with SQL.
 -- @module neap.db
 local core = require "neap.core"
 local report = require "neap.report"
-local Db = core.Db
 
---- Rows of a question. @param q string SQL that only reads @param params table|nil :name or ? values
-function Db:sql(q, params)
-  local rows, columns = self:query_rows(q, params)
-  return report.new { rows = rows, columns = columns }
+local Db = core.Db
+local db = {}
+
+--- neap.db([path]) -> db, or nil, message, code. Without a path: $NEAP_DB, or the default of DESIGN section 6.
+function db.open(path) return core.open_db(path) end
+
+--- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name. nil, message, code when the query fails.
+-- @usage db:sql("select blob, bytes from v_peak where net = :net and newest", { net = "lenet" })
+function Db:sql(query, params)
+  local rows, columns, code = self:_query(query, params)
+  if rows == nil then return nil, columns, code end
+  return report.new(rows, { columns = columns })
 end
 
---- The same as an iterator over rows.
-function Db:rows(q, params)
-  local rows, i = self:query_rows(q, params), 0
+--- db:rows(query [, params]): iterator of rows as tables.
+function Db:rows(query, params)
+  local rows = assert(self:_query(query, params))
+  local i = 0
   return function()
     i = i + 1
     return rows[i]
   end
 end
 
---- Names of the canned queries of db/queries.
-function Db:queries()
+--- Names of the canned queries.
+function db.queries()
   local names = {}
-  for _, path in ipairs(core.embedded_paths()) do names[#names + 1] = path:match "^db/queries/(.*)%.sql$" end
+  for _, path in ipairs(core.embedded()) do names[#names + 1] = path:match "^db/queries/([%w_]+)%.sql$" end
   return names
 end
 
---- Runs a canned query by name.
+--- db:query(name, params) -> Report of a canned query (db/queries/NAME.sql).
 function Db:query(name, params)
-  local sql = core.embedded("db/queries/" .. name .. ".sql")
-  if not sql then
-    error(core.error { code = "name", message = ("no canned query \"%s\""):format(name), hint = "there are: " .. table.concat(self:queries(), ", ") }, 0)
+  local text = core.embedded("db/queries/" .. name .. ".sql")
+  if text == nil then
+    error(core.error { code = "name", message = ("there is no query \"%s\""):format(name), hint = "there are " .. table.concat(db.queries(), ", ") }, 2)
   end
-  return self:sql(sql, params)
+  return self:sql(text, params)
 end
 
---- What the file holds: rows by table, and its path.
+--- db:info() -> Report: path, version, bytes, rows of each table.
 function Db:info()
+  local path, readonly = self:_path()
   local rows = {}
-  for _, t in ipairs(self:query_rows "select name from sqlite_schema where type = 'table' and name not like 'sqlite%' order by name") do
-    rows[#rows + 1] = { table = t.name, rows = self:query_rows(("select count(*) as n from %s"):format(t.name))[1].n }
+  for row in self:rows "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%' order by name" do
+    local count = assert(self:_query('select count(*) as n from "' .. row.name .. '"'))
+    rows[#rows + 1] = { table = row.name, rows = count[1].n }
   end
-  local path, readonly = self:path()
-  local version = self:query_rows "pragma user_version"[1]
-  return report.new { rows = rows, columns = { "table", "rows" }, path = path, readonly = readonly, schema = version and version.user_version,
-    title = path .. (readonly and " (read-only)" or "") }
+  local function pragma(name)
+    local result = self:_query("select * from pragma_" .. name)
+    return result and result[1] and result[1][name]
+  end
+  local pages, size = pragma "page_count", pragma "page_size"
+  return report.new(rows, { columns = { "table", "rows" }, totals = { path = path, schema = pragma "user_version", readonly = readonly or nil,
+    bytes = pages and size and pages * size }, order = { "path", "schema", "bytes" } })
 end
 
---- Integrity and foreign keys. @return Report, with `ok`
+--- db:verify() -> Report with `ok`: integrity of the file and of its references.
 function Db:verify()
-  local ok, text = self:check()
-  local rows = {}
-  for line in text:gmatch "[^\n]+" do rows[#rows + 1] = { finding = line } end
-  return report.new { rows = rows, columns = { "finding" }, ok = ok }
+  local ok, text = self:_check()
+  return report.new({}, { text = text ~= "" and text or (ok and "ok" or "damaged"), totals = { ok = ok == true } })
 end
 
---- Removes plans unused for `days`. @return integer plans removed
-function Db:prune(o) return self:prune_days(o and o.days or 30) end
+--- db:prune{days = 30} -> plans removed that no run has used for so long.
+function Db:prune(o) return self:_prune(o and o.days or 30) end
 
---- neap.runs { net =, last = }: stored runs, the newest first.
-function core.runs(o)
-  o = o or {}
-  local db <close> = assert(core.db())
-  return db:sql([[select run_id, net, mode, batch, n_step, step_median_ns, held_bytes, arena_bytes, status, datetime(started_at,'unixepoch') as started
-    from v_run where (:net is null or net = :net) order by run_id desc limit :last]], { net = o.net, last = o.last or 20 })
-end
-
-return Db
+return db

@@ -1,122 +1,197 @@
---- Plans: reports over the C class neap.plan.
+--- Plans: where every byte goes, and why. Figures are fields; the rest are reports.
 -- @module neap.plan
 local core = require "neap.core"
 local report = require "neap.report"
+
 local Plan = core.Plan
+local plan = {}
 
-local function mib(bytes) return ("%.1f"):format(bytes / 2 ^ 20) end
+--- Figures are read once per handle: a plan never changes.
+local cache = setmetatable({}, { __mode = "k" })
 
---- One text as a report whose rows are its lines.
-local function text_report(text, fields)
-  local rows = {}
-  for line in (text:gsub("\n$", "") .. "\n"):gmatch "(.-)\n" do rows[#rows + 1] = { text = line } end
-  fields = fields or {}
-  fields.rows, fields.columns, fields.text = rows, { "text" }, text:gsub("\n$", "")
-  return report.new(fields)
+local function figures(p)
+  local f = cache[p]
+  if f == nil then
+    f = p:_figures()
+    cache[p] = f
+  end
+  return f
 end
 
---- Where the bytes go: one row a region, totals as fields. Exact, and made without allocating any of them.
--- @return Report {rows = {region, bytes}, total_bytes, arena_bytes, lower_bound_bytes, baseline_bytes, proved}
+--- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
+-- scratch_bytes (the most of one op) flop n_op n_value peak_step plan_ns regions{}.
+Plan.meta.__index = function(p, key)
+  local method = Plan[key]
+  if method ~= nil then return method end
+  return figures(p)[key]
+end
+
+local bytes = core.bytes_text
+
+local function percent(part, whole) return whole > 0 and ("%.1f %%"):format(100 * part / whole) or "-" end
+
+Plan.meta.__tostring = function(p)
+  local f = figures(p)
+  return ("plan of \"%s\", %s, batch %d: arena %s, least possible %s%s, without reuse %s (%s)"):format(f.net, f.train and "training" or "inference",
+    f.batch, bytes(f.arena_bytes), bytes(f.lower_bound_bytes), f.proved and " (proved)" or "", bytes(f.baseline_bytes),
+    percent(f.arena_bytes, f.baseline_bytes))
+end
+
+local region_order = { "parameters", "gradients", "state", "io", "constants", "arena", "frames" }
+
+--- plan:forecast() -> Report: bytes per region, and what the plan promises.
 function Plan:forecast()
-  local regions, rows = self.regions, {}
-  for _, name in ipairs { "parameters", "gradients", "state", "io", "constants", "arena", "frames" } do
-    rows[#rows + 1] = { region = name, bytes = regions[name], MiB = mib(regions[name]) }
+  local f, rows = figures(self), {}
+  for _, name in ipairs(region_order) do
+    local n = f.regions[name] or 0
+    if n > 0 or name == "arena" then rows[#rows + 1] = { region = name, bytes = n, size = bytes(n) } end
   end
-  local fields = { rows = rows, columns = { "region", "bytes", "MiB" }, total_bytes = self.total_bytes, arena_bytes = self.arena_bytes,
-    lower_bound_bytes = self.lower_bound_bytes, baseline_bytes = self.baseline_bytes, proved = self.proved }
-  fields.title = ("%s, %s: total %s MiB"):format(self.net, self.train and "training" or "inference", mib(self.total_bytes))
-  fields.footer = ("no reuse %s MiB   planned %s MiB   least possible %s MiB%s"):format(mib(self.baseline_bytes), mib(self.arena_bytes),
-    mib(self.lower_bound_bytes), self.proved and " (proved)" or "")
-  return report.new(fields)
+  rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
+  local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,
+    lower_bound_bytes = f.lower_bound_bytes, proved = f.proved, baseline_bytes = f.baseline_bytes, total_bytes = f.total_bytes,
+    scratch_bytes = f.scratch_bytes, policy = f.policy, executor = f.executor, flop = f.flop }
+  return report.new(rows, { columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} })
 end
 
---- Why a blob lies where it does; without a name, the plan as a whole.
-function Plan:explain(blob) return text_report(self:explain_text(blob)) end
-
---- What is alive at the peak.
-function Plan:peak() return text_report(self:peak_text(), { peak_step = self.peak_step }) end
-
---- Every op in order, with the bytes live while it runs.
-function Plan:ops()
-  return report.new { rows = self:op_rows(), columns = { "step", "op", "name", "phase", "engine", "flop", "scratch_bytes", "live_bytes", "line" } }
+local function flop_text(x)
+  for _, unit in ipairs { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" } } do
+    if x >= unit[1] then return ("%.2f %s"):format(x / unit[1], unit[2]) end
+  end
+  return ("%.0f"):format(x)
 end
 
---- Every value with its place and the reason for it.
-function Plan:values()
-  return report.new { rows = self:value_rows(), columns = { "blob", "role", "region", "dtype", "layout", "shape", "bytes", "offset", "first",
-    "last", "reason", "refusal", "partner" } }
-end
-
---- Why two blobs share bytes, or do not. With one: why it lies where it does.
-function Plan:why(a, b)
-  if b == nil then return self:explain(a) end
-  local found = {}
-  for _, row in ipairs(self:value_rows()) do
-    if row.blob == a then found[1] = row elseif row.blob == b then found[2] = row end
-  end
-  for i, name in ipairs { a, b } do
-    if not found[i] then error(core.error { code = "name", message = ("the plan has no blob \"%s\""):format(name) }, 0) end
-  end
-  local x, y = found[1], found[2]
-  local text
-  if x.region ~= "arena" or y.region ~= "arena" then
-    text = ("%s lies in %s, %s in %s"):format(a, x.region, b, y.region)
-  elseif x.storage == y.storage then
-    text = ("one storage: %s is %s of %s"):format(y.blob, y.reason, tostring(y.partner or x.blob))
-  else
-    local shared = math.min(x.offset + x.bytes, y.offset + y.bytes) - math.max(x.offset, y.offset)
-    local before, after = x, y
-    if y.last < x.first then before, after = y, x end
-    if shared <= 0 then
-      text = ("no byte is shared: offsets %d and %d"):format(x.offset, y.offset)
-    else
-      text = ("%d bytes are shared: %s is last read at step %d, %s first written at step %d"):format(shared, before.blob, before.last,
-        after.blob, after.first)
+--- plan:summary() -> Report: one row per op, with the shape it gives, its parameters and work.
+function Plan:summary()
+  local shape, n_param, counted, total = {}, {}, {}, 0
+  for _, v in ipairs(self:_values()) do
+    shape[v.blob] = v.shape
+    if v.role == "parameter" then
+      local n = 1
+      for d in v.shape:gmatch "%d+" do n = n * math.tointeger(d) end
+      n_param[v.blob] = n
     end
   end
-  return text_report(text)
-end
-
-local levels = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
-
---- The bytes live over the steps, as one line of text `width` characters wide.
-function Plan:sparkline(width)
-  local rows = self:op_rows()
-  width = math.min(width or 60, #rows)
-  local out, most = {}, 1
-  for _, row in ipairs(rows) do most = math.max(most, row.live_bytes) end
-  for i = 1, width do
-    local peak = 0
-    for s = (i - 1) * #rows // width + 1, i * #rows // width do peak = math.max(peak, rows[s].live_bytes) end
-    out[i] = levels[math.max(1, math.ceil(8 * peak / most))]
+  local rows, flop = {}, 0
+  for _, o in ipairs(self:_ops()) do
+    local n = 0
+    for _, name in ipairs(o.inputs) do
+      if n_param[name] and not counted[name] and o.phase == "forward" then
+        counted[name] = true
+        n = n + n_param[name]
+      end
+    end
+    total, flop = total + n, flop + o.flop
+    if o.phase == "forward" and o.type ~= "Reorder" then
+      rows[#rows + 1] = { name = o.name, type = o.type, output = o.outputs[1] and shape[o.outputs[1]] or "", parameters = n, flop = flop_text(o.flop),
+        line = o.line }
+    end
   end
-  return table.concat(out)
+  return report.new(rows, { columns = { "name", "type", "output", "parameters", "flop", "line" }, title = tostring(self),
+    totals = { parameters = total, flop = flop }, order = { "parameters" } })
 end
 
-Plan.meta.__tostring = function(plan)
-  return ("plan of %s: arena %s MiB, least possible %s MiB%s, total %s MiB, %d ops"):format(plan.net, mib(plan.arena_bytes),
-    mib(plan.lower_bound_bytes), plan.proved and " (proved)" or "", mib(plan.total_bytes), plan.n_op)
+--- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
+function Plan:ops()
+  return report.new(self:_ops(), { columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" },
+    totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } })
 end
 
--- ---- programs ------------------------------------------------------------------------------------------------------------
+--- plan:values() -> Report: every value and its place; steps from 1, offset in the arena.
+function Plan:values()
+  return report.new(self:_values(), { columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step",
+    "reason", "partner" } })
+end
 
-local Program = core.Program
-
---- Measured times of a program compiled with profile = true; with `steps` it runs that many first and stores the run.
--- @return Report by time
-function Program:profile(o)
-  for _ = 1, o and o.steps or 0 do self:run() end
-  local rows, total = self:time_rows(), 0
-  for _, row in ipairs(rows) do total = total + row.mean_ns end
-  for _, row in ipairs(rows) do
-    row.us, row.percent = row.mean_ns // 1000, math.floor(1000 * row.mean_ns / math.max(1, total)) / 10
-    row.gflops = row.flop > 0 and math.floor(10 * row.flop / math.max(1, row.min_ns)) / 10 or nil
+--- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
+function Plan:explain(blob)
+  local name = type(blob) == "table" and blob.name or blob
+  local rows = {}
+  if name then
+    local row = self:_value(name)
+    if row then rows[1] = row end
   end
-  table.sort(rows, function(a, b) return a.mean_ns > b.mean_ns end)
-  if o and o.steps then self:record() end
-  return report.new { rows = rows, columns = { "step", "op", "name", "phase", "engine", "us", "percent", "gflops" }, total_ns = total }
+  return report.new(rows, { text = self:_explain(name), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
+    totals = rows[1] or {} })
 end
 
-Program.meta.__tostring = function(program) return "program: " .. tostring(program.plan) end
+--- plan:peak() -> Report: what is alive when the most is, largest first.
+function Plan:peak()
+  local step, rows = figures(self).peak_step, {}
+  local seen = {}
+  for _, v in ipairs(self:_values()) do
+    if v.region == "arena" and v.first_step <= step and step <= v.last_step and not seen[v.storage] then
+      seen[v.storage] = true
+      rows[#rows + 1] = v
+    end
+  end
+  table.sort(rows, function(a, b)
+    if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+    return a.value_no < b.value_no
+  end)
+  return report.new(rows, { text = self:_peak(), columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
+    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes } })
+end
 
-return Plan
+--- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks.
+function Plan:curve()
+  local rows, most = {}, 1
+  for i, o in ipairs(self:_ops()) do
+    rows[i] = { step = i, name = o.name, live_bytes = o.live_bytes }
+    most = math.max(most, o.live_bytes)
+  end
+  local blocks, columns, parts = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }, 60, {}
+  for c = 1, math.min(columns, #rows) do
+    local from, to, top = (c - 1) * #rows // math.min(columns, #rows) + 1, c * #rows // math.min(columns, #rows), 0
+    for i = from, to do top = math.max(top, rows[i].live_bytes) end
+    parts[c] = blocks[math.max(1, math.ceil(8 * top / most))]
+  end
+  return report.new(rows, { columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } })
+end
+
+--- plan:why(a [, b]) is plan:explain(a): where it lies, and with whom it shares.
+function Plan:why(a) return self:explain(a) end
+
+-- ---- runs --------------------------------------------------------------------------------------------------------------------
+
+local Run = {}
+Run.__index = Run
+Run.__name = "neap.run"
+
+--- What a profiled program measured so far.
+-- @return run {plan, median_ns, min_ns, n_step, held_bytes, ...}
+function plan.run(program)
+  local self = program:stats()
+  self.plan, self.times = program.plan, program:times()
+  return setmetatable(self, Run)
+end
+
+--- run:ops() -> Report of times op by op, in the order of the schedule.
+function Run:ops()
+  local rows, total = {}, 0
+  for i, o in ipairs(self.plan:_ops()) do
+    local t = self.times[i]
+    total = total + t.min_ns
+    rows[i] = { step = i, name = o.name, type = o.type, phase = o.phase, engine = o.engine, min_us = t.min_ns / 1000, n_call = t.n_call, line = o.line,
+      gflop_per_s = t.min_ns > 0 and o.flop / t.min_ns or 0, live_bytes = o.live_bytes }
+  end
+  for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.min_us * 1000 / total or 0 end
+  return report.new(rows, { columns = { "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes", "line" },
+    totals = { median_ns = self.median_ns, n_step = self.n_step }, order = { "n_step", "median_ns" } })
+end
+
+--- run:table{sort = "min_us", limit = 20} -> Report: the ops that take longest first.
+function Run:table(o)
+  o = o or {}
+  local all, rows, key = self:ops(), {}, o.sort or "min_us"
+  for i = 1, #all do rows[i] = all[i] end
+  table.sort(rows, function(a, b)
+    if a[key] ~= b[key] then return a[key] > b[key] end
+    return a.step < b.step
+  end)
+  for i = #rows, (o.limit or #rows) + 1, -1 do rows[i] = nil end
+  return report.new(rows, { columns = all:columns(), totals = { median_ns = self.median_ns }, order = { "median_ns" } })
+end
+
+Run.__tostring = function(self) return tostring(self:table { limit = 20 }) end
+
+return plan

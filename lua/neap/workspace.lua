@@ -1,134 +1,206 @@
---- Workspaces: running nets by handle. The C class holds the blobs; here is the small table of programs that makes the
--- second `ws:run(net)` as cheap as a compiled program.
+--- Workspaces: names to tensors, and running nets on them.
+--
+-- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
 -- @module neap.workspace
 local core = require "neap.core"
+local op = require "neap.op"
+local options = require "neap.options"
 local report = require "neap.report"
-local Workspace = core.Workspace
 
---- What a workspace remembers in Lua: options given to neap.workspace, blobs kept, programs by net and input shapes.
-local memory = setmetatable({}, { __mode = "k" })
+local Workspace, Program = core.Workspace, core.Program
+local workspace = {}
 
-local make = core.workspace
-local compile_options = { "budget", "total", "executor", "policy", "store", "engine", "in_place", "profile" }
+--- Programs that ws:run has made: { [net] = { [key] = program } }, and what else Lua keeps of a workspace.
+local states = setmetatable({}, { __mode = "k" })
 
---- Makes a workspace.
--- @param o table { seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag", store = false }
-function core.workspace(o)
-  local ws = make(o)
-  local defaults = {}
-  for _, key in ipairs(compile_options) do
-    if o and o[key] ~= nil then defaults[key] = o[key] end
-  end
-  memory[ws] = { defaults = defaults, keep = {}, programs = {} }
+--- Programs that one workspace keeps at most, per net: shapes come and go, and each holds kernels.
+local most_programs = 8
+
+--- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor =, store = false}
+function workspace.new(given)
+  local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
+    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none }, given, 2)
+  local ws = core.new_workspace { seed = o.seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
+  states[ws] = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, parent = o.parent,
+    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine } }
   return ws
 end
 
-local child = Workspace.child
-function Workspace:child(o)
-  local ws = child(self, o or {})
-  memory[ws] = { defaults = memory[self] and memory[self].defaults or {}, keep = {}, programs = {} }
-  return ws
-end
+local function state_of(ws) return states[ws] end
 
-local function own(ws)
-  memory[ws] = memory[ws] or { defaults = {}, keep = {}, programs = {} }
-  return memory[ws]
-end
+-- ---- programs --------------------------------------------------------------------------------------------------------
 
-local compile = Workspace.compile
-
---- Plans a net and binds it to this workspace, whose options it takes where `o` does not say otherwise.
--- @param net neap.net
--- @param o table|nil as for net:plan
--- @return program
-function Workspace:compile(net, o)
-  local mine, merged = own(self), {}
-  for key, value in pairs(mine.defaults) do merged[key] = value end
-  for key, value in pairs(o or {}) do merged[key] = value end
-  local keep = {}
-  for name in pairs(mine.keep) do keep[#keep + 1] = name end
-  for _, name in ipairs(type(merged.keep) == "table" and merged.keep or { merged.keep }) do
-    keep[#keep + 1] = type(name) == "string" and name or name.name
+local function with_defaults(ws, memory)
+  local state, out = state_of(ws), {}
+  for key, value in pairs(state.defaults) do out[key] = value end
+  for key, value in pairs(memory or {}) do out[key] = value end
+  if #state.keeps > 0 then
+    local keep = table.move(state.keeps, 1, #state.keeps, 1, {})
+    if type(out.keep) == "string" then keep[#keep + 1] = out.keep end
+    if type(out.keep) == "table" then table.move(out.keep, 1, #out.keep, #keep + 1, keep) end
+    out.keep = keep
   end
-  table.sort(keep)
-  merged.keep = keep
-  return compile(self, net, merged)
-end
-
---- Makes blobs resident: fetchable after any run, at the price of their bytes. Nets are planned again.
-function Workspace:keep(...)
-  local mine = own(self)
-  for _, name in ipairs { ... } do mine.keep[type(name) == "string" and name or name.name] = true end
-  for _, program in pairs(mine.programs) do program:close() end
-  mine.programs = {}
-  return self
-end
-
-local function program_of(self, net, feeds)
-  local key, x = { tostring(net:id()) }, {}
-  for _, input in ipairs(net:inputs()) do
-    local fed = feeds and feeds[input.name]
-    local shape = fed and core.is_tensor(fed) and fed.shape
-    if not shape and self:has(input.name) then shape = self:view(input.name).shape end
-    shape = shape or input.shape
-    x[input.name] = shape
-    key[#key + 1] = input.name .. "(" .. table.concat(shape, ",") .. ")"
-  end
-  local mine, id = own(self), table.concat(key, " ")
-  if mine.programs[id] == nil then
-    self:init(net)
-    mine.programs[id] = self:compile(net, { x = x })
-  end
-  return mine.programs[id]
-end
-
---- Runs a net once: compiles it for these shapes the first time.
--- @param net neap.net, or the name of one given to ws:net
--- @param feeds table|nil {input = tensor}
--- @return table {output = tensor}, copies
-function Workspace:run(net, feeds)
-  if type(net) == "string" then net = self:net(net) end
-  for name in pairs(feeds or {}) do
-    if not net:blob(name) then
-      error(core.error { code = "name", message = ("run: the net \"%s\" has no blob \"%s\" to feed"):format(net.name, name) }, 0)
-    end
-  end
-  local program = program_of(self, net, feeds)
-  for name, tensor in pairs(feeds or {}) do self:feed(name, tensor) end
-  program:run()
-  local out = {}
-  for _, name in ipairs(net:output_names()) do out[name] = self:fetch(name) end
   return out
 end
 
---- Nets by name: ws:net(net) stores, ws:net "name" finds.
-function Workspace:net(net)
-  local mine = own(self)
-  mine.nets = mine.nets or {}
-  if type(net) ~= "string" then
-    mine.nets[net.name] = net
-    return net
+--- Names of `keeps` that a net does not know would be errors: a workspace's wish holds for the nets that have them.
+local function only_known(net, memory)
+  if type(memory.keep) ~= "table" then return memory end
+  local known = {}
+  for _, name in ipairs(memory.keep) do
+    if op.is_blob(name) or net:_blob(name) then known[#known + 1] = name end
   end
-  if not mine.nets[net] then error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(net) }, 0) end
-  return mine.nets[net]
+  memory.keep = known
+  return memory
 end
 
---- The blobs as a report: name, kind, role, region, dtype, shape, bytes. Shared storages count once in `bytes`.
+--- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile;
+-- and input shapes by name where they differ from the declared ones.
+function Workspace:compile(net, memory)
+  return self:_compile(net, only_known(net, with_defaults(self, memory)))
+end
+
+local function shape_key(feeds)
+  local names = {}
+  for name in pairs(feeds) do names[#names + 1] = name end
+  table.sort(names)
+  local parts = {}
+  for i, name in ipairs(names) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
+  return table.concat(parts, " ")
+end
+
+local function fresh_table(self, net)
+  local state = state_of(self)
+  local entry = state.programs[net]
+  local version = net:_version()
+  if entry == nil or entry.version ~= version or entry.n_keep ~= #state.keeps then
+    if entry then
+      for _, program in pairs(entry.by_key) do program:close() end
+    end
+    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0 }
+    state.programs[net] = entry
+  end
+  return entry
+end
+
+--- The program of a net for given feeds, compiled at the first use.
+local function program_for(self, net, feeds)
+  local entry, key = fresh_table(self, net), shape_key(feeds)
+  local program = entry.by_key[key]
+  if program then return program end
+  if entry.n >= most_programs then
+    for _, old in pairs(entry.by_key) do old:close() end
+    entry.by_key, entry.n = {}, 0
+  end
+  local memory = {}
+  for name, t in pairs(feeds) do
+    local row = net:_blob(name)
+    if row and row.role == "input" then memory[name] = t.shape end
+  end
+  program = self:compile(net, memory)
+  entry.by_key[key], entry.n = program, entry.n + 1
+  return program
+end
+
+local function full_name(x) return type(x) == "table" and x.name or x end
+
+--- ws:run(net|name [, {x = tensor}]) -> {output = tensor}: copies of the net's outputs.
+function Workspace:run(net, feeds)
+  if type(net) == "string" then net = self:net(net) end
+  local tensors = {}
+  for name, value in pairs(feeds or {}) do
+    name = full_name(name)
+    if not op.is_tensor(value) then
+      local row = net:_blob(name)
+      value = core.tensor(value, row and row.dtype)
+    end
+    tensors[name] = value
+  end
+  self:init(net)
+  for name, t in pairs(tensors) do
+    local row = net:_blob(name)
+    self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
+  end
+  program_for(self, net, tensors):run()
+  local results = {}
+  for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
+  return results
+end
+
+--- ws:keep(name, ..): the blob gets bytes of its own in every program made from now on; ws:run's programs are made anew.
+function Workspace:keep(...)
+  local keeps = state_of(self).keeps
+  for _, x in ipairs { ... } do keeps[#keeps + 1] = full_name(x) end
+  return self
+end
+
+--- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the forwarded ones.
+function Workspace:child(given)
+  local o = {}
+  for key, value in pairs(given or {}) do o[key] = value end
+  o.parent = self
+  return workspace.new(o)
+end
+
+--- ws:add_net(net [, name]); ws:net(name) -> net: nets by name.
+function Workspace:add_net(net, name)
+  state_of(self).nets[name or net:name()] = net
+  return self
+end
+
+function Workspace:net(name)
+  local state = state_of(self)
+  while state do
+    if state.nets[name] then return state.nets[name] end
+    state = state.parent and states[state.parent]
+  end
+  error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" }, 2)
+end
+
+--- ws:run_steps{ {net, n = 10, feeds = {..}}, {step, step, n = 3} }: runs a tree of nets, each node n times (once by default).
+function Workspace:run_steps(tree)
+  for _ = 1, tree.n or 1 do
+    local first = tree[1]
+    if type(first) == "string" or type(first) == "userdata" then
+      self:run(first, tree.feeds)
+    else
+      for _, step in ipairs(tree) do self:run_steps(step) end
+    end
+  end
+  return self
+end
+
+--- ws:blobs() -> Report of all names.
 function Workspace:blobs()
-  local rows, total = self:blob_rows(), 0
+  local rows, total = self:_blobs(), 0
   for _, row in ipairs(rows) do
     if not row.shares and not row.borrowed then total = total + row.bytes end
+    row.shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")"
   end
-  table.sort(rows, function(a, b) return a.bytes > b.bytes or (a.bytes == b.bytes and a.name < b.name) end)
-  return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, bytes = total }
+  return report.new(rows, { columns = { "name", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } })
 end
 
-local close = Workspace.close
+--- ws:close(): lets go of everything now rather than at the next collection; programs first.
 function Workspace:close()
-  for _, program in pairs(own(self).programs) do program:close() end
-  own(self).programs = {}
-  return close(self)
+  local state = states[self]
+  if state then
+    for _, entry in pairs(state.programs) do
+      for _, program in pairs(entry.by_key) do program:close() end
+    end
+    state.programs = setmetatable({}, { __mode = "k" })
+  end
+  self:_close()
 end
-Workspace.meta.__close = function(ws) return ws:close() end
+Workspace.meta.__close = Workspace.close
 
-return Workspace
+-- ---- profiles --------------------------------------------------------------------------------------------------------------
+
+--- program:profile{steps = 10} -> run: plan, ops() by time, table{sort =, limit =}, median_ns. Needs compile { profile = true }.
+function Program:profile(given)
+  local o = options.read("program:profile", { steps = 10 }, given, 2)
+  if self:times() == nil then error("program:profile needs a program compiled with { profile = true }", 2) end
+  self:run(o.steps)
+  return require("neap.plan").run(self)
+end
+
+return workspace

@@ -1,0 +1,166 @@
+--- Neap: nets in Lua whose memory is planned before they run.
+--
+--   local neap = require "neap"
+--   local x = neap.rand(2, 3)
+--   print(x:softmax { axis = -1 })
+--
+-- Modules that need much (nn, data, trainer) are loaded when they are first used.
+-- @module neap
+local core = require "neap.core"
+
+--- Makes an error object {code, message, op, blob, .., hint} as the engine's own are.
+local error_meta = getmetatable(select(2, pcall(core.record, "no such op")))
+function core.error(fields) return setmetatable(fields, error_meta) end
+
+local op = require "neap.op"
+local tensor = require "neap.tensor"
+local net = require "neap.net"
+local workspace = require "neap.workspace"
+local report = require "neap.report"
+require "neap.plan"
+local db = require "neap.db"
+
+core.net, core.workspace = net.new, workspace.new
+
+local neap = { version = core.version, op_functions = op.functions }
+
+for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save", "db_path", "threads" } do
+  neap[name] = core[name]
+end
+neap.rand, neap.randn = tensor.rand, tensor.randn
+neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
+neap.db = db.open
+
+--- Every op in lower case; the tensor makers above keep their names.
+for name, f in pairs(op.functions) do
+  if neap[name] == nil then neap[name] = f end
+end
+neap.matmul = core.Tensor.matmul
+
+--- neap.seed(n): what eager random ops draw by from now on.
+function neap.seed(n) core.seed(n) end
+
+--- neap.bytes(n) -> "41.2 MiB"; neap.bytes "8MiB" -> 8388608
+function neap.bytes(x)
+  if type(x) == "string" then return core.parse_bytes(x) end
+  return core.bytes_text(x)
+end
+
+--- neap.memory() -> Report {held, high, resident, resident_peak, lua, n_live, n_alloc, by_region}: bytes now. held and high
+-- are of Neap's counted allocator, tensors' bytes; resident is the whole process.
+function neap.memory()
+  local s = core.memory_stats()
+  local rows = {
+    { what = "tensors, segments and arenas", bytes = s.held_data, high = s.high_data },
+    { what = "nets, plans and names", bytes = s.held_meta, high = s.high_meta },
+    { what = "Lua", bytes = s.lua },
+    { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
+  }
+  return report.new(rows, { columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
+    totals = { held = s.held_data, held_meta = s.held_meta, high = s.high_data, resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
+      n_live = s.n_live, n_alloc = s.n_alloc } })
+end
+
+--- neap.reset_high(): the high-water marks start again from what is held now.
+neap.reset_high = core.reset_high
+
+--- neap.config() -> Report of what this build is and what the environment says.
+function neap.config()
+  local rows = {
+    { name = "version", value = core.version }, { name = "kernels", value = core.kernels }, { name = "instructions", value = core.instruction_set },
+    { name = "threads", value = core.threads() }, { name = "database", value = core.db_path() or "off" },
+  }
+  for _, name in ipairs { "NEAP_DB", "NEAP_DATA", "NEAP_NUM_THREADS", "NEAP_ENGINE", "NEAP_PLAN", "NEAP_POISON", "NEAP_DEBUG", "NEAP_PROFILE",
+    "NEAP_SEED", "NEAP_LUA", "NO_COLOR" } do
+    local value = os.getenv(name)
+    if value then rows[#rows + 1] = { name = name, value = value } end
+  end
+  local totals = {}
+  for _, row in ipairs(rows) do totals[row.name] = row.value end
+  return report.new(rows, { columns = { "name", "value" }, totals = totals, order = {} })
+end
+
+--- neap.ops([all]) -> Report of the ops; with `all` those of the backward passes too.
+function neap.ops(all)
+  local rows = {}
+  for _, name in ipairs(core.op_names()) do
+    local r = op.records[name]
+    if all or not r.internal then
+      rows[#rows + 1] = { name = name, method = not r.internal and not r.control and op.snake(name) or nil, summary = r.summary,
+        engines = table.concat(r.engines, " ") }
+    end
+  end
+  return report.new(rows, { columns = { "name", "method", "engines", "summary" } })
+end
+
+local class_help = {
+  ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() x:totable() x:to(dtype) x:clone() x:view(..) "
+    .. "x:transpose(a, b) x:stats(), operators, and every op in lower case (neap.ops()).",
+  ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
+    .. "net:If(cond, f, g) net:scope(name, f) net:summary{} net:forecast{} net:plan{} net:text().",
+  ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
+    .. "ws:init(net) ws:save(path) ws:load(path) ws:blobs() ws:child{}.",
+  ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
+    .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
+  ["neap.program"] = "program: p:run([n]) p.plan p:stats() p:profile{steps=} p:close().",
+  ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() db:prune{} db:backup(path).",
+  ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
+}
+
+--- neap.help(x) -> Report: an op by name ("Softmax" or "softmax"), or what a value can do.
+function neap.help(x)
+  if type(x) == "string" then
+    local found = op.records[x]
+    for name, r in pairs(op.records) do
+      if not found and not r.internal and op.snake(name) == x then found = r end
+    end
+    if found then return report.new({}, { text = core.op_help(found.name), totals = found, order = {} }) end
+    local near = core.suggest(x)
+    error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) }, 2)
+  end
+  if type(x) == "function" then
+    for name, f in pairs(op.functions) do
+      if f == x then
+        for record_name in pairs(op.records) do
+          if op.snake(record_name) == name then return neap.help(record_name) end
+        end
+      end
+    end
+  end
+  local meta = getmetatable(x)
+  local text = meta and class_help[meta.__name]
+  if not text then
+    text = "neap.help \"Conv\" shows an op, neap.help(x) what x can do, neap.ops() all ops. A net: neap.net \"name\"; a model: neap.nn.Sequential "
+      .. "{..}; training: neap.trainer {..}; memory: model:forecast {..}."
+  end
+  return report.new({}, { text = text })
+end
+
+--- neap.with({seed =, threads =}, f) -> f's results, with these settings for the while.
+function neap.with(settings, f, ...)
+  local threads = core.threads()
+  local guard <close> = setmetatable({}, { __close = function() core.threads(threads) end })
+  if settings.threads then core.threads(settings.threads) end
+  if settings.seed then core.seed(settings.seed) end
+  return (function(...) return ... end)(f(...))
+end
+
+--- neap.use_db(db | false): programs made from now on record there, or nowhere.
+neap.use_db = core.use_db
+
+-- Parts that are loaded when first used: {module, field or nil}.
+local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
+  progress = { "neap.progress", "show" }, zoo = { "neap.zoo" }, check = { "neap.check" } }
+
+return setmetatable(neap, { __index = function(t, key)
+  local part = lazy[key]
+  if part == nil then return nil end
+  local ok, value = pcall(require, part[1])
+  if not ok then
+    if tostring(value):find("module '" .. part[1] .. "' not found", 1, true) then return nil end
+    error(value, 0)
+  end
+  if part[2] then value = value[part[2]] end
+  rawset(t, key, value)
+  return value
+end })

@@ -1,0 +1,559 @@
+--- Nets: ops over named blobs, built from Lua.
+--
+-- `net:FC({"x", "w", "b"}, "y")` adds an op; every registered op is a method with a capital, lower case is the net's own. A
+-- blob handle and its name are interchangeable. Inside a scope, names written get its path in front ("block1/y"), and names
+-- read are looked for from the innermost scope outwards; a name that already begins with the path stays as it is.
+-- @module neap.net
+local core = require "neap.core"
+local op = require "neap.op"
+local report = require "neap.report"
+
+local Net = core.Net
+local net_module = {}
+
+--- What Lua knows of a net: { scopes = {path, ..}, blobs = {name = handle}, outer = net of a subnet, counts = {} }.
+local states = setmetatable({}, { __mode = "k" })
+
+--- The net whose scope function runs in this coroutine, for neap.scope.
+local current = setmetatable({}, { __mode = "k" })
+
+local function state_of(net)
+  local state = states[net]
+  if state == nil then
+    state = { scopes = {}, blobs = {}, counts = {} }
+    states[net] = state
+  end
+  return state
+end
+
+local function scope_of(net)
+  local scopes = state_of(net).scopes
+  return scopes[#scopes] or ""
+end
+
+-- ---- blobs -----------------------------------------------------------------------------------------------------------
+
+local Blob = { __name = "neap.blob" }
+local methods = {}
+op.set_blob_class(Blob)
+
+--- The handle of a name; one per name and net, so that == compares blobs.
+local function handle(net, name)
+  local blobs = state_of(net).blobs
+  local blob = blobs[name]
+  if blob == nil then
+    blob = setmetatable({ net = net, name = name }, Blob)
+    blobs[name] = blob
+  end
+  return blob
+end
+
+Blob.__index = function(blob, key)
+  if methods[key] ~= nil then return methods[key] end
+  if key == "shape" or key == "dtype" then
+    local dtype, shape = blob.net:_type(blob.name)
+    if key == "shape" then return shape end
+    return dtype
+  end
+  if key == "role" then
+    local row = blob.net:_blob(blob.name)
+    return row and row.role
+  end
+end
+
+Blob.__tostring = function(blob)
+  local dtype, shape = blob.net:_type(blob.name)
+  return ("blob %s%s"):format(blob.name, dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
+end
+
+local function not_ordered()
+  error("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)", 2)
+end
+Blob.__lt, Blob.__le = not_ordered, not_ordered
+op.set_operators(Blob)
+
+for name, f in pairs(op.functions) do methods[name] = f end
+
+function methods:matmul(y, attrs) return op.apply("MatMul", { self, y }, attrs) end
+
+local function shape_of(blob, who)
+  local shape = blob.shape
+  if shape == nil then error(("%s: the shape of %s is not known yet"):format(who, blob.name), 3) end
+  return shape
+end
+
+function methods:size(d)
+  local shape = shape_of(self, "size")
+  if d == nil then return shape end
+  local at = d > 0 and d or #shape + 1 + d
+  if shape[at] == nil then error(("dimension %d is out of range, there are %d"):format(d, #shape), 2) end
+  return shape[at]
+end
+
+function methods:dim() return #shape_of(self, "dim") end
+
+function methods:n_element()
+  local n = 1
+  for _, d in ipairs(shape_of(self, "n_element")) do n = n * d end
+  return n
+end
+
+local function list(first, ...)
+  if type(first) == "table" then return first end
+  return { first, ... }
+end
+
+--- The shapes of tensors' methods, as ops.
+function methods:reshape(...) return op.apply("Reshape", { self }, { shape = (list(...)).shape or list(...) }) end
+methods.view = methods.reshape
+function methods:permute(...) return op.apply("Permute", { self }, { axes = (list(...)).axes or list(...) }) end
+function methods:expand(...) return op.apply("Expand", { self }, { shape = (list(...)).shape or list(...) }) end
+
+function methods:transpose(a, b)
+  local n, order = self:dim(), {}
+  a, b = a or -2, b or -1
+  a, b = a > 0 and a or n + 1 + a, b > 0 and b or n + 1 + b
+  for i = 1, n do order[i] = i == a and b or i == b and a or i end
+  return self:permute(order)
+end
+
+function methods:narrow(d, from, n)
+  return op.apply("Slice", { self }, { axes = { d }, starts = { from }, ends = { from + n - 1 } })
+end
+
+function methods:select(d, i)
+  return op.apply("Squeeze", { self:narrow(d, i, 1) }, { axes = { d } })
+end
+
+function methods:squeeze(d)
+  if type(d) == "table" then return op.apply("Squeeze", { self }, d) end
+  return op.apply("Squeeze", { self }, d and { axes = { d } } or {})
+end
+
+function methods:unsqueeze(d)
+  if type(d) == "table" then return op.apply("Unsqueeze", { self }, d) end
+  return op.apply("Unsqueeze", { self }, { axes = { d } })
+end
+
+function methods:to(dtype) return op.apply("Cast", { self }, { dtype = dtype }) end
+function methods:clone() return op.apply("Copy", { self }) end
+function methods:item()
+  error(("%s is a blob: it has no value while the net is built; use net:If or neap.where to choose by it"):format(self.name), 2)
+end
+
+-- ---- names in scopes ---------------------------------------------------------------------------------------------------
+
+local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
+
+--- The full name of something written in the current scope.
+local function written(net, name)
+  local scope = scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
+--- Whether a name means something in the net or around it.
+local function is_known(net, name)
+  while net do
+    if net:_blob(name) then return true end
+    net = state_of(net).outer
+  end
+  return false
+end
+
+--- The full name of something read: the innermost scope's first.
+local function read(net, name)
+  local scope = scope_of(net)
+  while scope ~= "" do
+    if begins(name, scope) then return name end
+    local full = scope .. "/" .. name
+    if is_known(net, full) then return full end
+    scope = scope:match "^(.*)/[^/]*$" or ""
+  end
+  return name
+end
+
+--- Whether a blob's net is `net` or around it.
+local function belongs(net, blob)
+  while net do
+    if blob.net == net then return true end
+    net = state_of(net).outer
+  end
+  return false
+end
+
+local function reader(net, x, what)
+  if type(x) == "string" then return read(net, x) end
+  if op.is_blob(x) then
+    if not belongs(net, x) then error(("%s: blob %s belongs to another net"):format(what, x.name), 4) end
+    return x.name
+  end
+  if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
+  if not x then return false end
+  error(("%s expects names or blobs, got a %s"):format(what, type(x)), 4)
+end
+
+--- One or a list of names or blobs, as a list of full names.
+local function read_list(net, xs, what)
+  if xs == nil then return {} end
+  if type(xs) ~= "table" or op.is_blob(xs) then xs = { xs } end
+  local n = 0
+  for key in pairs(xs) do
+    if math.type(key) == "integer" and key > n then n = key end
+  end
+  local names = {}
+  for i = 1, n do names[i] = reader(net, xs[i] or false, what) end
+  return names
+end
+
+-- ---- building ------------------------------------------------------------------------------------------------------------
+
+--- neap.net "name"
+function net_module.new(name)
+  if name ~= nil and type(name) ~= "string" then error("neap.net expects a name, got a " .. type(name), 2) end
+  return core.new_net(name or "net")
+end
+
+--- neap.net_from(text): what net:text() wrote.
+function net_module.read(text) return core.read_net(text) end
+
+--- Declares a blob that is there before the net runs; the name is taken as it is, whatever the scope.
+-- @param role string "input", "parameter", "state" ...
+-- @param shape integer[]
+-- @param dtype string|nil "f32"
+-- @param init table|nil {op = "Xavier", ..}
+-- @param trainable boolean|nil
+-- @return blob
+function Net:declare(name, role, shape, dtype, init, trainable)
+  self:_declare(name, role, shape, dtype, init, trainable)
+  return handle(self, name)
+end
+
+--- net:input(name, {64, 784} [, dtype]) -> blob
+function Net:input(name, shape, dtype)
+  return self:declare(written(self, name), "input", shape, dtype, nil, false)
+end
+
+--- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init: neap.init.xavier {}, {"Xavier"}, a
+-- number, or nil for zeros.
+function Net:param(name, shape, init, options)
+  options = options or {}
+  if type(init) == "number" then init = { op = "Constant", value = init } end
+  local full = written(self, name)
+  if options.reuse and self:_blob(full) then return handle(self, full) end
+  return self:declare(full, "parameter", shape, options.dtype, init or { op = "Constant", value = 0 }, options.trainable ~= false)
+end
+
+--- net:const(value [, dtype]) -> blob of fixed values. A number is made by a Constant op; a tensor travels as a parameter that
+-- no gradient reaches, so small ones only.
+function Net:const(value, dtype)
+  local state = state_of(self)
+  if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
+  if type(value) == "number" then
+    local key = ("%s %a"):format(dtype or "f32", value)
+    state.consts = state.consts or {}
+    local known = state.consts[key]
+    if known then return known end
+    local blob = self:op("Constant", {}, self:fresh_name "const", { shape = {}, value = value, dtype = dtype or "f32" })
+    if scope_of(self) == "" then state.consts[key] = blob end
+    return blob
+  end
+  local t = op.is_tensor(value) and (dtype and value:to(dtype) or value) or core.tensor(value, dtype)
+  local n = t:n_element()
+  if n > 256 then error(("net:const takes at most 256 elements, got %d: declare an input and feed it"):format(n), 2) end
+  local parts = {}
+  local flat = t:reshape(-1)
+  for i = 1, n do
+    local element = flat[i]
+    parts[i] = self:op("Constant", {}, self:fresh_name "const", { shape = { 1 }, value = type(element) == "boolean" and (element and 1 or 0) or element,
+      dtype = t.dtype })
+  end
+  if n == 0 then error("net:const: an empty tensor", 2) end
+  local joined = n == 1 and parts[1] or self:op("Concat", parts, self:fresh_name "const", { axis = 1 })
+  return joined:reshape(t.shape)
+end
+
+--- A name that no blob has: base, base_2, base_3 ...
+function Net:fresh_name(base)
+  local counts = state_of(self).counts
+  local name
+  repeat
+    counts[base] = (counts[base] or 0) + 1
+    name = counts[base] == 1 and base or base .. "_" .. counts[base]
+  until not is_known(self, written(self, name))
+  return name
+end
+
+--- net:op(type, ins, outs, attrs) -> blobs. ins and outs: a name, a blob, or a list of them; outs nil: named here.
+function Net:op(type_name, ins, outs, attrs, name)
+  local in_names = read_list(self, ins, type_name)
+  local out_names
+  if outs ~= nil then
+    out_names = {}
+    if type(outs) ~= "table" or op.is_blob(outs) then outs = { outs } end
+    for i = 1, #outs do
+      local out = outs[i]
+      if op.is_blob(out) then
+        out_names[i] = out.name
+      elseif type(out) == "string" then
+        -- In place by name: what is read under this name is what is written.
+        local as_read = read(self, out)
+        local same = false
+        for _, in_name in ipairs(in_names) do same = same or in_name == as_read end
+        out_names[i] = same and as_read or written(self, out)
+      else
+        out_names[i] = out
+      end
+    end
+  end
+  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self))
+  local blobs = {}
+  for i, out in ipairs(names) do blobs[i] = out and handle(self, out) end
+  return table.unpack(blobs, 1, #names)
+end
+
+--- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f: `local _ <close> = net:scope "a"`.
+function Net:scope(name, f, ...)
+  local state, thread = state_of(self), coroutine.running()
+  local scope, before = scope_of(self), current[thread]
+  state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name
+  local depth = #state.scopes
+  current[thread] = self
+  local function leave()
+    for i = #state.scopes, depth, -1 do state.scopes[i] = nil end
+    current[thread] = before
+  end
+  if f == nil then return setmetatable({}, { __close = leave }) end
+  local guard <close> = setmetatable({}, { __close = leave })
+  return (function(...) return ... end)(f(...))
+end
+
+--- neap.scope(name, f, ...): in the net whose scope, branch or body is being built.
+function net_module.scope(name, f, ...)
+  local net = current[coroutine.running()]
+  if net == nil then error("neap.scope works inside net:scope or a net's own functions; use net:scope(name, f)", 2) end
+  return net:scope(name, f, ...)
+end
+
+--- net:outputs{"loss", "y"}: what is fetched after a run; resident.
+function Net:outputs(names, ...)
+  if names == nil then return self:_output_names() end
+  if select("#", ...) > 0 then names = { names, ... } end
+  self:_outputs(read_list(self, names, "outputs"))
+  return self
+end
+
+--- net:keep("h", ..): these blobs get bytes of their own, so that they can be fetched after any run.
+function Net:keep(...)
+  for _, x in ipairs { ... } do
+    if type(x) == "table" and not op.is_blob(x) then
+      for _, y in ipairs(x) do self:_keep(reader(self, y, "keep")) end
+    else
+      self:_keep(reader(self, x, "keep"))
+    end
+  end
+  return self
+end
+
+--- net:blob(name) -> its handle.
+function Net:blob(name)
+  local full = read(self, name)
+  if not is_known(self, full) then
+    error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name }, 2)
+  end
+  return handle(self, full)
+end
+
+-- ---- gradient --------------------------------------------------------------------------------------------------------------
+
+--- net:gradient(loss [, {wrt = blobs}]) -> {blob = gradient blob}. Without wrt: every trainable parameter.
+function Net:gradient(loss, options)
+  local wrt = options and options.wrt and read_list(self, options.wrt, "gradient")
+  if wrt == nil then
+    wrt = {}
+    for _, row in ipairs(self:_blobs()) do
+      if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
+    end
+    if #wrt == 0 then error("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = {\"x\"} }", 2) end
+  end
+  local names = self:_gradient(reader(self, loss, "gradient"), wrt)
+  local grads = {}
+  for i, name in ipairs(names) do grads[handle(self, wrt[i])] = handle(self, name) end
+  return grads
+end
+
+-- ---- branches ----------------------------------------------------------------------------------------------------------------
+
+--- Builds a subnet by running f once on it. Returns the subnet and the names f returned.
+local function build_branch(outer, name, f)
+  local sub = outer:_sub(name)
+  state_of(sub).outer = outer
+  local thread = coroutine.running()
+  local before = current[thread]
+  current[thread] = sub
+  local guard <close> = setmetatable({}, { __close = function() current[thread] = before end })
+  local results = table.pack(f(sub))
+  local names = {}
+  for i = 1, results.n do names[i] = reader(sub, results[i], "a branch") end
+  return sub, names
+end
+
+--- What a subnet reads from around it, and what it writes: lists in order of first appearance.
+local function uses(sub)
+  local reads, writes, defined, seen = {}, {}, {}, {}
+  for _, row in ipairs(sub:_ops()) do
+    for _, name in ipairs(row.inputs) do
+      if name and not defined[name] and not seen[name] then
+        seen[name] = true
+        reads[#reads + 1] = name
+      end
+    end
+    for _, name in ipairs(row.outputs) do
+      if name and not defined[name] then
+        defined[name] = true
+        writes[#writes + 1] = name
+      end
+    end
+  end
+  return reads, writes, defined
+end
+
+local function append(to, seen, names, accept)
+  for _, name in ipairs(names) do
+    if not seen[name] and accept(name) then
+      seen[name] = true
+      to[#to + 1] = name
+    end
+  end
+end
+
+--- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the other one. What the
+-- functions return are the results, equally many; outer blobs that a branch writes by name are written outside too. Without
+-- results and with both branches, a name that both write is a result as well.
+-- @usage net:If("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
+function Net:If(cond, f, g)
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then error("net:If expects (cond, f [, g]), functions that build the branches", 2) end
+  local branches = {}
+  local branch_name = self:fresh_name "branch"
+  local function build(builder, which)
+    local sub, results = build_branch(self, branch_name .. "." .. which, builder)
+    local reads, writes, defined = uses(sub)
+    branches[#branches + 1] = { sub = sub, results = results, reads = reads, writes = writes, defined = defined }
+  end
+  build(f, "then")
+  if g then build(g, "else") end
+  local first, second = branches[1], branches[2]
+  if second and #first.results ~= #second.results then
+    error(("net:If: the branches return %d and %d blobs"):format(#first.results, #second.results), 2)
+  end
+  if not second and #first.results > 0 then error("net:If: a branch that returns blobs needs another one for when the condition is false", 2) end
+  local function outside(name) return is_known(self, name) end
+  -- Written by name: outer blobs in any branch; without results also what both branches define.
+  local written_names, seen = {}, {}
+  for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
+  if second and #first.results == 0 then append(written_names, seen, first.writes, function(name) return second.defined[name] end) end
+  -- Captured: what is read, results that come from outside, and the old values of what may stay as it is.
+  local captures, taken = {}, {}
+  for _, b in ipairs(branches) do
+    append(captures, taken, b.reads, outside)
+    append(captures, taken, b.results, function(name) return not b.defined[name] end)
+  end
+  append(captures, taken, written_names, outside)
+  local outs = {}
+  for i = 1, #first.results do outs[i] = self:fresh_name "if" end
+  for _, name in ipairs(written_names) do outs[#outs + 1] = name end
+  for _, b in ipairs(branches) do
+    local names = table.move(b.results, 1, #b.results, 1, {})
+    table.move(written_names, 1, #written_names, #names + 1, names)
+    b.sub:_interface(captures, names)
+  end
+  local out_names = {}
+  for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(self, name) or name end
+  local ins = { reader(self, cond, "If"), table.unpack(captures) }
+  local names = self:_add("If", ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(self))
+  state_of(self).branches = state_of(self).branches or {}
+  for _, b in ipairs(branches) do table.insert(state_of(self).branches, b.sub) end
+  local blobs = {}
+  for i, name in ipairs(names) do blobs[i] = handle(self, name) end
+  return table.unpack(blobs)
+end
+
+-- ---- looking ------------------------------------------------------------------------------------------------------------------
+
+--- net:name()
+function Net:name() return self:_name() end
+
+--- net:ops() -> Report of the ops in order.
+function Net:ops()
+  return report.new(self:_ops(), { columns = { "type", "name", "inputs", "outputs", "line" }, title = tostring(self) })
+end
+
+--- net:blobs() -> Report of the declared and computed blobs.
+function Net:blobs()
+  local rows = self:_blobs()
+  for _, row in ipairs(rows) do
+    local dtype, shape = self:_type(row.name)
+    row.dtype, row.shape = dtype, shape and "(" .. table.concat(shape, ",") .. ")"
+  end
+  return report.new(rows, { columns = { "name", "role", "dtype", "shape", "keep", "line" } })
+end
+
+--- net:infer{x = {64, 784}} -> {blob = {shape =, dtype =}} with other input shapes than declared.
+function Net:infer(options)
+  local plan = self:_plan(options)
+  local out = {}
+  for _, row in ipairs(plan:_values()) do
+    local shape = {}
+    for d in row.shape:gmatch "%d+" do shape[#shape + 1] = math.tointeger(d) end
+    out[row.blob] = { shape = shape, dtype = row.dtype }
+  end
+  return out
+end
+
+--- net:check([options]) -> true: schema, shapes and dtypes of every op; raises the first error, located.
+function Net:check(options)
+  self:_graph(options, "hash")
+  return true
+end
+
+--- net:hash() -> text: of what the net computes, names left out.
+function Net:hash(options) return self:_graph(options, "hash") end
+
+--- net:expand{x = ..} -> net with the backward pass written out.
+function Net:expand(options) return self:_graph(options, "net") end
+
+--- net:graph_text(): values, shapes and ops after inference and gradient, for people.
+function Net:graph_text(options) return self:_graph(options, "people") end
+
+--- net:plan{x =, budget =, ...} -> plan. Nothing is allocated.
+function Net:plan(options) return self:_plan(options) end
+
+--- net:forecast{...} -> Report of the bytes of every region.
+function Net:forecast(options) return self:_plan(options):forecast() end
+
+--- net:summary{...} -> Report: one row per op with shape, parameters, flops.
+function Net:summary(options) return self:_plan(options):summary() end
+
+-- ---- the class -----------------------------------------------------------------------------------------------------------------
+
+local closures = {}
+Net.meta.__index = function(net, key)
+  local method = Net[key]
+  if method ~= nil then return method end
+  if type(key) ~= "string" then return nil end
+  local known = closures[key]
+  if known then return known end
+  local record = op.records[key]
+  if record and not record.internal then
+    known = function(self, ins, outs, attrs, name) return Net.op(self, key, ins, outs, attrs, name) end
+    closures[key] = known
+    return known
+  end
+  if key:match "^%u" then
+    local near = core.suggest(key)
+    error(core.error { code = "name", message = ("unknown op type \"%s\""):format(key), hint = near and ("did you mean \"%s\"?"):format(near) }, 2)
+  end
+end
+
+net_module.Blob, net_module.methods = Blob, methods
+return net_module

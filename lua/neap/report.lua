@@ -1,0 +1,231 @@
+--- Reports: what summary, forecast, plan, explain, sql ... return. A report is a value: print it, index it, or take it as
+-- JSON or CSV; nothing prints by itself.
+--
+-- `#r` rows, `r[i].field`, totals as `r.field`, `tostring(r)` a table that fits the terminal, `r:json()`, `r:csv()`.
+-- @module neap.report
+local core = require "neap.core"
+
+local report = {}
+local Report = {}
+
+--- Columns that a person reads are at most this wide on an unknown terminal.
+local default_width = 100
+
+--- Makes a report.
+-- @param rows table[] one table per row
+-- @param o table { columns = {names in order}, title =, totals = {name = value}, order = {names of totals}, text = string }
+-- @return Report
+function report.new(rows, o)
+  o = o or {}
+  local self = { _columns = o.columns or {}, _title = o.title, _totals = o.totals or {}, _order = o.order, _text = o.text }
+  for i, row in ipairs(rows) do self[i] = row end
+  return setmetatable(self, Report)
+end
+
+function report.is_report(x) return getmetatable(x) == Report end
+
+Report.__name = "neap.report"
+Report.__index = function(self, key)
+  if Report[key] ~= nil then return Report[key] end
+  local totals = rawget(self, "_totals")
+  return totals and totals[key]
+end
+
+-- ---- text --------------------------------------------------------------------------------------------------------------
+
+--- Columns on a screen: 1 per character, 2 for East Asian wide ones and emoji, 0 for combining marks.
+local function width(text)
+  local n = 0
+  for _, c in utf8.codes(text, true) do
+    if (c >= 0x300 and c <= 0x36F) or (c >= 0x200B and c <= 0x200F) or (c >= 0xFE00 and c <= 0xFE0F) then
+      n = n + 0
+    elseif (c >= 0x1100 and c <= 0x115F) or (c >= 0x2E80 and c <= 0xA4CF) or (c >= 0xAC00 and c <= 0xD7A3) or (c >= 0xF900 and c <= 0xFAFF)
+      or (c >= 0xFE30 and c <= 0xFE6F) or (c >= 0xFF00 and c <= 0xFF60) or (c >= 0x1F300 and c <= 0x1FAFF) then
+      n = n + 2
+    else
+      n = n + 1
+    end
+  end
+  return n
+end
+report.width = width
+
+--- Cuts a text to `most` columns, with an ellipsis in the middle: beginnings and ends of paths tell them apart.
+local function cut(text, most)
+  if width(text) <= most then return text end
+  if most < 2 then return ("…"):rep(most) end
+  local chars = {}
+  for _, c in utf8.codes(text, true) do chars[#chars + 1] = utf8.char(c) end
+  local head, tail, used = {}, {}, 1
+  local i, j = 1, #chars
+  while i <= j do
+    local take_head = #head <= #tail
+    local c = take_head and chars[i] or chars[j]
+    if used + width(c) > most then break end
+    used = used + width(c)
+    if take_head then
+      head[#head + 1], i = c, i + 1
+    else
+      table.insert(tail, 1, c)
+      j = j - 1
+    end
+  end
+  return table.concat(head) .. "…" .. table.concat(tail)
+end
+
+--- Valid UTF-8 without control characters: what may reach a terminal.
+local function clean(text)
+  if not utf8.len(text) then text = text:gsub("[\128-\255]", "?") end
+  return (text:gsub("%c", " "))
+end
+
+local function cell_text(value)
+  if value == nil then return "" end
+  if math.type(value) == "float" then
+    if value == math.floor(value) and math.abs(value) < 1e15 then return ("%.0f"):format(value) end
+    return ("%.4g"):format(value)
+  end
+  if type(value) == "boolean" then return value and "yes" or "no" end
+  if type(value) == "table" then
+    local parts = {}
+    for _, item in ipairs(value) do parts[#parts + 1] = tostring(item) end
+    return clean(table.concat(parts, ", "))
+  end
+  return clean(tostring(value))
+end
+
+--- Columns of the terminal: $COLUMNS, else what readline or the shell knows, else 100.
+function report.terminal_width()
+  return math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or default_width
+end
+
+local function pad(text, n, right)
+  local fill = (" "):rep(n - width(text))
+  return right and fill .. text or text .. fill
+end
+
+--- Shrinks the widest columns until the line fits; no column below 6 or its own need.
+local function fit(widths, numeric, room)
+  local total = 2 * (#widths - 1)
+  for _, w in ipairs(widths) do total = total + w end
+  while total > room do
+    local widest
+    for i, w in ipairs(widths) do
+      if not numeric[i] and w > 6 and (widest == nil or w > widths[widest]) then widest = i end
+    end
+    if widest == nil then break end
+    widths[widest] = widths[widest] - 1
+    total = total - 1
+  end
+end
+
+local function table_text(self, room)
+  local columns, cells, widths, numeric = self._columns, {}, {}, {}
+  for k, name in ipairs(columns) do widths[k], numeric[k] = width(clean(name)), #self > 0 end
+  for i = 1, #self do
+    cells[i] = {}
+    for k, name in ipairs(columns) do
+      local value = self[i][name]
+      cells[i][k] = cell_text(value)
+      widths[k] = math.max(widths[k], width(cells[i][k]))
+      if value ~= nil and type(value) ~= "number" then numeric[k] = false end
+    end
+  end
+  fit(widths, numeric, room)
+  local lines = {}
+  local function line(texts)
+    local parts = {}
+    for k = 1, #columns do parts[k] = pad(cut(texts[k], widths[k]), widths[k], numeric[k]) end
+    lines[#lines + 1] = (table.concat(parts, "  "):gsub("%s+$", ""))
+  end
+  local head = {}
+  for k, name in ipairs(columns) do head[k] = clean(name) end
+  line(head)
+  local rule = {}
+  for k = 1, #columns do rule[k] = ("─"):rep(widths[k]) end
+  lines[#lines + 1] = table.concat(rule, "  ")
+  for i = 1, #self do line(cells[i]) end
+  return table.concat(lines, "\n")
+end
+
+local function total_names(self)
+  if self._order then return self._order end
+  local names = {}
+  for name, value in pairs(self._totals) do
+    if type(value) ~= "table" then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+function Report.__tostring(self)
+  local parts = {}
+  if self._title then parts[#parts + 1] = self._title end
+  if self._text then
+    parts[#parts + 1] = (self._text:gsub("\n+$", ""))
+    return table.concat(parts, "\n")
+  end
+  if #self._columns > 0 and #self > 0 then parts[#parts + 1] = table_text(self, report.terminal_width()) end
+  local totals = {}
+  for _, name in ipairs(total_names(self)) do
+    if self._totals[name] ~= nil then totals[#totals + 1] = name .. " " .. cell_text(self._totals[name]) end
+  end
+  if #totals > 0 then parts[#parts + 1] = table.concat(totals, "   ") end
+  if #parts == 0 then parts[1] = "(nothing)" end
+  return table.concat(parts, "\n")
+end
+
+-- ---- JSON and CSV --------------------------------------------------------------------------------------------------------
+
+--- A copy that lua-cjson takes: no NaN or infinity (null, as JSON has none), no metatables.
+local function plain(value, cjson)
+  if type(value) == "number" and (value ~= value or value == math.huge or value == -math.huge) then return cjson.null end
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for k, v in pairs(value) do out[k] = plain(v, cjson) end
+  return out
+end
+
+--- A report as a JSON object {"rows": [...], totals...}; an array of rows when there are no totals.
+-- @return string
+function Report:json()
+  local ok, cjson = pcall(require, "cjson")
+  if not ok then error("r:json() needs lua-cjson (Debian package lua-cjson)", 2) end
+  local rows = {}
+  for i = 1, #self do rows[i] = plain(self[i], cjson) end
+  if cjson.empty_array_mt then setmetatable(rows, cjson.empty_array_mt) end
+  if next(self._totals) == nil and not self._text then return #rows > 0 and cjson.encode(rows) or "[]" end
+  local out = {}
+  for name, value in pairs(self._totals) do out[name] = plain(value, cjson) end
+  if #rows > 0 then out.rows = rows end
+  if self._text then out.text = self._text end
+  return cjson.encode(out)
+end
+
+local function quoted(value)
+  if value == nil then return "" end
+  local text = type(value) == "table" and cell_text(value) or tostring(value)
+  return text:find '[",\r\n]' and '"' .. text:gsub('"', '""') .. '"' or text
+end
+
+--- The rows as CSV (RFC 4180), with a header line.
+-- @return string
+function Report:csv()
+  local lines, head = {}, {}
+  for k, name in ipairs(self._columns) do head[k] = quoted(name) end
+  lines[1] = table.concat(head, ",")
+  for i = 1, #self do
+    local cells = {}
+    for k, name in ipairs(self._columns) do cells[k] = quoted(self[i][name]) end
+    lines[i + 1] = table.concat(cells, ",")
+  end
+  return table.concat(lines, "\r\n") .. "\r\n"
+end
+
+--- Names of the columns, in order.
+function Report:columns() return self._columns end
+
+--- "41.2 MiB": bytes for people.
+report.bytes = core.bytes_text
+
+return report
