@@ -23,7 +23,7 @@ static void on_interrupt(int signal_number) {
   lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
-/* on_interrupt(): Ctrl-C is caught from now on; the REPL calls it before each piece of code. */
+/* core.clear_interrupt() in this program: the last Ctrl-C is forgotten, the next one caught. */
 static int catch_interrupt(lua_State *L) {
   (void)L;
   neap_interrupted = 0;
@@ -31,7 +31,7 @@ static int catch_interrupt(lua_State *L) {
   return 0;
 }
 
-/* os.exit of the code that the command line returned; errors leave it as {code, message}. */
+/* Opens the libraries and runs the command line; returns its exit code. */
 static int run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
   char **argv = lua_touserdata(L, 2);
@@ -42,7 +42,7 @@ static int run(lua_State *L) {
   lua_pushliteral(L, "neap.core");
   lua_call(L, 1, 1);
   lua_pushcfunction(L, catch_interrupt);
-  lua_setfield(L, -2, "catch_interrupt");
+  lua_setfield(L, -2, "clear_interrupt");
   catch_interrupt(L);
   lua_warning(L, "@on", 0);
   lua_getglobal(L, "require");

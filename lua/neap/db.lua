@@ -14,7 +14,7 @@ function db.open(path) return core.open_db(path) end
 function Db:sql(query, params)
   local rows, columns, code = self:_query(query, params)
   if rows == nil then return nil, columns, code end
-  return report.new(rows, { columns = columns })
+  return report.new { rows = rows, columns = columns }
 end
 
 --- db:rows(query [, params]): iterator of rows as tables.
@@ -56,14 +56,14 @@ function Db:info()
     return result and result[1] and result[1][name]
   end
   local pages, size = pragma "page_count", pragma "page_size"
-  return report.new(rows, { columns = { "table", "rows" }, totals = { path = path, schema = pragma "user_version", readonly = readonly or nil,
-    bytes = pages and size and pages * size }, order = { "path", "schema", "bytes" } })
+  return report.new { rows = rows, columns = { "table", "rows" }, totals = { path = path, schema = pragma "user_version", readonly = readonly or nil,
+    bytes = pages and size and pages * size }, order = { "path", "schema", "bytes" } }
 end
 
 --- db:verify() -> Report with `ok`: integrity of the file and of its references.
 function Db:verify()
   local ok, text = self:_check()
-  return report.new({}, { text = text ~= "" and text or (ok and "ok" or "damaged"), totals = { ok = ok == true } })
+  return report.new { text = text ~= "" and text or (ok and "ok" or "damaged"), totals = { ok = ok == true } }
 end
 
 --- db:prune{days = 30} -> plans removed that no run has used for so long.

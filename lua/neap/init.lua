@@ -20,7 +20,7 @@ local report = require "neap.report"
 require "neap.plan"
 local db = require "neap.db"
 
-core.net, core.workspace = net.new, workspace.new
+core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
 
 local neap = { version = core.version, op_functions = op.functions }
 
@@ -49,20 +49,20 @@ end
 --- neap.memory() -> Report {held, high, resident, resident_peak, lua, n_live, n_alloc, by_region}: bytes now. held and high
 -- are of Neap's counted allocator, tensors' bytes; resident is the whole process.
 function neap.memory()
-  local s = core.memory_stats()
+  local s = core.memory()
   local rows = {
-    { what = "tensors, segments and arenas", bytes = s.held_data, high = s.high_data },
+    { what = "tensors, segments and arenas", bytes = s.held, high = s.high },
     { what = "nets, plans and names", bytes = s.held_meta, high = s.high_meta },
     { what = "Lua", bytes = s.lua },
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
   }
-  return report.new(rows, { columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
-    totals = { held = s.held_data, held_meta = s.held_meta, high = s.high_data, resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
-      n_live = s.n_live, n_alloc = s.n_alloc } })
+  return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
+    totals = { held = s.held, held_meta = s.held_meta, high = s.high, resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
+      n_live = s.n_live, n_alloc = s.n_alloc } }
 end
 
---- neap.reset_high(): the high-water marks start again from what is held now.
-neap.reset_high = core.reset_high
+--- neap.reset_peak(): the high-water marks start again from what is held now.
+neap.reset_peak = core.reset_peak
 
 --- neap.config() -> Report of what this build is and what the environment says.
 function neap.config()
@@ -77,7 +77,7 @@ function neap.config()
   end
   local totals = {}
   for _, row in ipairs(rows) do totals[row.name] = row.value end
-  return report.new(rows, { columns = { "name", "value" }, totals = totals, order = {} })
+  return report.new { rows = rows, columns = { "name", "value" }, totals = totals, order = {} }
 end
 
 --- neap.ops([all]) -> Report of the ops; with `all` those of the backward passes too.
@@ -90,7 +90,7 @@ function neap.ops(all)
         engines = table.concat(r.engines, " ") }
     end
   end
-  return report.new(rows, { columns = { "name", "method", "engines", "summary" } })
+  return report.new { rows = rows, columns = { "name", "method", "engines", "summary" } }
 end
 
 local class_help = {
@@ -114,7 +114,7 @@ function neap.help(x)
     for name, r in pairs(op.records) do
       if not found and not r.internal and op.snake(name) == x then found = r end
     end
-    if found then return report.new({}, { text = core.op_help(found.name), totals = found, order = {} }) end
+    if found then return report.new { text = core.op_help(found.name), totals = found, order = {} } end
     local near = core.suggest(x)
     error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) }, 2)
   end
@@ -133,7 +133,7 @@ function neap.help(x)
     text = "neap.help \"Conv\" shows an op, neap.help(x) what x can do, neap.ops() all ops. A net: neap.net \"name\"; a model: neap.nn.Sequential "
       .. "{..}; training: neap.trainer {..}; memory: model:forecast {..}."
   end
-  return report.new({}, { text = text })
+  return report.new { text = text }
 end
 
 --- neap.with({seed =, threads =}, f) -> f's results, with these settings for the while.

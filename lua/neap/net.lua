@@ -485,7 +485,7 @@ function Net:name() return self:_name() end
 
 --- net:ops() -> Report of the ops in order.
 function Net:ops()
-  return report.new(self:_ops(), { columns = { "type", "name", "inputs", "outputs", "line" }, title = tostring(self) })
+  return report.new { rows = self:_ops(), columns = { "type", "name", "inputs", "outputs", "line" }, title = tostring(self) }
 end
 
 --- net:blobs() -> Report of the declared and computed blobs.
@@ -495,7 +495,16 @@ function Net:blobs()
     local dtype, shape = self:_type(row.name)
     row.dtype, row.shape = dtype, shape and "(" .. table.concat(shape, ",") .. ")"
   end
-  return report.new(rows, { columns = { "name", "role", "dtype", "shape", "keep", "line" } })
+  return report.new { rows = rows, columns = { "name", "role", "dtype", "shape", "keep", "line" } }
+end
+
+--- net:inputs() -> list of {name, dtype, shape}: what must be fed.
+function Net:inputs()
+  local list = {}
+  for _, row in ipairs(self:_blobs()) do
+    if row.role == "input" then list[#list + 1] = { name = row.name, dtype = row.dtype, shape = row.shape } end
+  end
+  return list
 end
 
 --- net:infer{x = {64, 784}} -> {blob = {shape =, dtype =}} with other input shapes than declared.

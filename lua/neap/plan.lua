@@ -19,7 +19,7 @@ local function figures(p)
 end
 
 --- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
--- scratch_bytes (the most of one op) flop n_op n_value peak_step plan_ns regions{}.
+-- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns regions{}.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
   if method ~= nil then return method end
@@ -49,8 +49,8 @@ function Plan:forecast()
   rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
   local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,
     lower_bound_bytes = f.lower_bound_bytes, proved = f.proved, baseline_bytes = f.baseline_bytes, total_bytes = f.total_bytes,
-    scratch_bytes = f.scratch_bytes, policy = f.policy, executor = f.executor, flop = f.flop }
-  return report.new(rows, { columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} })
+    scratch_bytes_max = f.scratch_bytes_max, policy = f.policy, executor = f.executor, flops = f.flops }
+  return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
 end
 
 local function flop_text(x)
@@ -86,20 +86,20 @@ function Plan:summary()
         line = o.line }
     end
   end
-  return report.new(rows, { columns = { "name", "type", "output", "parameters", "flop", "line" }, title = tostring(self),
-    totals = { parameters = total, flop = flop }, order = { "parameters" } })
+  return report.new { rows = rows, columns = { "name", "type", "output", "parameters", "flop", "line" }, title = tostring(self),
+    totals = { parameters = total, flops = flop }, order = { "parameters" } }
 end
 
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
 function Plan:ops()
-  return report.new(self:_ops(), { columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" },
-    totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } })
+  return report.new { rows = self:_ops(), columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" },
+    totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } }
 end
 
 --- plan:values() -> Report: every value and its place; steps from 1, offset in the arena.
 function Plan:values()
-  return report.new(self:_values(), { columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step",
-    "reason", "partner" } })
+  return report.new { rows = self:_values(), columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step",
+    "reason", "partner" } }
 end
 
 --- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
@@ -110,8 +110,8 @@ function Plan:explain(blob)
     local row = self:_value(name)
     if row then rows[1] = row end
   end
-  return report.new(rows, { text = self:_explain(name), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
-    totals = rows[1] or {} })
+  return report.new { rows = rows, text = self:_explain(name), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
+    totals = rows[1] or {} }
 end
 
 --- plan:peak() -> Report: what is alive when the most is, largest first.
@@ -128,8 +128,8 @@ function Plan:peak()
     if a.bytes ~= b.bytes then return a.bytes > b.bytes end
     return a.value_no < b.value_no
   end)
-  return report.new(rows, { text = self:_peak(), columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
-    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes } })
+  return report.new { rows = rows, text = self:_peak(), columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
+    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes } }
 end
 
 --- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks.
@@ -145,7 +145,7 @@ function Plan:curve()
     for i = from, to do top = math.max(top, rows[i].live_bytes) end
     parts[c] = blocks[math.max(1, math.ceil(8 * top / most))]
   end
-  return report.new(rows, { columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } })
+  return report.new { rows = rows, columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } }
 end
 
 --- plan:why(a [, b]) is plan:explain(a): where it lies, and with whom it shares.
@@ -175,8 +175,8 @@ function Run:ops()
       gflop_per_s = t.min_ns > 0 and o.flop / t.min_ns or 0, live_bytes = o.live_bytes }
   end
   for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.min_us * 1000 / total or 0 end
-  return report.new(rows, { columns = { "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes", "line" },
-    totals = { median_ns = self.median_ns, n_step = self.n_step }, order = { "n_step", "median_ns" } })
+  return report.new { rows = rows, columns = { "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes", "line" },
+    totals = { median_ns = self.median_ns, n_step = self.n_step }, order = { "n_step", "median_ns" } }
 end
 
 --- run:table{sort = "min_us", limit = 20} -> Report: the ops that take longest first.
@@ -189,7 +189,7 @@ function Run:table(o)
     return a.step < b.step
   end)
   for i = #rows, (o.limit or #rows) + 1, -1 do rows[i] = nil end
-  return report.new(rows, { columns = all:columns(), totals = { median_ns = self.median_ns }, order = { "median_ns" } })
+  return report.new { rows = rows, columns = all:columns(), totals = { median_ns = self.median_ns }, order = { "median_ns" } }
 end
 
 Run.__tostring = function(self) return tostring(self:table { limit = 20 }) end

@@ -8,17 +8,16 @@ local core = require "neap.core"
 local report = {}
 local Report = {}
 
---- Columns that a person reads are at most this wide on an unknown terminal.
+--- Columns of a line where output is no terminal.
 local default_width = 100
 
 --- Makes a report.
--- @param rows table[] one table per row
--- @param o table { columns = {names in order}, title =, totals = {name = value}, order = {names of totals}, text = string }
+-- @param o table { rows = {one table per row}, columns = {names in order}, title =, totals = {name = value}, order = {names of
+--   totals to print}, text = string printed in place of the rows }
 -- @return Report
-function report.new(rows, o)
-  o = o or {}
+function report.new(o)
   local self = { _columns = o.columns or {}, _title = o.title, _totals = o.totals or {}, _order = o.order, _text = o.text }
-  for i, row in ipairs(rows) do self[i] = row end
+  for i, row in ipairs(o.rows or {}) do self[i] = row end
   return setmetatable(self, Report)
 end
 
@@ -94,9 +93,9 @@ local function cell_text(value)
   return clean(tostring(value))
 end
 
---- Columns of the terminal: $COLUMNS, else what readline or the shell knows, else 100.
+--- Columns of the terminal: $COLUMNS, else what the terminal says, else 100.
 function report.terminal_width()
-  return math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or default_width
+  return math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or core.terminal_width() or default_width
 end
 
 local function pad(text, n, right)
@@ -104,14 +103,14 @@ local function pad(text, n, right)
   return right and fill .. text or text .. fill
 end
 
---- Shrinks the widest columns until the line fits; no column below 6 or its own need.
+--- Shrinks the widest columns of text until the line fits; none below 12.
 local function fit(widths, numeric, room)
   local total = 2 * (#widths - 1)
   for _, w in ipairs(widths) do total = total + w end
   while total > room do
     local widest
     for i, w in ipairs(widths) do
-      if not numeric[i] and w > 6 and (widest == nil or w > widths[widest]) then widest = i end
+      if not numeric[i] and w > 12 and (widest == nil or w > widths[widest]) then widest = i end
     end
     if widest == nil then break end
     widths[widest] = widths[widest] - 1
@@ -119,32 +118,57 @@ local function fit(widths, numeric, room)
   end
 end
 
-local function table_text(self, room)
-  local columns, cells, widths, numeric = self._columns, {}, {}, {}
-  for k, name in ipairs(columns) do widths[k], numeric[k] = width(clean(name)), #self > 0 end
+--- Splits columns into blocks that fit, each led by the first column, so that a line of a later block can be told.
+local function blocks_of(widths, room)
+  local blocks, used = { { 1 } }, widths[1]
+  for k = 2, #widths do
+    local block = blocks[#blocks]
+    if used + 2 + widths[k] > room and #block > 1 then
+      block = { 1 }
+      blocks[#blocks + 1] = block
+      used = widths[1]
+    end
+    block[#block + 1] = k
+    used = used + 2 + widths[k]
+  end
+  return blocks
+end
+
+--- Texts, widths and alignment of all cells; a column is numeric when every value in it is a number.
+local function lay_out(self)
+  local cells, widths, numeric = { [0] = {} }, {}, {}
+  for k, name in ipairs(self._columns) do
+    cells[0][k] = clean(name)
+    widths[k], numeric[k] = width(cells[0][k]), #self > 0
+  end
   for i = 1, #self do
     cells[i] = {}
-    for k, name in ipairs(columns) do
+    for k, name in ipairs(self._columns) do
       local value = self[i][name]
       cells[i][k] = cell_text(value)
       widths[k] = math.max(widths[k], width(cells[i][k]))
       if value ~= nil and type(value) ~= "number" then numeric[k] = false end
     end
   end
+  return cells, widths, numeric
+end
+
+local function table_text(self, room)
+  local cells, widths, numeric = lay_out(self)
   fit(widths, numeric, room)
   local lines = {}
-  local function line(texts)
-    local parts = {}
-    for k = 1, #columns do parts[k] = pad(cut(texts[k], widths[k]), widths[k], numeric[k]) end
-    lines[#lines + 1] = (table.concat(parts, "  "):gsub("%s+$", ""))
+  for b, block in ipairs(blocks_of(widths, room)) do
+    if b > 1 then lines[#lines + 1] = "" end
+    for i = 0, #self do
+      local parts, rule = {}, {}
+      for at, k in ipairs(block) do
+        parts[at] = pad(cut(cells[i][k], widths[k]), widths[k], numeric[k])
+        rule[at] = ("─"):rep(widths[k])
+      end
+      lines[#lines + 1] = (table.concat(parts, "  "):gsub("%s+$", ""))
+      if i == 0 then lines[#lines + 1] = table.concat(rule, "  ") end
+    end
   end
-  local head = {}
-  for k, name in ipairs(columns) do head[k] = clean(name) end
-  line(head)
-  local rule = {}
-  for k = 1, #columns do rule[k] = ("─"):rep(widths[k]) end
-  lines[#lines + 1] = table.concat(rule, "  ")
-  for i = 1, #self do line(cells[i]) end
   return table.concat(lines, "\n")
 end
 

@@ -177,7 +177,7 @@ function Workspace:blobs()
     if not row.shares and not row.borrowed then total = total + row.bytes end
     row.shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")"
   end
-  return report.new(rows, { columns = { "name", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } })
+  return report.new { rows = rows, columns = { "name", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } }
 end
 
 --- ws:close(): lets go of everything now rather than at the next collection; programs first.

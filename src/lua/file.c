@@ -3,8 +3,10 @@
 #include "io/io.h"
 #include "lua/binding.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LIST_CLASS "neap.io_list"
 #define READER_CLASS "neap.batch_reader"
@@ -131,6 +133,26 @@ static int write_text(lua_State *L) {
   return 1;
 }
 
+/* make_folder(path) -> true: with the folders above it, where missing; or nil, message, code */
+static int make_folder(lua_State *L) {
+  size_t n;
+  const char *path = luaL_checklstring(L, 1, &n);
+  char *part = neap_lua_room(L, n + 1);
+  memcpy(part, path, n);
+  for (size_t i = 1; i <= n; i++) {
+    if (part[i] != '/' && part[i] != '\0') continue;
+    part[i] = '\0';
+    if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+      neap_error error = {0};
+      neap_fail(&error, NEAP_IO, "the folder %s can't be made: %s", part, strerror(errno));
+      return neap_lua_failure(L, &error);
+    }
+    part[i] = i < n ? '/' : '\0';
+  }
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
 /* encode_bytes(text, {char = number}) -> u8 tensor of the numbers, i32 when one is above 255; unknown characters are 0. */
 static int encode_bytes(lua_State *L) {
   size_t n;
@@ -243,7 +265,7 @@ void neap_lua_open_file(lua_State *L) {
   static const luaL_Reg reader_methods[] = {{"next", reader_next}, {NULL, NULL}};
   static const luaL_Reg functions[] = {{"load", load},           {"save", save},           {"read_idx", read_idx},
                                        {"read_bytes", read_bytes}, {"read_text", read_text}, {"write_text", write_text},
-                                       {"encode_bytes", encode_bytes}, {"batch_reader", batch_reader}, {NULL, NULL}};
+                                       {"encode_bytes", encode_bytes}, {"make_folder", make_folder}, {"batch_reader", batch_reader}, {NULL, NULL}};
   neap_lua_class(L, LIST_CLASS, "IoList", list_meta, none);
   neap_lua_class(L, READER_CLASS, "BatchReader", reader_meta, reader_methods);
   luaL_setfuncs(L, functions, 0);

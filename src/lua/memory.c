@@ -5,6 +5,7 @@
  */
 #include "lua/binding.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { DEBT_STEP = 1 << 20 }; /* bytes of debt below which the collector is left alone */
@@ -21,13 +22,13 @@ void neap_lua_collect(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
-/* memory_stats() -> {held_data, held_meta, high_data, high_meta, n_live, n_alloc, resident, resident_peak, lua} */
-static int memory_stats(lua_State *L) {
+/* memory() -> {held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua} */
+static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   lua_createtable(L, 0, 9);
-  neap_lua_set_integer(L, "held_data", s.held_bytes[NEAP_DATA_BYTES]);
+  neap_lua_set_integer(L, "held", s.held_bytes[NEAP_DATA_BYTES]);
   neap_lua_set_integer(L, "held_meta", s.held_bytes[NEAP_META_BYTES]);
-  neap_lua_set_integer(L, "high_data", s.high_bytes[NEAP_DATA_BYTES]);
+  neap_lua_set_integer(L, "high", s.high_bytes[NEAP_DATA_BYTES]);
   neap_lua_set_integer(L, "high_meta", s.high_bytes[NEAP_META_BYTES]);
   neap_lua_set_integer(L, "n_live", s.n_live);
   neap_lua_set_integer(L, "n_alloc", s.n_alloc);
@@ -37,7 +38,7 @@ static int memory_stats(lua_State *L) {
   return 1;
 }
 
-static int reset_high(lua_State *L) {
+static int reset_peak(lua_State *L) {
   (void)L;
   neap_memory_reset_high();
   return 0;
@@ -75,6 +76,14 @@ static int is_terminal(lua_State *L) {
   return 1;
 }
 
+/* terminal_width() -> columns of the terminal that output goes to, or nil. */
+static int terminal_width(lua_State *L) {
+  struct winsize size;
+  if (!isatty(1) || ioctl(1, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
+  lua_pushinteger(L, size.ws_col);
+  return 1;
+}
+
 static int parse_bytes(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)neap_lua_bytes(L, 1, "neap.bytes"));
   return 1;
@@ -86,19 +95,19 @@ static int bytes_text(lua_State *L) {
   return 1;
 }
 
-/* interrupted([value]): the flag that Ctrl-C sets; reads it, and sets it when a boolean is given. */
-static int interrupted(lua_State *L) {
-  bool was = neap_interrupted != 0;
-  if (lua_isboolean(L, 1)) neap_interrupted = lua_toboolean(L, 1);
-  lua_pushboolean(L, was);
-  return 1;
+/* clear_interrupt(): forgets a Ctrl-C that has been seen to; the program puts its own in this place, which also catches the
+ * next one. */
+static int clear_interrupt(lua_State *L) {
+  (void)L;
+  neap_interrupted = 0;
+  return 0;
 }
 
 void neap_lua_open_memory(lua_State *L) {
-  static const luaL_Reg functions[] = {{"memory_stats", memory_stats}, {"reset_high", reset_high},   {"fail_nth", fail_nth},
+  static const luaL_Reg functions[] = {{"memory", memory}, {"reset_peak", reset_peak},   {"fail_nth", fail_nth},
                                        {"failed", failed},             {"threads", threads},         {"clock", clock_seconds},
-                                       {"is_terminal", is_terminal},   {"parse_bytes", parse_bytes}, {"bytes_text", bytes_text},
-                                       {"interrupted", interrupted},   {NULL, NULL}};
+                                       {"is_terminal", is_terminal}, {"terminal_width", terminal_width},   {"parse_bytes", parse_bytes}, {"bytes_text", bytes_text},
+                                       {"clear_interrupt", clear_interrupt},   {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
   neap_memory_on_data = on_data;
 }

@@ -99,7 +99,7 @@ static int figures(lua_State *L) {
   neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)p->lower_bound_bytes);
   neap_lua_set_integer(L, "baseline_bytes", (int64_t)p->baseline_bytes);
   neap_lua_set_integer(L, "total_bytes", (int64_t)h->total_bytes);
-  neap_lua_set_integer(L, "scratch_bytes", (int64_t)scratch_most(p));
+  neap_lua_set_integer(L, "scratch_bytes_max", (int64_t)scratch_most(p));
   neap_lua_set_integer(L, "plan_ns", p->plan_ns);
   neap_lua_set_integer(L, "peak_step", p->n_node > 0 ? p->peak_step + 1 : 0);
   neap_lua_set_integer(L, "n_op", p->n_node);
@@ -117,7 +117,7 @@ static int figures(lua_State *L) {
     neap_lua_set_text(L, "key", key);
   }
   lua_pushnumber(L, total_flop(h->graph));
-  lua_setfield(L, -2, "flop");
+  lua_setfield(L, -2, "flops");
   lua_createtable(L, 0, NEAP_N_REGION);
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (r != NEAP_REGION_ARGUMENT) neap_lua_set_integer(L, neap_region_name((neap_region)r), (int64_t)p->region_bytes[r]);

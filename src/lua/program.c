@@ -245,7 +245,7 @@ static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
   const neap_step_times *t = neap_session_times(h->session);
   if (t == NULL) return 0;
-  int n = neap_session_n_steps(h->session);
+  int n = neap_program_plan(neap_session_program(h->session))->n_node;
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_createtable(L, 0, 6);
