@@ -15,7 +15,7 @@ FILTER ?=
 .DELETE_ON_ERROR:
 .SUFFIXES:
 MAKEFLAGS += --no-print-directory
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
@@ -88,6 +88,16 @@ $(BUILD)/libneap.so: $(ENGINE_OBJ)
 $(BUILD)/tests/%: tests/c/%.c $(OBJ) $(API_OBJ)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) $(API_OBJ) -o $@ $(LIBS) $(LUA_LIBS)
+
+# The example at the head of the manual, as a program: test_api runs it, linked with the library alone.
+$(BUILD)/manual_example.c: src/neap.h
+	@mkdir -p $(@D)
+	@sed -n '/^ \*   #include "neap.h"/,/^ \*   }$$/s/^ \*  \{0,2\}//p' $< >$@
+
+$(BUILD)/tests/test_api: tests/c/test_api.c $(BUILD)/manual_example.c $(BUILD)/libneap.so
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< -o $@ -L$(BUILD) -lneap \
+	  -Wl,-rpath,'$$ORIGIN/..' -lm
 
 -include $(OBJ:.o=.d) $(API_OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
 

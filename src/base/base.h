@@ -5,64 +5,15 @@
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
 
+#include "neap.h"
+
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#define NEAP_VERSION "0.1.0"
-#define NEAP_MAX_DIM 8
 #define NEAP_ALIGN 64u /* of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register */
-
-#if defined(__GNUC__)
-#define NEAP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define NEAP_PRINTF(fmt, args)
-#endif
 
 /* ---- status and error record (error.c) ----------------------------------------------------------------------- */
 
-/* X(symbol, lua code): the one list of what can go wrong; `code` is what scripts test. */
-#define NEAP_STATUS_MAP(X) \
-  X(OK, "ok")              \
-  X(ARGUMENT, "argument")  \
-  X(NAME, "name")          \
-  X(ATTRIBUTE, "attribute") \
-  X(SHAPE, "shape")        \
-  X(DTYPE, "dtype")        \
-  X(GRAPH, "graph")        \
-  X(PLAN, "plan")          \
-  X(MEMORY, "memory")      \
-  X(RELEASED, "released")  \
-  X(DATA, "data")          \
-  X(NUMERIC, "numeric")    \
-  X(INTERRUPTED, "interrupted") \
-  X(IO, "io")              \
-  X(DB, "db")              \
-  X(INTERNAL, "internal")
-
-typedef enum neap_status {
-#define X(symbol, text) NEAP_##symbol,
-  NEAP_STATUS_MAP(X)
-#undef X
-} neap_status;
-
-const char *neap_status_text(neap_status status);
-
-/* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one sentence: what, where,
- * expected, got. INVARIANT: the deepest message wins: neap_fail on a filled record keeps it. Fields may be "". */
-typedef struct neap_error {
-  neap_status code;
-  char message[768];
-  char op[64];       /* op type, e.g. "Conv" */
-  char blob[128];    /* blob or attribute at fault, with its scope path */
-  char scope[128];   /* scope path of the op */
-  char line[160];    /* Lua file:line that made the op */
-  char expected[128];
-  char got[128];
-  char hint[256];    /* one thing to try */
-  int64_t least_bytes; /* for MEMORY and PLAN: the least that would do, else 0 */
-} neap_error;
+/* The list of codes, the record and its text are part of the public contract: neap.h. */
 
 /* Sets code and message (unless already set) and returns code. `error` may be NULL. */
 neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
@@ -70,7 +21,6 @@ neap_status neap_fail(neap_error *error, neap_status code, const char *format, .
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads well. */
 neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
-void neap_error_clear(neap_error *error);
 
 #define NEAP_TRY(call)                        \
   do {                                        \
@@ -97,7 +47,7 @@ void *neap_alloc(size_t bytes);
 void *neap_realloc(void *block, size_t bytes);
 /* DATA memory aligned to NEAP_ALIGN, contents undefined. Counted as `bytes`. */
 void *neap_alloc_data(size_t bytes);
-void neap_free(void *block); /* any of the above; NULL is allowed */
+/* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 
 neap_memory_stats neap_memory_read(void);

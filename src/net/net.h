@@ -103,6 +103,8 @@ neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set
 /* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in it. */
 void neap_net_print(const neap_net *net, bool lines, neap_buffer *out);
 neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
+/* Appends lines of that form (all but "net NAME"), each by itself: after an error the lines before it are part of the net. */
+neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error);
 
 /* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
 neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out, neap_error *error);

@@ -431,3 +431,13 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   *out = net;
   return NEAP_OK;
 }
+
+neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error) {
+  neap_error unseen = {0};
+  parser p = {.at = text, .line = 1, .error = error != NULL ? error : &unseen};
+  neap_status status = NEAP_OK;
+  if (!at_end_of_line(&p)) status = read_line(&p, net);
+  if (status == NEAP_OK) status = read_lines(&p, net);
+  neap_arena_fini(&p.arena);
+  return status;
+}

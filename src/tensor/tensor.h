@@ -8,25 +8,7 @@
 
 /* ---- dtype (dtype.c) -------------------------------------------------------------------------------------------- */
 
-/* X(symbol, name, bytes): the one list of dtypes. NONE is "no value here". */
-#define NEAP_DTYPE_MAP(X) \
-  X(NONE, "none", 0)      \
-  X(F32, "f32", 4)        \
-  X(F64, "f64", 8)        \
-  X(BF16, "bf16", 2)      \
-  X(F16, "f16", 2)        \
-  X(I8, "i8", 1)          \
-  X(U8, "u8", 1)          \
-  X(I32, "i32", 4)        \
-  X(I64, "i64", 8)        \
-  X(BOOL, "bool", 1)
-
-typedef enum neap_dtype {
-#define X(symbol, name, bytes) NEAP_DTYPE_##symbol,
-  NEAP_DTYPE_MAP(X)
-#undef X
-  NEAP_N_DTYPE
-} neap_dtype;
+/* The list itself, NEAP_DTYPE_MAP, is part of the public contract: neap.h. */
 
 /* Sets of dtypes, as op records use them. */
 #define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)

@@ -1,0 +1,271 @@
+/* neap.h: Neap from C. A net is written as text, planned to the byte before anything is allocated, and run in a workspace.
+ * Compile with `cc program.c -lneap`. This file is the whole contract; read it from top to bottom.
+ *
+ * A net that learns exclusive or, and what its memory costs:
+ *
+ *   #include "neap.h"
+ *   #include <stdio.h>
+ *
+ *   static const char net_text[] =
+ *     "net xor\n"
+ *     "input x f32 (4,2)\n"
+ *     "input label i32 (4)\n"
+ *     "input lr f32 (1)\n"
+ *     "param w1 f32 (8,2) = Xavier\n"
+ *     "param b1 f32 (8) = Constant\n"
+ *     "param w2 f32 (2,8) = Xavier\n"
+ *     "param b2 f32 (2) = Constant\n"
+ *     "sum = FC(x, w1, b1)\n"
+ *     "hidden = Tanh(sum)\n"
+ *     "score = FC(hidden, w2, b2)\n"
+ *     "loss = SoftmaxCrossEntropy(score, label)\n"
+ *     "outputs loss, score\n";
+ *
+ *   int main(void) {
+ *     const float x[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, lr = 0.5f;
+ *     const int32_t label[4] = {0, 1, 1, 0};
+ *     float loss = 0, score[4][2];
+ *     char *why = NULL;
+ *     neap_error error = {0};
+ *     neap_net *net = NULL;
+ *     neap_workspace *ws = NULL;
+ *     neap_session *session = NULL;
+ *
+ *     if (neap_net_read(net_text, &net, &error)) goto end;
+ *     if (neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, &error)) goto end;
+ *     for (int i = 0; i < 4; i++) {
+ *       const char *p = ((const char *[]){"w1", "b1", "w2", "b2"})[i];
+ *       if (neap_net_add_text(net, &error, "%s = Sgd(%s, %s_grad, lr)", p, p, p)) goto end;
+ *     }
+ *     if (neap_workspace_open(1, &ws, &error)) goto end;
+ *     if (neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 2}, x, &error)) goto end;
+ *     if (neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){4}, label, &error)) goto end;
+ *     if (neap_workspace_write(ws, "lr", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &lr, &error)) goto end;
+ *     if (neap_session_open(ws, net, NULL, &session, &error)) goto end;
+ *     for (int step = 0; step < 200; step++)
+ *       if (neap_session_run(session, &error)) goto end;
+ *     if (neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss, &error)) goto end;
+ *     if (neap_workspace_read(ws, "score", NEAP_DTYPE_F32, 8, score, &error)) goto end;
+ *     if (neap_session_explain(session, "hidden", &why, &error)) goto end;
+ *
+ *     neap_figures f = neap_session_figures(session);
+ *     printf("loss %.4f, arena %lld bytes of %lld without reuse\n%s\n", (double)loss, (long long)f.arena_bytes,
+ *            (long long)f.baseline_bytes, why);
+ *   end:
+ *     if (error.code != NEAP_OK) fprintf(stderr, "%s: %s\n", neap_status_text(error.code), error.message);
+ *     neap_free(why);
+ *     neap_session_free(session);
+ *     neap_workspace_release(ws);
+ *     neap_net_free(net);
+ *     return error.code != NEAP_OK;
+ *   }
+ *
+ * Rules that hold everywhere. A function that can fail returns a status, NEAP_OK = 0, and fills the caller's error record
+ * (NULL: the text is not wanted); a failed call changes nothing. Pointers to text and numbers that go in are borrowed for
+ * the call. What comes out through `**out` is the caller's, to be ended by the function named beside it, all of which take
+ * NULL. Indices and axes count from 0. A net, a workspace and its sessions belong to one thread at a time. Nothing here
+ * prints or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it reads of the environment.
+ */
+#ifndef NEAP_H
+#define NEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define NEAP_API __attribute__((visibility("default")))
+#define NEAP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define NEAP_API
+#define NEAP_PRINTF(fmt, args)
+#endif
+
+#define NEAP_VERSION "0.1.0"
+#define NEAP_MAX_DIM 8
+/* Of the library that runs, where NEAP_VERSION is that of this header. */
+NEAP_API const char *neap_version(void);
+
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+/* X(symbol, text): the one list of what can go wrong. */
+#define NEAP_STATUS_MAP(X) \
+  X(OK, "ok")              \
+  X(ARGUMENT, "argument")  \
+  X(NAME, "name")          \
+  X(ATTRIBUTE, "attribute") \
+  X(SHAPE, "shape")        \
+  X(DTYPE, "dtype")        \
+  X(GRAPH, "graph")        \
+  X(PLAN, "plan")          \
+  X(MEMORY, "memory")      \
+  X(RELEASED, "released")  \
+  X(DATA, "data")          \
+  X(NUMERIC, "numeric")    \
+  X(INTERRUPTED, "interrupted") \
+  X(IO, "io")              \
+  X(DB, "db")              \
+  X(INTERNAL, "internal")
+
+typedef enum neap_status {
+#define X(symbol, text) NEAP_##symbol,
+  NEAP_STATUS_MAP(X)
+#undef X
+} neap_status;
+
+/* "shape", "memory", ...: what scripts test. */
+NEAP_API const char *neap_status_text(neap_status status);
+
+/* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one sentence: what, where,
+ * expected, got. Begin with {0}. INVARIANT: the deepest message wins: a filled record keeps what it says, so clear it before
+ * it is used again. Fields may be "". */
+typedef struct neap_error {
+  neap_status code;
+  char message[768];
+  char op[64];         /* op type, e.g. "Conv" */
+  char blob[128];      /* blob or attribute at fault, with its scope path */
+  char scope[128];     /* scope path of the op */
+  char line[160];      /* Lua file:line that made the op */
+  char expected[128];
+  char got[128];
+  char hint[256];      /* one thing to try */
+  int64_t least_bytes; /* for MEMORY and PLAN: the least that would do, else 0 */
+} neap_error;
+
+NEAP_API void neap_error_clear(neap_error *error);
+
+/* ---- numbers -------------------------------------------------------------------------------------------------- */
+
+/* X(symbol, name, bytes): the one list of dtypes. NONE is "no value here". Tensors are dense, the last dimension fastest. */
+#define NEAP_DTYPE_MAP(X) \
+  X(NONE, "none", 0)      \
+  X(F32, "f32", 4)        \
+  X(F64, "f64", 8)        \
+  X(BF16, "bf16", 2)      \
+  X(F16, "f16", 2)        \
+  X(I8, "i8", 1)          \
+  X(U8, "u8", 1)          \
+  X(I32, "i32", 4)        \
+  X(I64, "i64", 8)        \
+  X(BOOL, "bool", 1)
+
+typedef enum neap_dtype {
+#define X(symbol, name, bytes) NEAP_DTYPE_##symbol,
+  NEAP_DTYPE_MAP(X)
+#undef X
+  NEAP_N_DTYPE
+} neap_dtype;
+
+/* ---- nets ----------------------------------------------------------------------------------------------------- */
+
+/* Ops over named blobs, in the order they run. */
+typedef struct neap_net neap_net;
+
+/* The text of a net, one line a declaration or op; `neap ops NAME` prints what an op takes.
+ *
+ *   net NAME                                               once, first
+ *   input NAME DTYPE (D,D,..)                              given before each run; lives outside the arena
+ *   param NAME DTYPE (D,D,..) [frozen] [= INIT { ATTRS }]  filled by an op such as Xavier, Constant, Gaussian
+ *   state NAME DTYPE (D,D,..) [= INIT { ATTRS }]           kept from run to run, never differentiated
+ *   OUT, OUT = TYPE(IN, IN) { ATTR = VALUE, .. }           "_" where an optional one is absent
+ *   outputs NAME, ..                                       kept after a run; by default every blob that no op reads
+ *   keep NAME, ..                                          kept too, though not outputs
+ *
+ * Reading checks every line; an error says which one and what it expects. End the net with neap_net_free. */
+NEAP_API neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
+/* An empty net, to be filled by neap_net_add_text. */
+NEAP_API neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
+/* Appends lines, formatted as by printf; line by line: after an error the lines before it are part of the net. */
+NEAP_API neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *format, ...) NEAP_PRINTF(3, 4);
+/* Appends the gradient of a loss of one element with respect to n_wrt blobs; with `wrt` NULL every parameter that is not
+ * frozen. Gradients are named by `names`, or NAME_grad where that is NULL. `line` (may be NULL) is named in errors. */
+NEAP_API neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt,
+                                           const char *const *names, const char *line, neap_error *error);
+/* The net as text that reads back; end it with neap_free. */
+NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *error);
+NEAP_API void neap_net_free(neap_net *net);
+
+/* ---- workspaces ----------------------------------------------------------------------------------------------- */
+
+/* Named tensors, and the arena that the programs of this workspace share. */
+typedef struct neap_workspace neap_workspace;
+
+/* `seed` fixes every random number: the same seed, threads and plan give the same bits. */
+NEAP_API neap_status neap_workspace_open(uint64_t seed, neap_workspace **out, neap_error *error);
+NEAP_API void neap_workspace_release(neap_workspace *workspace);
+/* Copies numbers in; makes the blob where there is none. `dim` has n_dim entries; n_dim 0 is one number. */
+NEAP_API neap_status neap_workspace_write(neap_workspace *workspace, const char *name, neap_dtype dtype, int n_dim,
+                                          const int64_t *dim, const void *data, neap_error *error);
+/* Copies a blob of n_elems elements out, cast to `dtype`. Parameters, inputs, outputs and kept blobs can always be read;
+ * another one while its bytes have not been taken: then RELEASED, and the message names who took them. */
+NEAP_API neap_status neap_workspace_read(neap_workspace *workspace, const char *name, neap_dtype dtype, int64_t n_elems,
+                                         void *data, neap_error *error);
+/* Any of the three results may be NULL; `dim` has room for NEAP_MAX_DIM. */
+NEAP_API neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, neap_dtype *dtype, int *n_dim,
+                                          int64_t *dim, neap_error *error);
+/* Parameters, state, seed and step as a .safetensors file. Loading replaces the parameters of the same names. */
+NEAP_API neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path, neap_error *error);
+NEAP_API neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error);
+
+/* ---- plans ---------------------------------------------------------------------------------------------------- */
+
+/* Zero and NULL everywhere are the defaults. */
+typedef struct neap_options {
+  int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
+  int64_t total_bytes;  /* of everything the program holds */
+  const char *policy;   /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes */
+  const char *engine;   /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
+  bool dag;             /* independent ops side by side, each on one thread */
+  int n_thread;         /* default: NEAP_NUM_THREADS, else all cores */
+} neap_options;
+
+/* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
+ * that they are equal: no plan of this order can be smaller. */
+typedef struct neap_figures {
+  int n_op;
+  int64_t arena_bytes, lower_bound_bytes;
+  int64_t baseline_bytes; /* the same values without any reuse */
+  int64_t parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, total_bytes;
+  bool proved;
+  int64_t n_step, last_ns, median_ns; /* of the session's runs; 0 before the first */
+  int64_t held_bytes;                 /* tensor bytes the process really held after the last run */
+  int64_t n_alloc;                    /* allocations during the last run */
+} neap_figures;
+
+/* Plans without allocating or running anything: the forecast. `explanation` (may be NULL) gets the plan in words, to be
+ * ended by neap_free. */
+NEAP_API neap_status neap_net_forecast(const neap_net *net, const neap_options *options, neap_figures *figures,
+                                       char **explanation, neap_error *error);
+
+/* ---- sessions: a net made runnable in a workspace --------------------------------------------------------------- */
+
+typedef struct neap_session neap_session;
+
+/* Plans and binds the net, makes and fills its parameters where the workspace has none, and takes the memory. The net may be
+ * freed afterwards, the workspace must outlive the session. `options` NULL: the defaults. */
+NEAP_API neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options,
+                                       neap_session **out, neap_error *error);
+/* One run of the net. DATA: an op met a value it can't use, such as a label out of range, and no parameter has changed.
+ * INTERRUPTED after neap_interrupt. */
+NEAP_API neap_status neap_session_run(neap_session *session, neap_error *error);
+NEAP_API neap_figures neap_session_figures(neap_session *session);
+/* Why a blob has the bytes it has (NULL: the whole plan), in words; end it with neap_free. */
+NEAP_API neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error);
+NEAP_API void neap_session_free(neap_session *session);
+
+/* Stops the runs of this process at the next instruction; may be called from a signal handler. The flag stays set until
+ * neap_interrupt(false). */
+NEAP_API void neap_interrupt(bool stop);
+
+/* Ends a text from this library. */
+NEAP_API void neap_free(void *block);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,152 @@
+/* test_api.c: the public C API as its users meet it: this program includes neap.h and links with libneap.so, no object of a
+ * room. The example at the head of the manual is taken from there, compiled and run. */
+#include "check.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define main example
+#include "manual_example.c"
+#undef main
+
+enum { N = 4 };
+static const char *const layer_text = "net layer\ninput x f32 (4,3)\nparam w f32 (2,3) = Constant { value = 0.5 }\n"
+                                      "y = FC(x, w)\nz = Relu(y)\noutputs z\n";
+
+static const float numbers[12] = {1, 2, 3, -1, -2, -3, 0, 0, 0, 1, 1, 1};
+
+/* What `run` prints to stdout, and its result. */
+static int capture(int (*run)(void), char *text, size_t room) {
+  char path[] = "/tmp/neap_test_XXXXXX";
+  int file = mkstemp(path), out = dup(1);
+  fflush(stdout);
+  dup2(file, 1);
+  int result = run();
+  fflush(stdout);
+  dup2(out, 1);
+  ssize_t n = pread(file, text, room - 1, 0);
+  text[n > 0 ? n : 0] = '\0';
+  close(file);
+  close(out);
+  unlink(path);
+  return result;
+}
+
+TEST(the_example_of_the_manual_learns_and_explains) {
+  static char said[4096];
+  CHECK_EQ(capture(example, said, sizeof said), 0);
+  double loss = 1;
+  long long arena = 0, baseline = 0;
+  CHECK_EQ(sscanf(said, "loss %lf, arena %lld bytes of %lld", &loss, &arena, &baseline), 3);
+  CHECK(loss < 0.05);
+  CHECK(arena > 0 && arena <= baseline);
+  CHECK(strstr(said, "hidden") != NULL);
+}
+
+TEST(a_forecast_is_what_a_run_holds) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_figures forecast = {0};
+  float z[8] = {0};
+  char *why = NULL;
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_net_forecast(net, NULL, &forecast, &why, &error));
+  CHECK(why != NULL && why[0] != '\0');
+  CHECK(forecast.parameter_bytes >= 24 && forecast.lower_bound_bytes <= forecast.arena_bytes);
+  CHECK_OK(neap_workspace_open(7, &ws, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
+  CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
+  for (int i = 0; i < N; i++) CHECK_OK(neap_session_run(session, &error));
+  CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 8, z, &error));
+  const float expected[8] = {3, 3, 0, 0, 0, 0, 1.5f, 1.5f};
+  for (int i = 0; i < 8; i++) CHECK_NEAR(z[i], expected[i], 1e-6);
+  neap_figures figures = neap_session_figures(session);
+  CHECK_EQ(figures.total_bytes, forecast.total_bytes);
+  CHECK_EQ(figures.held_bytes, forecast.total_bytes);
+  CHECK_EQ(figures.n_step, N);
+  CHECK_EQ(figures.n_alloc, 0);
+  neap_free(why);
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
+TEST(wrong_use_says_what_where_expected_and_got) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_figures figures;
+  float one;
+  char *text = NULL;
+  CHECK_FAILS(neap_net_read("net a\ny = Relu(x)\n", &net, &error), NEAP_DATA, "line 2");
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_FAILS(neap_net_add_text(net, &error, "q = Reluu(z)"), NEAP_DATA, "Reluu");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.policy = "best"}, &figures, NULL, &error), NEAP_ARGUMENT, "\"best\"");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.engine = "gpu"}, &figures, NULL, &error), NEAP_ARGUMENT, "\"gpu\"");
+  CHECK_OK(neap_workspace_open(7, &ws, &error));
+  CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
+  CHECK_FAILS(neap_session_run(session, &error), NEAP_NAME, "x"); /* never written */
+  CHECK_FAILS(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 9, (int64_t[9]){0}, numbers, &error), NEAP_SHAPE, "got 9");
+  CHECK_FAILS(neap_workspace_read(ws, "w", NEAP_DTYPE_F32, 5, &one, &error), NEAP_SHAPE, "(2,3) has 6 elements, asked for 5");
+  CHECK_FAILS(neap_workspace_read(ws, "nothing", NEAP_DTYPE_F32, 1, &one, &error), NEAP_NAME, "nothing");
+  CHECK_FAILS(neap_session_explain(session, "nothing", &text, &error), NEAP_NAME, "no blob \"nothing\"");
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
+TEST(a_net_made_line_by_line_prints_what_reads_back) {
+  neap_net *net = NULL, *again = NULL;
+  char *text = NULL, *second = NULL;
+  CHECK_OK(neap_net_new("lines", &net, &error));
+  CHECK_OK(neap_net_add_text(net, &error, "input x f32 (%d,3)\n", 5));
+  for (int i = 0; i < 3; i++) CHECK_OK(neap_net_add_text(net, &error, "x%d = Tanh(%s)", i, i == 0 ? "x" : i == 1 ? "x0" : "x1"));
+  CHECK_OK(neap_net_text(net, &text, &error));
+  CHECK(text != NULL && strstr(text, "x2 = Tanh(x1)") != NULL);
+  CHECK_OK(neap_net_read(text, &again, &error));
+  CHECK_OK(neap_net_text(again, &second, &error));
+  CHECK(text != NULL && second != NULL && strcmp(text, second) == 0);
+  neap_free(text);
+  neap_free(second);
+  neap_net_free(net);
+  neap_net_free(again);
+}
+
+TEST(a_checkpoint_carries_the_parameters) {
+  char path[] = "/tmp/neap_test_XXXXXX.safetensors";
+  close(mkstemps(path, 12));
+  neap_net *net = NULL;
+  neap_workspace *a = NULL, *b = NULL;
+  neap_session *first = NULL, *second = NULL;
+  const float w[6] = {1, 2, 3, 4, 5, 6};
+  float got[6] = {0};
+  int n_dim = 0;
+  int64_t dim[NEAP_MAX_DIM];
+  neap_dtype dtype = NEAP_DTYPE_NONE;
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_workspace_open(1, &a, &error));
+  CHECK_OK(neap_workspace_open(2, &b, &error));
+  CHECK_OK(neap_session_open(a, net, NULL, &first, &error));
+  CHECK_OK(neap_session_open(b, net, NULL, &second, &error));
+  CHECK_OK(neap_workspace_write(a, "w", NEAP_DTYPE_F32, 2, (int64_t[]){2, 3}, w, &error));
+  CHECK_OK(neap_workspace_save_file(a, path, &error));
+  CHECK_OK(neap_workspace_load_file(b, path, &error));
+  CHECK_OK(neap_workspace_read(b, "w", NEAP_DTYPE_F32, 6, got, &error));
+  CHECK(memcmp(w, got, sizeof w) == 0);
+  CHECK_OK(neap_workspace_shape(b, "w", &dtype, &n_dim, dim, &error));
+  CHECK(dtype == NEAP_DTYPE_F32 && n_dim == 2 && dim[0] == 2 && dim[1] == 3);
+  CHECK_FAILS(neap_workspace_load_file(b, "/nowhere/at/all", &error), NEAP_IO, "/nowhere/at/all");
+  neap_session_free(first);
+  neap_session_free(second);
+  neap_workspace_release(a);
+  neap_workspace_release(b);
+  neap_net_free(net);
+  unlink(path);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
+             T(wrong_use_says_what_where_expected_and_got), T(a_net_made_line_by_line_prints_what_reads_back),
+             T(a_checkpoint_carries_the_parameters));
+}
