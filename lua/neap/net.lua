@@ -284,10 +284,16 @@ function Net:fresh_name(base)
   return name
 end
 
---- net:op(type, ins, outs, attrs) -> blobs. ins and outs: a name, a blob, or a list of them; outs nil: named here.
+--- net:op(type, ins, outs, attrs) -> blobs. ins and outs: a name, a blob, or a list of them; outs a number: so many, named
+-- here; outs nil: those the record requires, named here.
 function Net:op(type_name, ins, outs, attrs, name)
   local in_names = read_list(self, ins, type_name)
   local out_names
+  if math.type(outs) == "integer" then
+    local n = outs
+    outs = {}
+    for k = 1, n do outs[k] = self:fresh_name(op.snake(type_name)) end
+  end
   if outs ~= nil then
     out_names = {}
     if type(outs) ~= "table" or op.is_blob(outs) then outs = { outs } end
@@ -523,6 +529,18 @@ end
 function Net:check(options)
   self:_graph(options, "hash")
   return true
+end
+
+--- net:inputs() -> list of {name, shape, dtype}: what must be fed, in order of declaration.
+function Net:inputs()
+  local list = {}
+  for _, row in ipairs(self:_blobs()) do
+    if row.role == "input" then
+      local dtype, shape = self:_type(row.name)
+      list[#list + 1] = { name = row.name, shape = shape, dtype = dtype }
+    end
+  end
+  return list
 end
 
 --- net:hash() -> text: of what the net computes, names left out.

@@ -9,7 +9,8 @@
 -- INVARIANT: the root of a tree owns the workspace that holds the parameters; asking a child goes to its root.
 -- @module neap.nn.module
 local options = require "neap.options"
-local core = require "neap.core"
+local net_module = require "neap.net"
+local file = require "neap.core"
 
 local Module = {}
 
@@ -331,7 +332,7 @@ end
 --- The workspace that holds the parameters, made on first use.
 function Module.workspace(self)
   local root = root_of(self)
-  if rawget(root, "_ws") == nil then rawset(root, "_ws", core.workspace { seed = rawget(root, "_seed") }) end
+  if rawget(root, "_ws") == nil then rawset(root, "_ws", require("neap").workspace { seed = rawget(root, "_seed") }) end
   return root._ws
 end
 
@@ -352,7 +353,7 @@ function Module.net(self, o)
     error("m:net: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) or here", 2)
   end
   local outer = building
-  local net = core.net(o.name or rawget(self, "_wanted_name") or "model")
+  local net = net_module.new(o.name or rawget(self, "_wanted_name") or "model")
   building = { net = net, blobs = {}, used = {}, train = o.train }
   local blobs = {}
   local ok, err = xpcall(function()
@@ -388,7 +389,7 @@ function Module.run_eager(self, m, ...)
   local entry = self._nets[id]
   if entry == nil then
     local outer = building
-    local net = core.net(m._class)
+    local net = net_module.new(m._class)
     building = { net = net, blobs = {}, used = {}, train = m.training }
     local ins, outs = {}, nil
     local ok, err = pcall(function()
@@ -475,10 +476,10 @@ function Module.load_state_dict(self, t, o)
 end
 
 --- Writes the parameters as safetensors. @return true, or nil, message, code
-function Module.save(self, path) return core.save(path, self:state_dict()) end
+function Module.save(self, path) return file.save(path, self:state_dict()) end
 --- Reads them back. @return self, or nil, message, code
 function Module.load(self, path)
-  local t, message, code = core.load(path)
+  local t, message, code = file.load(path)
   if t == nil then return nil, message, code end
   return self:load_state_dict(t)
 end
