@@ -22,7 +22,7 @@ end
 net:outputs { "loss", "y" }
 
 local ws <close> = neap.workspace { seed = 3 }
-local feeds = { x = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } }, t = neap.tensor { { 0 }, { 1 }, { 1 }, { 0 } }, lr = neap.tensor(0.5) }
+local feeds = { x = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } }, t = neap.tensor { { 0 }, { 1 }, { 1 }, { 0 } }, lr = neap.tensor(0.1) }
 local out
 for step = 1, quick and 300 or 2000 do
   out = ws:run(net, feeds)
