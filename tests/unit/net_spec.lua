@@ -1,0 +1,342 @@
+-- Nets built from Lua: names and scopes, shapes while building, gradients, branches, located errors, text.
+local neap = require "neap"
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+--- x (4,8) -> FC -> h (4,16) -> Relu -> FC -> y (4,3) -> loss against t
+local function mlp()
+  local net = neap.net "mlp"
+  local x = net:input("x", { 4, 8 })
+  local h = net:FC({ x, net:param("w1", { 16, 8 }, neap.init.xavier {}), net:param("b1", { 16 }) }, "h")
+  local y = net:FC({ h:relu(), net:param("w2", { 3, 16 }, { "Xavier" }), net:param("b2", { 3 }, 0) }, "y")
+  local loss = net:SoftmaxCrossEntropy({ y, net:input("t", { 4 }, "i64") }, "loss")
+  return net, loss, y
+end
+
+describe("building a net", function()
+  it("takes names and handles alike, and gives handles", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 2, 3 })
+    local y = net:Relu("x", "y")
+    local z = net:Relu(x)
+    assert.are.equal("y", y.name)
+    assert.are.equal("relu_2", z.name)
+    assert.are.equal(y, net:blob "y")
+    assert.are.equal(net, y.net)
+  end)
+
+  it("knows shapes and dtypes while it is built", function()
+    local net, loss, y = mlp()
+    assert.are.same({ 4, 16 }, net:blob("h").shape)
+    assert.are.same({ 4, 3 }, y.shape)
+    assert.are.equal("f32", y.dtype)
+    assert.are.same({}, loss.shape)
+    assert.are.equal(3, y:size(-1))
+    assert.are.equal(12, y:n_element())
+    assert.are.equal("parameter", net:blob("w1").role)
+  end)
+
+  it("makes ops of operators and methods on blobs", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 2, 3 })
+    local y = ((x * 2 + 1) / x - x ^ 2):softmax { axis = 1 }
+    assert.are.same({ 2, 3 }, y.shape)
+    assert.are.same({ 3, 2 }, x:transpose(1, 2).shape)
+    assert.are.same({ 6 }, x:reshape(-1).shape)
+    assert.are.same({ 2, 2 }, x:matmul(x:transpose()).shape)
+    assert.are.same({ 2, 1 }, x:narrow(2, 3, 1).shape)
+    assert.are.same({ 3 }, x:select(1, 2).shape)
+    assert.are.same({ 2, 1, 3 }, x:unsqueeze(2).shape)
+    assert.is_truthy(neap.softmax(x).shape)
+    raises("x:lt(y)", function() return x < y end)
+    raises("no value while the net is built", function() return x:item() end)
+  end)
+
+  it("numbers beside blobs become constants of their dtype", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 3 })
+    net:outputs { (2 * x + 1) // 2 }
+    local ws <close> = neap.workspace {}
+    local _, y = next(ws:run(net, { x = { 1, 2, 3 } }))
+    assert.are.same({ 1, 2, 3 }, y:totable())
+  end)
+
+  it("prefixes what is written in a scope, and reads from inside out", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    local inner = net:scope("a", function()
+      net:Relu("x", "y")
+      return net:scope("b", function() return net:Relu("y", "y") end)
+    end)
+    assert.are.equal("a/y", inner.name) -- in place by name: what is read under the name is written
+    local apart = net:scope("c", function() return net:Relu("x", "z") end)
+    assert.are.equal("c/z", apart.name)
+    do
+      local _ <close> = net:scope "d"
+      assert.are.equal("d/q", net:Relu("x", "q").name)
+    end
+    assert.are.equal("q", net:Relu("x", "q").name)
+  end)
+
+  it("leaves the scope when an error is thrown", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    pcall(function() net:scope("a", function() error "no" end) end)
+    assert.are.equal("y", net:Relu("x", "y").name)
+  end)
+
+  it("gives neap.scope the net being built", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    local y = net:scope("a", function() return neap.scope("b", function() return net:Relu("x", "y") end) end)
+    assert.are.equal("a/b/y", y.name)
+    raises("net:scope", function() neap.scope("a", function() end) end)
+  end)
+
+  it("lets a coroutine build beside another", function()
+    local one, two = neap.net "one", neap.net "two"
+    one:input("x", { 2 })
+    two:input("x", { 2 })
+    local co = coroutine.wrap(function() return two:scope("b", function() coroutine.yield() return two:Relu("x", "y").name end) end)
+    one:scope("a", function()
+      co()
+      assert.are.equal("a/y", one:Relu("x", "y").name)
+    end)
+    assert.are.equal("b/y", co())
+  end)
+end)
+
+describe("errors of a net", function()
+  local net
+  before_each(function()
+    net = neap.net "f"
+    net:input("x", { 2, 3 })
+  end)
+
+  it("name the op, the line and what is near", function()
+    local err = raises("did you mean \"x\"", function() net:Relu("xx", "y") end)
+    assert.are.equal("name", err.code)
+    assert.are.equal("Relu", err.op)
+    assert.is_truthy(err.line:match "^net_spec.lua:%d+$")
+    err = raises("did you mean \"Relu\"", function() return net:Rellu("x") end)
+    assert.are.equal("name", err.code)
+    err = raises("unknown attribute", function() net:Softmax("x", "y", { axes = 1 }) end)
+    assert.are.equal("attribute", err.code)
+    raises("axis expects a dimension", function() net:Softmax("x", "y", { axis = 0 }) end)
+    raises("FC", function() net:FC({ "x" }, "y") end)
+  end)
+
+  it("name shapes that do not fit when the shape is asked for", function()
+    net:param("w", { 5, 4 })
+    local y = net:FC({ "x", "w" }, "y")
+    local err = raises("4 features", function() return y.shape end)
+    assert.are.equal("shape", err.code)
+    assert.are.equal("FC", err.op)
+    assert.is_truthy(err.line:match "^net_spec.lua:%d+$")
+    raises("4 features", function() net:check() end)
+  end)
+
+  it("leave the net as it was", function()
+    net:Relu("x", "y")
+    local before = net:text()
+    pcall(net.Relu, net, "nothing", "z")
+    pcall(net.Softmax, net, "x", "z", { nothing = 1 })
+    pcall(net.FC, net, { "x" }, "z")
+    pcall(net.input, net, "x", { 5 })
+    assert.are.equal(before, net:text())
+  end)
+
+  it("refuse blobs of other nets", function()
+    local other = neap.net "g"
+    local z = other:input("z", { 2 })
+    raises("another net", function() net:Relu(z) end)
+    raises("another net", function() return net:blob "x" + z end)
+  end)
+
+  it("hold after close", function()
+    local kept
+    do
+      local n <close> = neap.net "n"
+      kept = n
+    end
+    raises("closed", function() kept:input("x", { 1 }) end)
+  end)
+end)
+
+describe("gradients", function()
+  it("go to every trainable parameter by default", function()
+    local net, loss = mlp()
+    local grads, names = net:gradient(loss), {}
+    for parameter, gradient in pairs(grads) do names[parameter.name] = gradient.name end
+    assert.are.same({ w1 = "w1_grad", b1 = "b1_grad", w2 = "w2_grad", b2 = "b2_grad" }, names)
+    assert.are.same({ 16, 8 }, net:blob("w1_grad").shape)
+  end)
+
+  it("equal finite differences", function()
+    local function loss_of(values)
+      local net = neap.net "f"
+      local x = net:param("x", { 3 }, nil, { dtype = "f64" })
+      local loss = net:Sum((x * x * x):sigmoid(), "loss")
+      net:gradient(loss)
+      net:outputs { "loss", "x_grad" }
+      local ws <close> = neap.workspace {}
+      ws:init(net)
+      ws:feed("x", neap.tensor(values, "f64"))
+      local r = ws:run(net)
+      return r.loss:item(), r.x_grad:totable()
+    end
+    local at, eps = { 0.3, -0.7, 1.1 }, 1e-6
+    local _, grad = loss_of(at)
+    for i = 1, 3 do
+      local up, down = { table.unpack(at) }, { table.unpack(at) }
+      up[i], down[i] = up[i] + eps, down[i] - eps
+      local slope = ((loss_of(up)) - (loss_of(down))) / (2 * eps)
+      assert.is_true(math.abs(slope - grad[i]) < 1e-7)
+    end
+  end)
+
+  it("ask for something to differentiate by", function()
+    local net = neap.net "f"
+    net:Sum(net:input("x", { 2 }), "loss")
+    raises("wrt", function() net:gradient "loss" end)
+    local g = net:gradient("loss", { wrt = "x" })
+    assert.are.equal("x_grad", select(2, next(g)).name)
+  end)
+end)
+
+describe("If", function()
+  local function run(build, feeds)
+    local net = neap.net "f"
+    net:input("x", { 3 })
+    net:input("c", {})
+    local outs = table.pack(build(net))
+    net:outputs(outs.n > 0 and outs or { "y" })
+    local ws <close> = neap.workspace {}
+    return ws:run(net, feeds), outs
+  end
+
+  it("takes the branch that the condition says and returns its results", function()
+    for c, expected in pairs { [0] = { -1, 2, 3 }, [1] = { 0, 2, 3 } } do
+      local r, outs = run(function(net)
+        return (net:If("c", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end))
+      end, { x = { -1, 2, 3 }, c = c })
+      assert.are.same(expected, r[outs[1].name]:totable())
+    end
+  end)
+
+  it("writes outer blobs by name; without else they stay", function()
+    for c, expected in pairs { [0] = { -1, 2, 3 }, [1] = { -2, 4, 6 } } do
+      local r = run(function(net)
+        net:Copy("x", "y")
+        net:If("c", function(b) b:Add({ "y", "x" }, "y") end)
+      end, { x = { -1, 2, 3 }, c = c })
+      assert.are.same(expected, r.y:totable())
+    end
+  end)
+
+  it("makes a name that both branches define", function()
+    local r = run(function(net)
+      net:If("c", function(b) b:Relu("x", "y") end, function(b) b:Copy("x", "y") end)
+    end, { x = { -1, 2, 3 }, c = 1 })
+    assert.are.same({ 0, 2, 3 }, r.y:totable())
+  end)
+
+  it("is differentiated through the branch taken", function()
+    for c, slope in pairs { [0] = 1, [1] = 3 } do
+      local net = neap.net "f"
+      local w = net:param("w", { 2 }, 1)
+      net:input("c", {})
+      local y = net:If("c", function(b) return b:blob "w" * 3 end, function(b) return b:Copy "w" end)
+      net:gradient(net:Sum(y, "loss"))
+      net:outputs { "w_grad" }
+      local ws <close> = neap.workspace {}
+      assert.are.same({ slope, slope }, ws:run(net, { c = c }).w_grad:totable())
+      assert.are.equal("w", w.name)
+    end
+  end)
+
+  it("says what is wrong with the branches", function()
+    local net = neap.net "f"
+    net:input("x", { 3 })
+    net:input("c", {})
+    local text = net:text()
+    raises("1 and 0", function() net:If("c", function(b) return b:Relu "x" end, function() end) end)
+    raises("another one", function() net:If("c", function(b) return b:Relu "x" end) end)
+    raises("functions", function() net:If("c", "x") end)
+    assert.are.equal(text, net:text())
+  end)
+end)
+
+describe("a finished net", function()
+  it("reads back from its text", function()
+    local net, loss = mlp()
+    net:gradient(loss)
+    net:outputs { loss }
+    local again = neap.net_from(net:text())
+    assert.are.equal(net:text(), again:text())
+    assert.are.equal(net:hash(), again:hash())
+  end)
+
+  it("has a hash of what it computes, not of names", function()
+    local a, b, c = neap.net "a", neap.net "b", neap.net "c"
+    a:Relu(a:input("x", { 2 }), "y")
+    b:Relu(b:input("in", { 2 }), "out")
+    c:Sigmoid(c:input("x", { 2 }), "y")
+    assert.are.equal(a:hash(), b:hash())
+    assert.are_not.equal(a:hash(), c:hash())
+  end)
+
+  it("is cloned and renamed without touching the original", function()
+    local net = mlp()
+    local copy = net:clone()
+    copy:Relu("y", "more")
+    assert.are_not.equal(net:text(), copy:text())
+    assert.is_truthy(net:rename { h = "hidden" }:text():find("hidden", 1, true))
+    assert.is_nil(net:text():find("hidden", 1, true))
+  end)
+
+  it("infers with other input shapes", function()
+    local net = mlp()
+    assert.are.same({ 9, 3 }, net:infer({ x = { 9, 8 }, t = { 9 } }).y.shape)
+    raises("did you mean", function() net:plan { bugdet = 1 } end)
+    raises("unknown", function() net:infer { nothing = { 1 } } end)
+  end)
+
+  it("tells its memory without allocating it", function()
+    local net, loss = mlp()
+    net:gradient(loss)
+    collectgarbage()
+    local before = neap.memory().held
+    local plan = net:plan {}
+    assert.are.equal(before, neap.memory().held)
+    assert.is_true(plan.lower_bound_bytes <= plan.arena_bytes and plan.arena_bytes <= plan.baseline_bytes)
+    assert.is_true(plan:verify())
+    local n_parameter = 16 * 8 + 16 + 3 * 16 + 3
+    assert.is_true(plan.regions.parameters >= n_parameter * 4)
+    assert.are.equal(plan.total_bytes, plan:forecast().total_bytes)
+    assert.are.equal(n_parameter, plan:summary().parameters)
+    assert.are.equal("h", plan:explain("h")[1].blob)
+    assert.is_true(#plan:peak() > 0 and #plan:ops() > 0 and #plan:values() > 0)
+    assert.is_truthy(tostring(plan:explain()):find "arena")
+    raises("no blob", function() plan:explain "nothing" end)
+  end)
+
+  it("obeys the options of a plan", function()
+    local net, loss = mlp()
+    net:gradient(loss)
+    local none, offset = net:plan { policy = "none" }, net:plan { policy = "offset" }
+    assert.is_true(none.arena_bytes > offset.arena_bytes)
+    assert.are.equal("none", none.policy)
+    assert.are.equal("dag", net:plan({ executor = "dag" }).executor)
+    assert.is_true(net:plan({ keep = "h" }).regions.io > offset.regions.io)
+    local err = raises("", function() net:plan { budget = 16 } end)
+    assert.are.equal("memory", err.code)
+    assert.is_true(err.least_bytes > 16)
+    assert.are.equal(offset.arena_bytes, net:plan({ budget = "100%" }).arena_bytes)
+  end)
+end)

@@ -1,0 +1,358 @@
+-- Workspaces and programs: feeding, running, the fetch rule, keeping, children, checkpoints, the database.
+local neap = require "neap"
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+--- loss of x (n,4) through two layers against labels t, with Sgd
+local function training_net(n)
+  local net = neap.net "train"
+  local x, t = net:input("x", { n or 8, 4 }), net:input("t", { n or 8 }, "i64")
+  local h = net:FC({ x, net:param("w1", { 16, 4 }, neap.init.xavier {}), net:param("b1", { 16 }) }, "h"):relu()
+  local y = net:FC({ h, net:param("w2", { 3, 16 }, neap.init.xavier {}) }, "y")
+  local loss = net:SoftmaxCrossEntropy({ y, t }, "loss")
+  neap.optim.SGD { lr = 0.1, momentum = 0.9 }:apply(net, net:gradient(loss))
+  net:outputs { loss }
+  return net
+end
+
+local function feeds(n)
+  neap.seed(1)
+  return { x = neap.randn(n or 8, 4), t = neap.tensor({ 0, 1, 2, 0, 1, 2, 0, 1 }, "i64"), lr = 0.1 }
+end
+
+local function train(ws, net, steps)
+  local loss
+  for _ = 1, steps do loss = ws:run(net, feeds()).loss:item() end
+  return loss
+end
+
+describe("a workspace", function()
+  it("holds tensors by name", function()
+    local ws <close> = neap.workspace {}
+    local x = neap.tensor { 1, 2 }
+    ws:feed("x", x)
+    x:zero_()
+    assert.are.same({ 1, 2 }, ws:fetch("x"):totable())
+    assert.is_true(ws:has "x")
+    ws:rename("x", "y")
+    assert.is_false(ws:has "x")
+    assert.is_true(ws:remove "y")
+    assert.is_false(ws:remove "y")
+    ws:feed("n", 5)
+    assert.are.equal(5, ws:fetch("n"):item())
+    local err = raises("nothing", function() ws:fetch "nothing" end)
+    assert.are.equal("name", err.code)
+  end)
+
+  it("shares a tensor's bytes when asked", function()
+    local ws <close> = neap.workspace {}
+    local x = neap.tensor { 1, 2 }
+    ws:feed("x", x, { share = true })
+    x:fill_(7)
+    assert.are.same({ 7, 7 }, ws:fetch("x"):totable())
+  end)
+
+  it("lists what it has", function()
+    local ws <close> = neap.workspace {}
+    ws:feed("x", neap.ones(2, 3))
+    local r = ws:blobs()
+    assert.are.equal("x", r[1].name)
+    assert.are.equal("(2,3)", r[1].shape)
+    assert.are.equal(24, r.bytes)
+  end)
+
+  it("gives all its bytes back when it is closed", function()
+    collectgarbage()
+    collectgarbage()
+    local before = neap.memory().held
+    do
+      local ws <close> = neap.workspace {}
+      ws:run(training_net(), feeds())
+      assert.is_true(neap.memory().held > before)
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(neap.memory().held <= before + 4096) -- scratch of eager ops may have grown
+  end)
+
+  it("may not be used when it is closed", function()
+    local ws = neap.workspace {}
+    ws:close()
+    ws:close()
+    raises("closed", function() ws:feed("x", 1) end)
+  end)
+end)
+
+describe("running", function()
+  it("gives the outputs as copies, the same for the same seed", function()
+    local net = training_net()
+    local a <close> = neap.workspace { seed = 7 }
+    local b <close> = neap.workspace { seed = 7 }
+    local c <close> = neap.workspace { seed = 8 }
+    local first = train(a, net, 1)
+    assert.are.equal(first, train(b, net, 1))
+    assert.are_not.equal(first, train(c, net, 1))
+    assert.is_true(train(a, net, 30) < first)
+    assert.are.equal(31, a:step())
+  end)
+
+  it("makes a program per shape of the inputs, all on one arena", function()
+    local net = neap.net "f"
+    net:Relu(net:input("x", { 2, 3 }), "y")
+    local ws <close> = neap.workspace {}
+    for _, n in ipairs { 2, 5, 1, 5 } do assert.are.same({ n, 3 }, ws:run(net, { x = neap.ones(n, 3) }).y.shape) end
+  end)
+
+  it("compiles anew when the net has grown", function()
+    local net = neap.net "f"
+    local y = net:Relu(net:input("x", { 2 }), "y")
+    local ws <close> = neap.workspace {}
+    assert.is_nil(ws:run(net, { x = { 1, 2 } }).z)
+    net:outputs { net:Add({ y, y }, "z") }
+    assert.are.same({ 2, 4 }, ws:run(net, { x = { 1, 2 } }).z:totable())
+  end)
+
+  it("says which input was not fed", function()
+    local net = neap.net "f"
+    net:Relu(net:input("x", { 2 }), "y")
+    local ws <close> = neap.workspace {}
+    local err = raises("x", function() ws:run(net) end)
+    assert.are.equal("string", type(err.code))
+  end)
+
+  it("names op and blob when the data is bad, and changes no parameter", function()
+    local net = training_net()
+    local ws <close> = neap.workspace { seed = 1 }
+    train(ws, net, 1)
+    local before, step = ws:fetch "w1", ws:step()
+    local bad = feeds()
+    bad.t = neap.tensor({ 0, 1, 2, 99, 1, 2, 0, 1 }, "i64")
+    local err = raises("99", function() ws:run(net, bad) end)
+    assert.are.equal("data", err.code)
+    assert.are.equal("SoftmaxCrossEntropy", err.op)
+    assert.is_truthy(err.line:match "^workspace_spec.lua:%d+$")
+    assert.is_true(before:equal(ws:fetch "w1"))
+    assert.are.equal(step, ws:step())
+  end)
+
+  it("takes nets by name and trees of steps", function()
+    local net = training_net()
+    local ws <close> = neap.workspace {}
+    ws:add_net(net)
+    for name, t in pairs(feeds()) do ws:feed(name, t) end
+    ws:init(net)
+    ws:run_steps { { "train", n = 2 }, { { "train" }, n = 3 } }
+    assert.are.equal(5, ws:step())
+    raises("no net \"x\"", function() ws:run "x" end)
+  end)
+end)
+
+describe("the fetch rule", function()
+  local net, ws
+  before_each(function()
+    net = neap.net "chain" -- a long chain of transient values in little memory
+    local x = net:input("x", { 64 })
+    for i = 1, 6 do x = net:Permute(x:reshape(8, 8), "v" .. i, { axes = { 2, 1 } }):reshape(64) end
+    net:outputs { net:Sum(x, "s") }
+    ws = neap.workspace {}
+  end)
+  after_each(function() ws:close() end)
+
+  it("names the new owner of bytes that were taken, and the way out", function()
+    ws:run(net, { x = neap.ones(64) })
+    local err = raises("keep", function()
+      for i = 1, 6 do ws:fetch("v" .. i) end
+    end)
+    assert.are.equal("released", err.code)
+  end)
+
+  it("fetches what is kept", function()
+    ws:run(net, { x = neap.ones(64) })
+    ws:keep("v1", "v2")
+    ws:run(net, { x = neap.ones(64) })
+    assert.are.equal(64, ws:fetch("v1"):sum():item())
+    assert.are.equal(64, ws:fetch("v2"):sum():item())
+  end)
+
+  it("makes a view of transient bytes fail after a later run", function()
+    ws:run(net, { x = neap.ones(64) })
+    local view
+    for i = 6, 1, -1 do
+      local ok, v = pcall(ws.view, ws, "v" .. i)
+      if ok then view = v break end
+    end
+    assert.is_truthy(view, "no transient blob is intact after the run")
+    assert.are.equal(1, view[{ 1, 1 }])
+    ws:run(net, { x = neap.zeros(64) })
+    local err = raises("older than the last run", function() return view[1] end)
+    assert.are.equal("released", err.code)
+    assert.are.equal(64, ws:view("x"):n_element()) -- resident ones stay good
+  end)
+end)
+
+describe("a program", function()
+  it("runs many steps, allocates nothing after the first, and holds what its plan says", function()
+    local net = training_net()
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:init(net)
+    local program <close> = ws:compile(net)
+    for name, t in pairs(feeds()) do ws:feed(name, t) end
+    program:run()
+    program:run(9)
+    local s = program:stats()
+    assert.are.equal(10, s.n_step)
+    assert.are.equal(0, s.n_alloc_last)
+    assert.are.equal(program.plan.total_bytes, s.planned_bytes)
+    assert.is_true(s.median_ns > 0)
+    assert.is_true(program.plan:verify())
+  end)
+
+  it("gives the same bits under every policy and executor", function()
+    local function losses(memory)
+      local net = training_net()
+      local ws <close> = neap.workspace { seed = 3 }
+      ws:init(net)
+      local program <close> = ws:compile(net, memory)
+      for name, t in pairs(feeds()) do ws:feed(name, t) end
+      program:run(5)
+      return ws:fetch "w1"
+    end
+    local expected = losses { policy = "none" }
+    for _, memory in ipairs { { policy = "offset" }, { policy = "name" }, { executor = "dag" }, { in_place = false } } do
+      assert.is_true(expected:equal(losses(memory)))
+    end
+  end)
+
+  it("has times op by op when it is asked to profile", function()
+    local net = training_net()
+    local ws <close> = neap.workspace {}
+    ws:init(net)
+    for name, t in pairs(feeds()) do ws:feed(name, t) end
+    local plain <close> = ws:compile(net)
+    raises("profile = true", function() plain:profile { steps = 1 } end)
+    local program <close> = ws:compile(net, { profile = true })
+    local run = program:profile { steps = 3 }
+    assert.are.equal(#program.plan:ops(), #run:ops())
+    assert.is_true(run:ops()[1].n_call == 3)
+    assert.are.equal(4, #run:table { limit = 4 })
+  end)
+
+  it("leaves its plan unreadable once closed, not dangling", function()
+    local net = training_net()
+    local ws <close> = neap.workspace {}
+    ws:init(net)
+    local program = ws:compile(net)
+    local plan = program.plan
+    program:close()
+    program:close()
+    raises("closed", function() program:run() end)
+    raises("closed", function() return plan:ops() end)
+  end)
+
+  it("outlives the handles of its workspace and net", function()
+    local program
+    do
+      local net = training_net()
+      local ws = neap.workspace { seed = 1 }
+      ws:init(net)
+      for name, t in pairs(feeds()) do ws:feed(name, t) end
+      program = ws:compile(net)
+    end
+    collectgarbage()
+    collectgarbage()
+    program:run()
+    assert.are.equal(1, program:stats().n_step)
+    program:close()
+  end)
+end)
+
+describe("children", function()
+  it("read through to the parent and write their own", function()
+    local parent <close> = neap.workspace {}
+    parent:feed("x", 1)
+    parent:feed("y", 2)
+    local child <close> = parent:child {}
+    assert.are.equal(1, child:fetch("x"):item())
+    child:feed("z", 3)
+    assert.is_false(parent:has "z")
+    local narrow <close> = parent:child { forward = { a = "x" } }
+    assert.are.equal(1, narrow:fetch("a"):item())
+    assert.is_false(narrow:has "y")
+  end)
+end)
+
+describe("checkpoints", function()
+  it("bring back parameters, state, seed and step, with the same bits after", function()
+    local path = os.tmpname() .. ".safetensors"
+    local net = training_net()
+    local a <close> = neap.workspace { seed = 5 }
+    train(a, net, 3)
+    assert(a:save(path, { note = "here" }))
+    local expected = train(a, net, 4)
+    local b <close> = neap.workspace { seed = 99 }
+    b:init(net)
+    local meta = assert(b:load(path))
+    assert.are.equal("here", meta.note)
+    assert.are.equal(3, b:step())
+    assert.are.equal(expected, train(b, net, 4))
+    os.remove(path)
+    local nothing, message, code = b:load(path)
+    assert.is_nil(nothing)
+    assert.is_truthy(message:find(path, 1, true))
+    assert.are.equal("io", code)
+  end)
+end)
+
+describe("the database", function()
+  local path, db
+  before_each(function()
+    path = os.tmpname()
+    os.remove(path)
+    db = assert(neap.db(path))
+    neap.use_db(db)
+  end)
+  after_each(function()
+    neap.use_db(false)
+    db:close()
+    os.execute("rm -f '" .. path .. "'*")
+  end)
+
+  it("answers with SQL what was planned and run", function()
+    local net = training_net()
+    local ws <close> = neap.workspace {}
+    ws:init(net)
+    local program = ws:compile(net)
+    for name, t in pairs(feeds()) do ws:feed(name, t) end
+    program:run(3)
+    local arena = program.plan.arena_bytes
+    assert(program:record "ok")
+    program:close()
+    local plans = db:sql("select net, mode, arena_bytes from v_plan where net = :net", { net = "train" })
+    assert.are.equal(1, #plans)
+    assert.are.equal(arena, plans[1].arena_bytes)
+    assert.are.equal(3, db:sql("select n_step from run")[1].n_step)
+    for row in db:rows("select ? as a, ? as b", { 1, "x" }) do
+      assert.are.equal(1, row.a)
+      assert.are.equal("x", row.b)
+    end
+    assert.is_true(#db:query("plans", { net = "train" }) >= 1)
+    assert.is_true(db:verify().ok)
+    assert.are.equal(path, db:info().path)
+    -- A second program of the same net finds its plan there.
+    assert.is_true(net:plan({}).hit)
+  end)
+
+  it("gives nil and a message for bad SQL, and never changes the file by a question", function()
+    local r, message, code = db:sql "selct 1"
+    assert.is_nil(r)
+    assert.is_truthy(message)
+    assert.are.equal("db", code)
+    assert.is_nil((db:sql "delete from plan"))
+    raises("no query", function() db:query "nothing" end)
+  end)
+end)
