@@ -18,4 +18,9 @@ void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out);
 /* Keeps the first warning. */
 void neap_warn(char warning[256], const char *what, const neap_error *error);
 
+/* ---- eager results (eager_pool.c) ---- */
+
+/* A dense tensor of `type`, contents undefined, whose bytes come from the pool and return to it with the last reference. */
+neap_status neap_eager_tensor(neap_tensor *tensor, const neap_type *type, neap_error *error);
+
 #endif

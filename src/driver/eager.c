@@ -1,7 +1,8 @@
 /* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op, attributes, input types),
  * a growing scratch, and the counter that random ops draw by.
  *
- * INVARIANT: a cached kernel belongs to one thread; outputs are new tensors, so that nothing in the cache is ever shared.
+ * INVARIANT: a cached kernel belongs to one thread; outputs are new tensors in the pool
+ * (eager_pool.c), so that nothing in the cache is ever shared.
  */
 #include "driver/driver_int.h"
 
@@ -194,7 +195,7 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   for (int k = 0; k < c->n_in; k++) in_data[k] = is_present(&c->in[k]) ? neap_tensor_data(&c->in[k]) : NULL;
   for (int k = 0; k < c->n_out; k++) {
     const neap_type *type = neap_single_out_type(e->single, k);
-    NEAP_TRY(neap_tensor_new(&out[k], type->dtype, &type->shape, error));
+    NEAP_TRY(neap_eager_tensor(&out[k], type, error));
     out_data[k] = neap_tensor_data(&out[k]);
   }
   /* An op with enforced pairs writes its inputs' storage; alone it has none to write, so the new tensor starts as a copy. */

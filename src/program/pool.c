@@ -165,4 +165,23 @@ void neap_pool_give(neap_pool *pool, void *bytes) {
   list_add(pool, b);
 }
 
+/* A chunk in which nothing is taken is one free block without neighbours. */
+size_t neap_pool_trim(neap_pool *pool) {
+  size_t before = pool->stats.reserved_bytes;
+  for (chunk **at = &pool->chunks; *at != NULL;) {
+    chunk *c = *at;
+    block *first = c->data;
+    if (first->used || first->after != NULL) {
+      at = &c->next;
+      continue;
+    }
+    list_remove(pool, first);
+    pool->stats.reserved_bytes -= first->bytes + HEADER_BYTES;
+    *at = c->next;
+    neap_free(c->data);
+    neap_free(c);
+  }
+  return before - pool->stats.reserved_bytes;
+}
+
 neap_pool_stats neap_pool_read(const neap_pool *pool) { return pool->stats; }

@@ -99,6 +99,8 @@ neap_status neap_pool_new(size_t soft_bytes, size_t hard_bytes, neap_pool **out,
 void neap_pool_free(neap_pool *pool);
 void *neap_pool_take(neap_pool *pool, size_t bytes); /* aligned; NULL at the hard limit or when memory is refused */
 void neap_pool_give(neap_pool *pool, void *block);
+/* Gives chunks back in which nothing is taken; returns their bytes. */
+size_t neap_pool_trim(neap_pool *pool);
 neap_pool_stats neap_pool_read(const neap_pool *pool);
 
 #endif

@@ -1,0 +1,55 @@
+/* eager_pool.c: where the results of eager ops lie: one pool for the process, since a tensor may be dropped by any thread.
+ *
+ * A chain like (x * 2 + 1):relu() takes and gives the same few blocks again and again instead of asking the system each time.
+ * INVARIANT: without a live eager tensor the pool does not exist and holds nothing; with some, it holds at most twice their
+ * bytes and a chunk or two beyond, as far as the live ones do not pin their chunks.
+ */
+#include "driver/driver_int.h"
+
+#include <pthread.h>
+
+static struct {
+  pthread_mutex_t lock;
+  neap_pool *pool; /* NULL while nothing lives in it */
+} shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { SLACK_BYTES = 8 << 20 }; /* free bytes that are worth keeping for the next op */
+
+static void give_back(void *data) {
+  pthread_mutex_lock(&shared.lock);
+  neap_pool_give(shared.pool, data);
+  neap_pool_stats stats = neap_pool_read(shared.pool);
+  if (stats.n_used == 0) {
+    neap_pool_free(shared.pool);
+    shared.pool = NULL;
+  } else if (stats.reserved_bytes > 2 * stats.used_bytes + SLACK_BYTES) {
+    (void)neap_pool_trim(shared.pool);
+  }
+  pthread_mutex_unlock(&shared.lock);
+}
+
+static void *take(size_t bytes, neap_error *error) {
+  void *data = NULL;
+  pthread_mutex_lock(&shared.lock);
+  if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK) data = neap_pool_take(shared.pool, bytes);
+  if (shared.pool != NULL && neap_pool_read(shared.pool).n_used == 0) { /* the first take was refused */
+    neap_pool_free(shared.pool);
+    shared.pool = NULL;
+  }
+  pthread_mutex_unlock(&shared.lock);
+  return data;
+}
+
+neap_status neap_eager_tensor(neap_tensor *tensor, const neap_type *type, neap_error *error) {
+  size_t bytes = neap_type_bytes(type);
+  void *data = take(bytes, error);
+  if (data == NULL) return neap_fail_memory(error, bytes, "the result of an eager op");
+  neap_storage *storage = neap_storage_borrow(data, bytes, give_back, data);
+  if (storage == NULL) {
+    give_back(data);
+    return neap_fail_memory(error, bytes, "the result of an eager op");
+  }
+  *tensor = neap_tensor_view(storage, 0, type->dtype, &type->shape);
+  neap_storage_release(storage); /* the view has its own reference */
+  return NEAP_OK;
+}
