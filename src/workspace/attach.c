@@ -156,7 +156,27 @@ static void attachment_fini(neap_attachment *a) {
   neap_free(a->cell);
 }
 
-/* Looks every blob up again. No allocation: runs call it when names have moved. */
+/* Another program of the workspace has left its own bytes, of another shape, under the name of blob b, which this one only
+ * writes: puts those that this program used before in their place, or new ones at its first run after the other's. */
+static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
+  const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+  neap_type has = neap_tensor_type(&a->tensor[b]);
+  if (a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
+    neap_tensor made = {0};
+    NEAP_TRY(neap_workspace_make_segment(1, &blob->type, &made, error));
+    neap_tensor_fini(&a->tensor[b]);
+    a->tensor[b] = made;
+  }
+  neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
+  neap_tensor mine = neap_tensor_retain(&a->tensor[b]);
+  neap_tensor_fini(&cell->tensor);
+  cell->tensor = mine;
+  cell->filled = cell->is_shared = false;
+  ws->version++;
+  return NEAP_OK;
+}
+
+/* Looks every blob up again. No allocation but by reclaim: runs call it when names have moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const char *net = neap_program_graph(a->program)->name;
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
@@ -166,6 +186,7 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
       neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace", net, blob->name);
       return NEAP_NAME;
     }
+    if (must_make(ws, blob, found)) NEAP_TRY(reclaim(ws, a, b, error));
     const neap_tensor *t = &found.ws->cell[found.cell].tensor;
     neap_type has = neap_tensor_type(t);
     if (!neap_type_equal(&has, &blob->type)) {
