@@ -167,6 +167,12 @@ install: all lib ## copy program, module, library, header and nets below PREFIX 
 	@install -m 644 scripts/nets/*.lua $(ROOT)/share/neap/nets
 	@install -m 644 LICENSE $(ROOT)/share/doc/neap/LICENSE
 
+.PHONY: install-rock
+install-rock: all # for luarocks, which names the folders
+	@install -d $(LIBDIR) $(BINDIR)
+	@install -m 644 $(BUILD)/neap.so $(LIBDIR)/neap.so
+	@install $(BUILD)/neap $(BINDIR)/neap
+
 uninstall: ## remove what install copied
 	@rm -f $(ROOT)/bin/neap $(ROOT)/lib/lua/5.4/neap.so $(ROOT)/lib/libneap.so $(ROOT)/include/neap.h
 	@rm -rf $(ROOT)/share/neap $(ROOT)/share/doc/neap

@@ -139,7 +139,7 @@ end
 --- neap.with({seed =, threads =}, f) -> f's results, with these settings for the while.
 function neap.with(settings, f, ...)
   local threads = core.threads()
-  local guard <close> = setmetatable({}, { __close = function() core.threads(threads) end })
+  local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
   if settings.threads then core.threads(settings.threads) end
   if settings.seed then core.seed(settings.seed) end
   return (function(...) return ... end)(f(...))

@@ -98,16 +98,17 @@ function methods:n_element()
   return n
 end
 
-local function list(first, ...)
+--- f(2, 3) and f{2, 3} alike.
+local function packed(first, ...)
   if type(first) == "table" then return first end
   return { first, ... }
 end
 
 --- The shapes of tensors' methods, as ops.
-function methods:reshape(...) return op.apply("Reshape", { self }, { shape = (list(...)).shape or list(...) }) end
+function methods:reshape(...) return op.apply("Reshape", { self }, { shape = packed(...).shape or packed(...) }) end
 methods.view = methods.reshape
-function methods:permute(...) return op.apply("Permute", { self }, { axes = (list(...)).axes or list(...) }) end
-function methods:expand(...) return op.apply("Expand", { self }, { shape = (list(...)).shape or list(...) }) end
+function methods:permute(...) return op.apply("Permute", { self }, { axes = packed(...).axes or packed(...) }) end
+function methods:expand(...) return op.apply("Expand", { self }, { shape = packed(...).shape or packed(...) }) end
 
 function methods:transpose(a, b)
   local n, order = self:dim(), {}
@@ -330,7 +331,7 @@ function Net:scope(name, f, ...)
     current[thread] = before
   end
   if f == nil then return setmetatable({}, { __close = leave }) end
-  local guard <close> = setmetatable({}, { __close = leave })
+  local _ <close> = setmetatable({}, { __close = leave })
   return (function(...) return ... end)(f(...))
 end
 
@@ -397,7 +398,7 @@ local function build_branch(outer, name, f)
   local thread = coroutine.running()
   local before = current[thread]
   current[thread] = sub
-  local guard <close> = setmetatable({}, { __close = function() current[thread] = before end })
+  local _ <close> = setmetatable({}, { __close = function() current[thread] = before end })
   local results = table.pack(f(sub))
   local names = {}
   for i = 1, results.n do names[i] = reader(sub, results[i], "a branch") end
@@ -564,7 +565,7 @@ function Net:summary(options) return self:_plan(options):summary() end
 -- ---- the class -----------------------------------------------------------------------------------------------------------------
 
 local closures = {}
-Net.meta.__index = function(net, key)
+Net.meta.__index = function(_, key)
   local method = Net[key]
   if method ~= nil then return method end
   if type(key) ~= "string" then return nil end

@@ -26,16 +26,16 @@ void neap_lua_push_error(lua_State *L, const neap_error *error);
 const char *neap_lua_line(lua_State *L);
 
 /* `call` may use `&error` and must return a neap_status. Refused memory gets a second chance after a full collection. */
-#define NEAP_LUA_TRY(L, call)                              \
-  do {                                                     \
-    neap_error error = {0};                                \
-    neap_status try_code_ = (call);                        \
-    if (try_code_ == NEAP_MEMORY) {                        \
-      lua_gc(L, LUA_GCCOLLECT);                            \
-      neap_error_clear(&error);                            \
-      try_code_ = (call);                                  \
-    }                                                      \
-    if (try_code_ != NEAP_OK) neap_lua_raise(L, &error);   \
+#define NEAP_LUA_TRY(L, call)                            \
+  do {                                                   \
+    neap_error error = {0};                              \
+    neap_status try_code_ = (call);                      \
+    if (try_code_ == NEAP_MEMORY) {                      \
+      lua_gc(L, LUA_GCCOLLECT);                          \
+      neap_error_clear(&error);                          \
+      try_code_ = (call);                                \
+    }                                                    \
+    if (try_code_ != NEAP_OK) neap_lua_raise(L, &error); \
   } while (0)
 
 void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as long as it is on the stack */
@@ -127,7 +127,7 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
   struct neap_lua_typed {
     const char *name;
     neap_type type;
-  } *item;
+  } * item;
   int n, cap;
   neap_map of;
   int n_done; /* ops whose outputs are in it */
@@ -135,7 +135,7 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
 
 typedef struct neap_lua_net {
   neap_net *net;
-  bool borrowed;               /* a subnet: its outer net owns it; user value 1 is the outer handle */
+  bool borrowed; /* a subnet: its outer net owns it; user value 1 is the outer handle */
   struct neap_lua_net *outer;
   neap_lua_types types;
 } neap_lua_net;

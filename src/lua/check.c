@@ -164,7 +164,8 @@ void neap_lua_class(lua_State *L, const char *name, const char *field, const lua
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what) {
   if (i == 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
   int64_t at = i > 0 ? i - 1 : n + i;
-  if (at < 0 || at >= n) neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i, (long long)n);
+  if (at < 0 || at >= n)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i, (long long)n);
   return at;
 }
 
@@ -186,7 +187,8 @@ void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what
   bool table = lua_istable(L, index);
   int64_t dim[NEAP_MAX_DIM];
   lua_Integer n = table ? luaL_len(L, index) : NEAP_MAX(lua_gettop(L) - index + 1, 0);
-  if (n > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM, (long long)n);
+  if (n > NEAP_MAX_DIM)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM, (long long)n);
   for (int i = 0; i < (int)n; i++) {
     if (table) lua_geti(L, index, i + 1);
     dim[i] = integer_at(L, table ? -1 : index + i, what);
@@ -219,7 +221,8 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   int type = lua_type(L, index);
   bool handle = type == LUA_TTABLE && lua_getfield(L, index, "name") == LUA_TSTRING;
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
-  if (type != LUA_TSTRING && !handle) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
+  if (type != LUA_TSTRING && !handle)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
   size_t n;
   const char *text = lua_tolstring(L, handle ? -1 : index, &n);
   const char *name = neap_intern_n(text, n);
@@ -260,7 +263,7 @@ bool neap_lua_parse_bytes(const char *text, double *bytes) {
   static const struct {
     const char *unit;
     double factor;
-  } units[] = {{"", 1},         {"B", 1},           {"kB", 1e3},         {"KB", 1e3},          {"MB", 1e6},         {"GB", 1e9},
+  } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6}, {"GB", 1e9},
                {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
   char *end;
   double x = strtod(text, &end);

@@ -45,7 +45,9 @@ static int load(lua_State *L) {
   return 2;
 }
 
-static int compare_items(const void *a, const void *b) { return strcmp(((const neap_io_item *)a)->name, ((const neap_io_item *)b)->name); }
+static int compare_items(const void *a, const void *b) {
+  return strcmp(((const neap_io_item *)a)->name, ((const neap_io_item *)b)->name);
+}
 
 /* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on the stack. */
 static neap_io_item *take_items(lua_State *L, int index, int *n) {
@@ -54,8 +56,10 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
   neap_io_item *item = neap_lua_room(L, (size_t)count * sizeof *item);
   *n = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
-    if (lua_type(L, -2) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
-    item[(*n)++] = (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
+    if (lua_type(L, -2) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
+    item[(*n)++] =
+        (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
   return item;
@@ -77,7 +81,8 @@ static int save(lua_State *L) {
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) count++;
     meta = neap_lua_room(L, (size_t)count * sizeof *meta);
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
-      if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "meta expects texts by name");
+      if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
+        neap_lua_fail(L, NEAP_ARGUMENT, "meta expects texts by name");
       meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2), (char *)(uintptr_t)lua_tostring(L, -1)};
     }
   }
@@ -263,9 +268,16 @@ void neap_lua_open_file(lua_State *L) {
   static const luaL_Reg list_meta[] = {{"__gc", list_release}, {NULL, NULL}}, none[] = {{NULL, NULL}};
   static const luaL_Reg reader_meta[] = {{"__gc", reader_release}, {"__close", reader_release}, {NULL, NULL}};
   static const luaL_Reg reader_methods[] = {{"next", reader_next}, {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"load", load},           {"save", save},           {"read_idx", read_idx},
-                                       {"read_bytes", read_bytes}, {"read_text", read_text}, {"write_text", write_text},
-                                       {"encode_bytes", encode_bytes}, {"make_folder", make_folder}, {"batch_reader", batch_reader}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"load", load},
+                                       {"save", save},
+                                       {"read_idx", read_idx},
+                                       {"read_bytes", read_bytes},
+                                       {"read_text", read_text},
+                                       {"write_text", write_text},
+                                       {"encode_bytes", encode_bytes},
+                                       {"make_folder", make_folder},
+                                       {"batch_reader", batch_reader},
+                                       {NULL, NULL}};
   neap_lua_class(L, LIST_CLASS, "IoList", list_meta, none);
   neap_lua_class(L, READER_CLASS, "BatchReader", reader_meta, reader_methods);
   luaL_setfuncs(L, functions, 0);

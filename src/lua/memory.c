@@ -104,10 +104,18 @@ static int clear_interrupt(lua_State *L) {
 }
 
 void neap_lua_open_memory(lua_State *L) {
-  static const luaL_Reg functions[] = {{"memory", memory}, {"reset_peak", reset_peak},   {"fail_nth", fail_nth},
-                                       {"failed", failed},             {"threads", threads},         {"clock", clock_seconds},
-                                       {"is_terminal", is_terminal}, {"terminal_width", terminal_width},   {"parse_bytes", parse_bytes}, {"bytes_text", bytes_text},
-                                       {"clear_interrupt", clear_interrupt},   {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"memory", memory},
+                                       {"reset_peak", reset_peak},
+                                       {"fail_nth", fail_nth},
+                                       {"failed", failed},
+                                       {"threads", threads},
+                                       {"clock", clock_seconds},
+                                       {"is_terminal", is_terminal},
+                                       {"terminal_width", terminal_width},
+                                       {"parse_bytes", parse_bytes},
+                                       {"bytes_text", bytes_text},
+                                       {"clear_interrupt", clear_interrupt},
+                                       {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
   neap_memory_on_data = on_data;
 }

@@ -26,7 +26,8 @@ static int to_text(lua_State *L) {
   if (net->net == NULL)
     lua_pushliteral(L, "net (closed)");
   else
-    lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net), neap_net_n_ops(net->net), neap_net_n_blobs(net->net));
+    lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net), neap_net_n_ops(net->net),
+                    neap_net_n_blobs(net->net));
   return 1;
 }
 
@@ -92,9 +93,9 @@ static int rename_blobs(lua_State *L) {
 static neap_role role_at(lua_State *L, int index) {
   static const char *const names[] = {
 #define X(symbol, name) name,
-    NEAP_ROLE_MAP(X)
+      NEAP_ROLE_MAP(X)
 #undef X
-      NULL};
+          NULL};
   return (neap_role)luaL_checkoption(L, index, NULL, names);
 }
 
@@ -118,7 +119,8 @@ static int declare(lua_State *L) {
     static const char *const skip[] = {"op", NULL};
     attrs = neap_lua_attrs(L, 6, op, skip);
   } else if (!lua_isnil(L, 6)) {
-    neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name, luaL_typename(L, 6));
+    neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
+                  luaL_typename(L, 6));
   }
   const char *line = neap_lua_line(L);
   NEAP_LUA_TRY(L, neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
@@ -345,11 +347,26 @@ static int graph(lua_State *L) {
 
 void neap_lua_open_net(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_sub", sub},           {"_declare", declare}, {"_add", add},         {"_outputs", outputs},
-                                     {"_keep", keep},         {"_interface", interface}, {"_gradient", gradient}, {"_name", name},
-                                     {"_type", type_of},      {"_ops", ops},         {"_blobs", blobs},     {"_blob", blob},
-                                     {"_output_names", output_names}, {"_version", version}, {"_is_train", is_train}, {"_graph", graph},
-                                     {"text", text},          {"clone", clone},      {"rename", rename_blobs}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_sub", sub},
+                                     {"_declare", declare},
+                                     {"_add", add},
+                                     {"_outputs", outputs},
+                                     {"_keep", keep},
+                                     {"_interface", interface},
+                                     {"_gradient", gradient},
+                                     {"_name", name},
+                                     {"_type", type_of},
+                                     {"_ops", ops},
+                                     {"_blobs", blobs},
+                                     {"_blob", blob},
+                                     {"_output_names", output_names},
+                                     {"_version", version},
+                                     {"_is_train", is_train},
+                                     {"_graph", graph},
+                                     {"text", text},
+                                     {"clone", clone},
+                                     {"rename", rename_blobs},
+                                     {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_NET, "Net", meta, methods);
   lua_pushcfunction(L, new_net);
   lua_setfield(L, -2, "new_net");

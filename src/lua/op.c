@@ -311,7 +311,7 @@ static int suggest(lua_State *L) {
 }
 
 void neap_lua_open_op(lua_State *L) {
-  static const luaL_Reg functions[] = {{"eager", eager},       {"seed", seed},       {"record", record}, {"op_names", op_names},
+  static const luaL_Reg functions[] = {{"eager", eager},     {"seed", seed},       {"record", record}, {"op_names", op_names},
                                        {"op_help", op_help}, {"suggest", suggest}, {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
 }

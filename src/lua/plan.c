@@ -18,7 +18,8 @@ typedef struct handle {
 static handle *plan_at(lua_State *L, int index) {
   handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
   if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a plan is expected, got a %s", luaL_typename(L, index));
-  if (h->own.plan != NULL) h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
+  if (h->own.plan != NULL)
+    h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
   if (h->plan == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program of this plan was closed");
   return h;
 }
@@ -235,7 +236,8 @@ static int explain(lua_State *L) {
     for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_gone; i++)
       if (strcmp(h->graph->gone[i].name, name) == 0)
         return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, h->graph->gone[i].into), 1;
-    if (v == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
+    if (v == NEAP_NO_VALUE)
+      neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
   }
   neap_buffer out = {0};
   neap_plan_explain(h->plan, h->graph, v, &out);
@@ -274,8 +276,9 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},   {"_values", values}, {"_value", value_of}, {"_explain", explain},
-                                     {"_peak", peak},       {"text", text}, {"graph_text", graph_text}, {"verify", verify}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},   {"_values", values}, {"_value", value_of},
+                                     {"_explain", explain}, {"_peak", peak}, {"text", text},      {"graph_text", graph_text},
+                                     {"verify", verify},    {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

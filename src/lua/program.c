@@ -16,9 +16,26 @@ typedef struct handle {
 
 /* ---- options ------------------------------------------------------------------------------------------------------------ */
 
-enum option { BUDGET, TOTAL, POLICY, EXECUTOR, IN_PLACE, KEEP, KEEP_ALL, REWRITE, ENGINE, THREADS, PROFILE, STORE, SECONDS, TRAIN, TAG, N_OPTION };
-static const char *const option_name[] = {"budget", "total", "policy", "executor", "in_place", "keep", "keep_all", "rewrite", "engine",
-                                          "threads", "profile", "store", "seconds", "train", "tag"};
+enum option {
+  BUDGET,
+  TOTAL,
+  POLICY,
+  EXECUTOR,
+  IN_PLACE,
+  KEEP,
+  KEEP_ALL,
+  REWRITE,
+  ENGINE,
+  THREADS,
+  PROFILE,
+  STORE,
+  SECONDS,
+  TRAIN,
+  TAG,
+  N_OPTION
+};
+static const char *const option_name[] = {"budget", "total",   "policy",  "executor", "in_place", "keep",  "keep_all", "rewrite",
+                                          "engine", "threads", "profile", "store",    "seconds",  "train", "tag"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -35,7 +52,9 @@ _Noreturn static void fail_option(lua_State *L, const char *key) {
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
-    neap_hint(&error, "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
+    neap_hint(
+        &error,
+        "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -64,7 +83,8 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
   const char *key = option_name[option];
   switch (option) {
     case BUDGET: /* percentages wait until everything else is known */
-      if (lua_type(L, -1) != LUA_TSTRING || strchr(lua_tostring(L, -1), '%') == NULL) o->plan.budget_bytes = neap_lua_bytes(L, -1, key);
+      if (lua_type(L, -1) != LUA_TSTRING || strchr(lua_tostring(L, -1), '%') == NULL)
+        o->plan.budget_bytes = neap_lua_bytes(L, -1, key);
       break;
     case TOTAL: o->total_bytes = neap_lua_bytes(L, -1, key); break;
     case POLICY:
@@ -99,7 +119,8 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
 }
 
 /* x = {64, 784}, or a tensor of that shape: input `key` with another shape than declared. The value is at the top. */
-static void take_input(lua_State *L, const char *key, const neap_net *net, neap_compile_options *o, const char **names, neap_type *types) {
+static void take_input(lua_State *L, const char *key, const neap_net *net, neap_compile_options *o, const char **names,
+                       neap_type *types) {
   const neap_net_blob *blob = neap_net_find_blob(net, key);
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_option(L, key);
   int i = o->graph.n_input++;
@@ -129,7 +150,8 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   o.graph.input_type = types;
   for (lua_pushnil(L); lua_next(L, index) != 0;) {
     int key_at = lua_gettop(L) - 1;
-    if (lua_type(L, key_at) != LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
+    if (lua_type(L, key_at) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
     const char *key = lua_tostring(L, key_at);
     enum option option = option_of(key);
     if (option != N_OPTION)
@@ -157,7 +179,8 @@ static handle *program_at(lua_State *L, int index) {
 static int release(lua_State *L) {
   handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
   if (h->session != NULL) {
-    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE && lua_getfield(L, -1, "plan") == LUA_TUSERDATA) neap_lua_release_plan(L, lua_gettop(L));
+    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE && lua_getfield(L, -1, "plan") == LUA_TUSERDATA)
+      neap_lua_release_plan(L, lua_gettop(L));
     neap_session_free(h->session);
   }
   h->session = NULL;
@@ -286,8 +309,9 @@ static int to_text(lua_State *L) {
 }
 
 void neap_lua_open_program(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats}, {"times", times}, {"metric", metric},
+  static const luaL_Reg meta[] = {
+      {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times}, {"metric", metric},
                                      {"record", record}, {"close", release}, {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   lua_getfield(L, -1, "Workspace");

@@ -169,7 +169,8 @@ static int map(lua_State *L) {
   luaL_checktype(L, 3, LUA_TFUNCTION);
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_equal(&t->shape, &other->shape))
-    neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s", neap_shape_text(&t->shape, a), neap_shape_text(&other->shape, b));
+    neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s", neap_shape_text(&t->shape, a),
+                  neap_shape_text(&other->shape, b));
   neap_lua_walk walk, beside;
   neap_lua_walk_start(&beside, other);
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t), neap_lua_walk_next(&beside, other)) {
@@ -255,9 +256,10 @@ static int equal(lua_State *L) {
   neap_lua_walk i, j;
   neap_lua_walk_start(&j, b);
   for (neap_lua_walk_start(&i, a); same && !i.done; neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
-    same = is_integer(a->dtype) && is_integer(b->dtype)
-             ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) == neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
-             : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) == neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+    same = is_integer(a->dtype) && is_integer(b->dtype) ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
+                                                              neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
+                                                        : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
+                                                              neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
   lua_pushboolean(L, same);
   return 1;
 }
@@ -278,7 +280,8 @@ static int is_close(lua_State *L) {
     neap_lua_walk i, j;
     neap_lua_walk_start(&j, b);
     for (neap_lua_walk_start(&i, a); !i.done; neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b)) {
-      double x = neap_element_get(a->dtype, neap_tensor_data(a), i.offset), y = neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+      double x = neap_element_get(a->dtype, neap_tensor_data(a), i.offset),
+             y = neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
       if (x == y || (x != x && y != y)) continue;
       double gap = fabs(x - y);
       if (!(gap <= atol + rtol * fabs(y)) || isinf(y)) close = false;
@@ -293,8 +296,9 @@ static int is_close(lua_State *L) {
 /* x:same(y): the same elements of the same storage. */
 static int same(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
-  lua_pushboolean(L, neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype && neap_shape_equal(&a->shape, &b->shape) &&
-                       memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
+  lua_pushboolean(L, neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype &&
+                         neap_shape_equal(&a->shape, &b->shape) &&
+                         memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
   return 1;
 }
 
@@ -395,7 +399,8 @@ static int length(lua_State *L) {
 }
 
 static int not_ordered(lua_State *L) {
-  neap_lua_fail(L, NEAP_ARGUMENT, "Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)");
+  neap_lua_fail(L, NEAP_ARGUMENT,
+                "Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)");
 }
 
 /* x.shape, x.dtype, x.name, methods; everything that is no string is a position. */
@@ -424,14 +429,37 @@ static int new_index_any(lua_State *L) {
 }
 
 void neap_lua_open_tensor(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release},           {"__close", release},   {"__index", index_any}, {"__newindex", new_index_any},
-                                  {"__tostring", to_text},     {"__len", length},      {"__lt", not_ordered},  {"__le", not_ordered},
+  static const luaL_Reg meta[] = {{"__gc", release},
+                                  {"__close", release},
+                                  {"__index", index_any},
+                                  {"__newindex", new_index_any},
+                                  {"__tostring", to_text},
+                                  {"__len", length},
+                                  {"__lt", not_ordered},
+                                  {"__le", not_ordered},
                                   {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"item", item},   {"at", at},         {"set", set},           {"totable", totable},     {"apply_", apply},
-                                     {"map_", map},    {"clone", clone},   {"to", to},             {"contiguous", contiguous}, {"copy_", copy},
-                                     {"fill_", fill},  {"zero_", zero},    {"equal", equal},       {"close", is_close},      {"same", same},
-                                     {"size", size},   {"stride", stride}, {"dim", dim},           {"n_element", n_element}, {"n_bytes", n_bytes},
-                                     {"is_contiguous", is_contiguous},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"item", item},
+                                     {"at", at},
+                                     {"set", set},
+                                     {"totable", totable},
+                                     {"apply_", apply},
+                                     {"map_", map},
+                                     {"clone", clone},
+                                     {"to", to},
+                                     {"contiguous", contiguous},
+                                     {"copy_", copy},
+                                     {"fill_", fill},
+                                     {"zero_", zero},
+                                     {"equal", equal},
+                                     {"close", is_close},
+                                     {"same", same},
+                                     {"size", size},
+                                     {"stride", stride},
+                                     {"dim", dim},
+                                     {"n_element", n_element},
+                                     {"n_bytes", n_bytes},
+                                     {"is_contiguous", is_contiguous},
+                                     {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_TENSOR, "Tensor", meta, methods);
   lua_getfield(L, -1, "Tensor");
   luaL_setfuncs(L, neap_lua_tensor_views, 0);

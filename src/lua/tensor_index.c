@@ -39,7 +39,8 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
     int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0), at_from = to_line ? i.offset : at_line,
             at_to = to_line ? at_line : i.offset;
     if (neap_dtype_in(from->dtype, NEAP_INTEGERS))
-      neap_element_set_i64(to->dtype, neap_tensor_data(to), at_to, neap_element_get_i64(from->dtype, neap_tensor_data(from), at_from));
+      neap_element_set_i64(to->dtype, neap_tensor_data(to), at_to,
+                           neap_element_get_i64(from->dtype, neap_tensor_data(from), at_from));
     else
       neap_element_set(to->dtype, neap_tensor_data(to), at_to, neap_element_get(from->dtype, neap_tensor_data(from), at_from));
     k++;
@@ -65,7 +66,8 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
     NEAP_LUA_TRY(L, neap_tensor_select(&view->t, *d, i, &next, &error));
   } else if (lua_istable(L, -1)) {
     lua_Integer n = luaL_len(L, -1), at[3] = {1, -1, 1};
-    if (n == 1 || n > 3) neap_lua_fail(L, NEAP_ARGUMENT, "a range is {}, {from, to} or {from, to, step}, got %lld items", (long long)n);
+    if (n == 1 || n > 3)
+      neap_lua_fail(L, NEAP_ARGUMENT, "a range is {}, {from, to} or {from, to, step}, got %lld items", (long long)n);
     for (int k = 0; k < (int)n; k++) {
       lua_geti(L, -1, k + 1);
       if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a range expects integers, got a %s", luaL_typename(L, -1));
@@ -74,7 +76,8 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
     }
     if (at[2] == 0) neap_lua_fail(L, NEAP_ARGUMENT, "a range with step 0");
     bool whole = n == 0;
-    int64_t from = whole ? 0 : neap_lua_position(L, at[0], size, "position"), to = whole ? size - 1 : neap_lua_position(L, at[1], size, "position");
+    int64_t from = whole ? 0 : neap_lua_position(L, at[0], size, "position"),
+            to = whole ? size - 1 : neap_lua_position(L, at[1], size, "position");
     int64_t count = (to - from) / at[2] + 1;
     if ((to - from) * (at[2] > 0 ? 1 : -1) < 0) count = 0;
     NEAP_LUA_TRY(L, neap_tensor_narrow(&view->t, *d, count > 0 ? from : 0, count, at[2], &next, &error));
@@ -99,7 +102,8 @@ static bool push_picked(lua_State *L, const neap_tensor *t) {
     lua_pop(L, 1);
     return t->shape.n_dim == 1;
   }
-  if (!lua_istable(L, 2)) neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is indexed by a position, a table or a mask, got a %s", luaL_typename(L, 2));
+  if (!lua_istable(L, 2))
+    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is indexed by a position, a table or a mask, got a %s", luaL_typename(L, 2));
   lua_Integer n = luaL_len(L, 2);
   if (n > t->shape.n_dim)
     neap_lua_fail(L, NEAP_SHAPE, "%lld positions for a tensor of shape %s", (long long)n, neap_shape_text(&t->shape, text));
@@ -141,7 +145,8 @@ int neap_lua_tensor_new_index(lua_State *L) {
     int64_t n = count_true(mask);
     char text[NEAP_SHAPE_TEXT];
     if (value->shape.n_dim > 1 || (value->shape.n_dim == 1 && value->shape.dim[0] != n))
-      neap_lua_fail(L, NEAP_SHAPE, "the mask picks %lld elements, got %s for them", (long long)n, neap_shape_text(&value->shape, text));
+      neap_lua_fail(L, NEAP_SHAPE, "the mask picks %lld elements, got %s for them", (long long)n,
+                    neap_shape_text(&value->shape, text));
     move_masked(t, mask, value, false);
     return 0;
   }

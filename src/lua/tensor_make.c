@@ -40,7 +40,8 @@ void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor
   index = lua_absindex(L, index);
   int type = lua_type(L, index);
   if (type != LUA_TTABLE && type != LUA_TNUMBER && type != LUA_TBOOLEAN)
-    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is made from a number, a boolean or a nested table, got a %s", luaL_typename(L, index));
+    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is made from a number, a boolean or a nested table, got a %s",
+                  luaL_typename(L, index));
   neap_shape shape;
   nested_shape(L, index, &shape);
   if (dtype == NEAP_DTYPE_NONE) dtype = lua_isboolean(L, -1) ? NEAP_DTYPE_BOOL : NEAP_DTYPE_F32;
@@ -155,7 +156,8 @@ static int arange(lua_State *L) {
     b = luaL_checknumber(L, 2);
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
   double n = step != 0 ? (b - a) / step : -1;
-  if (!(step != 0) || !(n < 0x1p40)) neap_lua_fail(L, NEAP_ARGUMENT, "arange from %g to %g in steps of %g has no end", a, b, step);
+  if (!(step != 0) || !(n < 0x1p40))
+    neap_lua_fail(L, NEAP_ARGUMENT, "arange from %g to %g in steps of %g has no end", a, b, step);
   int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, &count));
   for (int64_t i = 0; i < count; i++) neap_element_set(dtype, neap_tensor_data(&out->t), i, a + (double)i * step);
@@ -186,5 +188,6 @@ static int eye(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg neap_lua_tensor_makers[] = {{"tensor", tensor}, {"zeros", zeros},   {"ones", ones},         {"full", full}, {"empty", empty},
-                                           {"like", like},     {"arange", arange}, {"linspace", linspace}, {"eye", eye},   {NULL, NULL}};
+const luaL_Reg neap_lua_tensor_makers[] = {{"tensor", tensor}, {"zeros", zeros}, {"ones", ones},     {"full", full},
+                                           {"empty", empty},   {"like", like},   {"arange", arange}, {"linspace", linspace},
+                                           {"eye", eye},       {NULL, NULL}};

@@ -9,7 +9,8 @@ static int narrow(lua_State *L) {
   int64_t n = luaL_checkinteger(L, 4), size = t->shape.dim[d];
   int64_t from = n == 0 ? 0 : neap_lua_position(L, luaL_checkinteger(L, 3), size, "position");
   if (n < 0 || n > size - from)
-    neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld", (long long)n, (long long)from + 1, (long long)size);
+    neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld", (long long)n,
+                  (long long)from + 1, (long long)size);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_narrow(t, d, from, n, 1, &out->t, &error));
   return 1;
@@ -29,7 +30,8 @@ static int select_one(lua_State *L) {
 static int wanted_sizes(lua_State *L, int64_t dim[NEAP_MAX_DIM]) {
   bool table = lua_istable(L, 2);
   lua_Integer n = table ? luaL_len(L, 2) : lua_gettop(L) - 1;
-  if (n > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has at most %d dimensions, got %lld", NEAP_MAX_DIM, (long long)n);
+  if (n > NEAP_MAX_DIM)
+    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has at most %d dimensions, got %lld", NEAP_MAX_DIM, (long long)n);
   for (int i = 0; i < (int)n; i++) {
     if (table) lua_geti(L, 2, i + 1);
     dim[i] = luaL_checkinteger(L, table ? -1 : 2 + i);
@@ -92,7 +94,8 @@ static int permute(lua_State *L) {
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
     order[i] = (int)neap_lua_position(L, wanted[i], n, "dimension");
-    if ((seen >> order[i] & 1u) != 0) neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice", (long long)wanted[i]);
+    if ((seen >> order[i] & 1u) != 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice", (long long)wanted[i]);
     seen |= 1u << order[i];
   }
   return push_permuted(L, t, order);
@@ -150,6 +153,6 @@ static int unsqueeze(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg neap_lua_tensor_views[] = {{"narrow", narrow}, {"select", select_one},   {"view", view},       {"reshape", reshape},
-                                          {"transpose", transpose}, {"permute", permute}, {"expand", expand}, {"squeeze", squeeze},
-                                          {"unsqueeze", unsqueeze}, {NULL, NULL}};
+const luaL_Reg neap_lua_tensor_views[] = {
+    {"narrow", narrow},   {"select", select_one}, {"view", view},       {"reshape", reshape},     {"transpose", transpose},
+    {"permute", permute}, {"expand", expand},     {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {NULL, NULL}};

@@ -23,7 +23,8 @@ void neap_lua_types_fini(neap_lua_types *types) {
 static neap_status put(neap_lua_types *types, const char *name, const neap_type *type, neap_error *error) {
   int at = neap_map_get(&types->of, name, -1);
   if (at < 0) {
-    if (!neap_list_grow(&types->item, &types->cap, types->n + 1, sizeof *types->item) || !neap_map_set(&types->of, name, types->n))
+    if (!neap_list_grow(&types->item, &types->cap, types->n + 1, sizeof *types->item) ||
+        !neap_map_set(&types->of, name, types->n))
       return neap_fail_memory(error, sizeof *types->item, "the type of a blob");
     at = types->n++;
   }
@@ -62,7 +63,8 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   for (int k = 0; k < n_in && k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++)
     status = put(&types, neap_net_sub_input_at(sub, k), &in[k], error);
   if (status == NEAP_OK) status = walk(&f, error);
-  for (int k = 0; k < n_out && k < neap_net_n_outputs(sub) && status == NEAP_OK; k++) out[k] = look_up(&f, neap_net_output_at(sub, k));
+  for (int k = 0; k < n_out && k < neap_net_n_outputs(sub) && status == NEAP_OK; k++)
+    out[k] = look_up(&f, neap_net_output_at(sub, k));
   neap_lua_types_fini(&types);
   return status;
 }
@@ -89,8 +91,14 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
     type[k] = look_up(f, op->in[k]);
     if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE) known = false;
   }
-  neap_infer infer = {.op = op->op, .attrs = op->attrs, .n_in = op->n_in, .n_out = op->n_out, .in = type, .out = out,
-                      .infer_subnet = infer_subnet, .graph = (void *)(uintptr_t)f};
+  neap_infer infer = {.op = op->op,
+                      .attrs = op->attrs,
+                      .n_in = op->n_in,
+                      .n_out = op->n_out,
+                      .in = type,
+                      .out = out,
+                      .infer_subnet = infer_subnet,
+                      .graph = (void *)(uintptr_t)f};
   neap_status status = known ? op->op->infer(&infer, error) : NEAP_OK;
   if (status != NEAP_OK) status = locate(op, status, error);
   for (int k = 0; k < op->n_out && status == NEAP_OK; k++)

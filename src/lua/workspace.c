@@ -279,11 +279,24 @@ static int load(lua_State *L) {
 
 void neap_lua_open_workspace(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"feed", feed},     {"fetch", fetch},   {"view", view},     {"has", has},
-                                     {"create", create}, {"remove", remove_blob}, {"rename", rename_blob}, {"_blobs", blobs},
-                                     {"init", init},     {"seed", seed},     {"step", step},     {"poison", poison},
-                                     {"arena_bytes", arena_bytes}, {"held_bytes", held_bytes}, {"save", save}, {"load", load},
-                                     {"_close", release}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"feed", feed},
+                                     {"fetch", fetch},
+                                     {"view", view},
+                                     {"has", has},
+                                     {"create", create},
+                                     {"remove", remove_blob},
+                                     {"rename", rename_blob},
+                                     {"_blobs", blobs},
+                                     {"init", init},
+                                     {"seed", seed},
+                                     {"step", step},
+                                     {"poison", poison},
+                                     {"arena_bytes", arena_bytes},
+                                     {"held_bytes", held_bytes},
+                                     {"save", save},
+                                     {"load", load},
+                                     {"_close", release},
+                                     {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
   lua_pushcfunction(L, new_workspace);
   lua_setfield(L, -2, "new_workspace");

@@ -1,0 +1,24 @@
+rockspec_format = "3.0"
+package = "neap"
+version = "scm-1"
+source = { url = "git+file://." }
+description = {
+  summary = "A deep learning engine whose memory is planned before it runs, scripted from Lua",
+  detailed = [[
+    Nets are written in Lua; before a net runs, Neap plans where every byte goes, proves how good the plan is, explains each
+    decision, and keeps plans and profiles in SQLite. C11, for CPUs.]],
+  license = "MIT",
+}
+supported_platforms = { "linux" }
+dependencies = { "lua ~> 5.4", "lua-cjson", "argparse" }
+external_dependencies = {
+  OPENBLAS = { header = "openblas/cblas.h", library = "openblas" },
+  SQLITE = { header = "sqlite3.h", library = "sqlite3" },
+  ZLIB = { header = "zlib.h", library = "z" },
+}
+build = {
+  type = "make",
+  build_target = "all",
+  install_target = "install-rock",
+  install_variables = { LIBDIR = "$(LIBDIR)", BINDIR = "$(BINDIR)" },
+}
