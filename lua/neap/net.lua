@@ -226,7 +226,7 @@ function net_module.read(text) return core.read_net(text) end
 -- @param trainable boolean|nil
 -- @return blob
 function Net:declare(name, role, shape, dtype, init, trainable)
-  self:_declare(name, role, shape, dtype, init, trainable)
+  self:_declare(name, role, shape, dtype, init, trainable, state_of(self).line)
   return handle(self, name)
 end
 
@@ -274,6 +274,16 @@ function Net:const(value, dtype)
   return joined:reshape(t.shape)
 end
 
+--- net:made_by(line, f, ...) -> f's results: what f adds is said to come from `line`, "gpt.lua:31" (nil: from the line that
+-- calls). Layers use it: the line worth knowing is the one that made the layer.
+function Net:made_by(line, f, ...)
+  local state = state_of(self)
+  local before = state.line
+  local guard <close> = setmetatable({}, { __close = function() state.line = before end })
+  state.line = line
+  return (function(...) return ... end)(f(...))
+end
+
 --- A name that no blob has: base, base_2, base_3 ...
 function Net:fresh_name(base)
   local counts = state_of(self).counts
@@ -313,7 +323,7 @@ function Net:op(type_name, ins, outs, attrs, name)
       end
     end
   end
-  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self))
+  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self), state_of(self).line)
   local blobs = {}
   for i, out in ipairs(names) do blobs[i] = out and handle(self, out) end
   return table.unpack(blobs, 1, #names)

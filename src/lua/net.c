@@ -33,6 +33,12 @@ static int to_text(lua_State *L) {
 
 /* ---- making ------------------------------------------------------------------------------------------------------------- */
 
+/* line() -> "gpt.lua:31": the line of the user's that is running, "" when there is none. */
+static int line(lua_State *L) {
+  lua_pushstring(L, neap_lua_line(L));
+  return 1;
+}
+
 /* new_net(name) */
 static int new_net(lua_State *L) {
   const char *name = luaL_optstring(L, 1, "net");
@@ -99,7 +105,7 @@ static neap_role role_at(lua_State *L, int index) {
   return (neap_role)luaL_checkoption(L, index, NULL, names);
 }
 
-/* net:_declare(name, role, shape, dtype, init, trainable): init is {op = "Xavier", its attributes} or {"Xavier", ..} or nil. */
+/* net:_declare(name, role, shape, dtype, init, trainable [, line]): init is {op = "Xavier", its attributes} or {"Xavier", ..} or nil. */
 static int declare(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *name = luaL_checkstring(L, 2), *init = NULL;
@@ -108,7 +114,7 @@ static int declare(lua_State *L) {
   if (!lua_istable(L, 4)) neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name, luaL_typename(L, 4));
   neap_lua_shape(L, 4, &type.shape, name);
   bool trainable = lua_toboolean(L, 7);
-  lua_settop(L, 7);
+  lua_settop(L, 8);
   neap_set *attrs = NULL;
   if (lua_istable(L, 6)) {
     if (lua_getfield(L, 6, "op") != LUA_TSTRING) lua_geti(L, 6, 1);
@@ -122,22 +128,22 @@ static int declare(lua_State *L) {
     neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
                   luaL_typename(L, 6));
   }
-  const char *line = neap_lua_line(L);
+  const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
   NEAP_LUA_TRY(L, neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
   return 0;
 }
 
-/* net:_add(type, ins, outs, attrs, name, scope) -> names of the outputs, false where left out. outs nil: all required ones,
- * named here. */
+/* net:_add(type, ins, outs, attrs, name, scope [, line]) -> names of the outputs, false where left out. outs nil: all
+ * required ones, named here. line: what made the op, "gpt.lua:31", where the stack does not show it. */
 static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
-  lua_settop(L, 7);
+  lua_settop(L, 8);
   neap_net_call call = {.type = op->name, .name = luaL_optstring(L, 6, NULL), .scope = luaL_optstring(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, op->name, &call.n_in);
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
-  call.line = neap_lua_line(L);
+  call.line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
   const neap_net_op *added = neap_net_op_at(net->net, at);
@@ -370,6 +376,8 @@ void neap_lua_open_net(lua_State *L) {
   neap_lua_class(L, NEAP_LUA_NET, "Net", meta, methods);
   lua_pushcfunction(L, new_net);
   lua_setfield(L, -2, "new_net");
+  lua_pushcfunction(L, line);
+  lua_setfield(L, -2, "line");
   lua_pushcfunction(L, read_net);
   lua_setfield(L, -2, "read_net");
 }

@@ -10,7 +10,7 @@
 -- @module neap.nn.module
 local options = require "neap.options"
 local net_module = require "neap.net"
-local file = require "neap.core"
+local core = require "neap.core"
 
 local Module = {}
 
@@ -232,6 +232,16 @@ function Module.is_training() return building ~= nil and building.train end
 
 local Class = {} -- metatable of instances is made per class; shared part below
 
+--- How the names of Neap's own chunks begin.
+local own_source = debug.getinfo(1, "S").source:match "^(.*)nn/module"
+
+--- What ops of a layer are said to come from: the line that made the layer; nil, the line that calls the op, where forward
+-- is the user's own.
+local function line_of(self)
+  local source = debug.getinfo(self.forward, "S").source
+  return source:sub(1, #own_source) == own_source and self._line or nil
+end
+
 local function call(self, ...)
   if building == nil then return root_of(self):run_eager(self, ...) end
   local parent = rawget(self, "_parent")
@@ -243,8 +253,9 @@ local function call(self, ...)
     end
     return table.unpack(out, 1, out.n)
   end
-  if parent == nil or next(self._children) == nil then return forward(...) end
-  return building.net:scope(self._name, forward, ...)
+  local net = building.net
+  if parent == nil or next(self._children) == nil then return net:made_by(line_of(self), forward, ...) end
+  return net:made_by(line_of(self), net.scope, net, self._name, forward, ...)
 end
 
 local function index(self, key)
@@ -297,7 +308,7 @@ function Class.new(spec)
     local o = given or {}
     if spec.options then o = options.read("nn." .. name, spec.options, given, 2) end
     local self = setmetatable({ _is_module = true, _class = name, _methods = methods, _children = {}, _order = {}, _params = {},
-      training = true, _nets = {}, _base = spec.name or name:lower():gsub("%d+d$", "") }, meta)
+      training = true, _nets = {}, _line = core.line(), _base = spec.name or name:lower():gsub("%d+d$", "") }, meta)
     if type(o.name) == "string" then rawset(self, "_wanted_name", o.name) end
     if spec.init then spec.init(self, o) end
     return self
@@ -476,10 +487,10 @@ function Module.load_state_dict(self, t, o)
 end
 
 --- Writes the parameters as safetensors. @return true, or nil, message, code
-function Module.save(self, path) return file.save(path, self:state_dict()) end
+function Module.save(self, path) return core.save(path, self:state_dict()) end
 --- Reads them back. @return self, or nil, message, code
 function Module.load(self, path)
-  local t, message, code = file.load(path)
+  local t, message, code = core.load(path)
   if t == nil then return nil, message, code end
   return self:load_state_dict(t)
 end
