@@ -9,16 +9,20 @@
 
 static lua_State *main_state;
 
-/* Runs at the next instruction of Lua after Ctrl-C. */
+static void on_interrupt(int signal_number);
+
+/* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at work and has reported it. */
 static void stop(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lua_sethook(L, NULL, 0, 0);
+  signal(SIGINT, on_interrupt);
+  if (neap_interrupted == 0) return;
   neap_interrupted = 0;
   neap_lua_fail(L, NEAP_INTERRUPTED, "interrupted");
 }
 
 static void on_interrupt(int signal_number) {
-  signal(signal_number, SIG_DFL); /* until the REPL or the next run asks for it again */
+  signal(signal_number, SIG_DFL); /* until the first one has been seen to */
   neap_interrupted = 1;
   lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }

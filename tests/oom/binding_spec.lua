@@ -1,0 +1,130 @@
+-- Refused memory at every entry of the Lua surface: the n-th allocation fails, then the one after, until the call passes.
+-- Each failure must be an error object with code "memory", change nothing, and leak nothing.
+local neap = require "neap"
+local core = require "neap.core"
+
+--- Calls make() for fresh arguments and then f(...) with the n-th allocation (and, when `persist`, all later ones) refused, for
+-- n = 1, 2, .. until f passes without a refusal. Then counts what is left over.
+local function sweep(persist, make, f, check)
+  collectgarbage()
+  collectgarbage()
+  local live
+  for n = 1, 5000 do
+    local args = table.pack(make())
+    core.fail_nth(n, persist)
+    local ok, err = pcall(f, table.unpack(args, 1, args.n))
+    local failed = core.failed()
+    core.fail_nth(0)
+    if not ok then
+      assert.are.equal("memory", type(err) == "table" and err.code or tostring(err))
+      if check then check(table.unpack(args, 1, args.n)) end
+    end
+    args, err = nil, nil
+    collectgarbage()
+    collectgarbage()
+    -- Interned names and caches of kernels stay; they must not grow by more than a little per failure.
+    local now = core.memory().held
+    if live == nil then live = now end
+    assert.is_true(now <= live + 65536, ("%d bytes of tensors were left at allocation %d"):format(now - live, n))
+    if ok and not failed then
+      assert.is_true(n > 2, "nothing was refused on the way")
+      return n
+    end
+  end
+  error "the call never passed"
+end
+
+local function small_net()
+  local net = neap.net "f"
+  local x, t = net:input("x", { 4, 3 }), net:input("t", { 4 }, "i64")
+  local h = net:FC({ x, net:param("w", { 5, 3 }, neap.init.xavier {}), net:param("b", { 5 }) }, "h"):relu()
+  local loss = net:SoftmaxCrossEntropy({ h, t }, "loss")
+  return net, loss
+end
+
+local function trained_net()
+  local net, loss = small_net()
+  neap.optim.SGD { lr = 0.1, momentum = 0.9 }:apply(net, net:gradient(loss))
+  net:outputs { loss }
+  return net
+end
+
+local function nothing() end
+
+for _, persist in ipairs { false, true } do
+  describe("refused memory" .. (persist and ", and all after it" or ""), function()
+    it("in making and indexing tensors", function()
+      sweep(persist, function() return neap.arange(12):view(3, 4) end, function(x)
+        local y = neap.zeros(3, 4)
+        y[{ {}, { 1, 2 } }] = x[{ {}, { 3, 4 } }]
+        y[y:gt(3)] = 0
+        return x:transpose(1, 2):reshape(-1):to("i64"):clone()
+      end, function(x) assert.are.equal(66, x:sum():item()) end)
+    end)
+
+    it("in eager ops", function()
+      local x = neap.ones(3, 4)
+      sweep(persist, nothing, function() return (x * 2 + 1):softmax({ axis = 1 }):sum() end)
+      assert.is_true(x:equal(neap.ones(3, 4)))
+    end)
+
+    it("in building a net, which stays as it was", function()
+      sweep(persist, nothing, small_net)
+      local text
+      sweep(persist, function()
+        local net, loss = small_net()
+        text = net:text()
+        return net, loss
+      end, function(net, loss)
+        net:Relu(loss, "out", nil)
+      end, function(net) assert.are.equal(text, net:text()) end)
+      sweep(persist, small_net, function(net, loss) return net:gradient(loss) end,
+        function(net) assert.are.equal(text, net:text()) end)
+    end)
+
+    it("in text, hash, clone, plan", function()
+      local net = trained_net()
+      local text = net:text()
+      sweep(persist, nothing, function() return neap.net_from(net:text()), net:clone(), net:hash() end)
+      sweep(persist, nothing, function() return net:plan { policy = "offset" } end)
+      sweep(persist, nothing, function() return net:expand {} end)
+      assert.are.equal(text, net:text())
+    end)
+
+    it("in running, which changes no parameter", function()
+      local net = trained_net()
+      neap.seed(1)
+      local feeds = { x = neap.randn(4, 3), t = neap.tensor({ 0, 1, 2, 3 }, "i64"), lr = 0.1 }
+      sweep(persist, function() return neap.workspace { seed = 1, store = false } end, function(ws)
+        ws:run(net, feeds)
+        ws:close()
+      end)
+      local before
+      sweep(persist, function()
+        local ws = neap.workspace { seed = 1, store = false }
+        ws:init(net)
+        before = ws:fetch "w"
+        return ws
+      end, function(ws) ws:compile(net, { store = false }):close() end, function(ws)
+        assert.is_true(before:equal(ws:fetch "w"))
+        ws:close()
+      end)
+    end)
+
+    it("in files", function()
+      local path = os.tmpname()
+      local x = neap.ones(3)
+      for _, ending in ipairs { ".npy", ".npz", ".safetensors" } do
+        sweep(persist, nothing, function()
+          local ok, message, code = neap.save(path .. ending, ending == ".npy" and x or { x = x })
+          if not ok then error(core.error { code = code, message = message }) end
+          local back
+          back, message, code = neap.load(path .. ending)
+          if not back then error(core.error { code = code, message = message }) end
+        end)
+        os.remove(path .. ending)
+      end
+      os.remove(path)
+    end)
+  end)
+end
