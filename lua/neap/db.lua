@@ -1,6 +1,7 @@
 --- The database of plans, runs and profiles: one SQLite file, asked with SQL.
 -- @module neap.db
 local core = require "neap.core"
+local options = require "neap.options"
 local report = require "neap.report"
 
 local Db = core.Db
@@ -68,5 +69,18 @@ end
 
 --- db:prune{days = 30} -> plans removed that no run has used for so long.
 function Db:prune(o) return self:_prune(o and o.days or 30) end
+
+--- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code without a database.
+function db.runs(given)
+  local o = options.read("neap.runs", { net = options.none, last = 20, db = options.none }, given, 2)
+  if not o.db then
+    local opened, message, code = db.open()
+    if not opened then return nil, message, code end
+    o.db = opened
+  end
+  return o.db:sql([[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns, planned_bytes, held_bytes, status,
+    datetime(started_at, 'unixepoch') as started from v_run where :net is null or net = :net order by run_id desc limit :last]],
+    { net = o.net, last = o.last })
+end
 
 return db

@@ -29,7 +29,7 @@ for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "ara
 end
 neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
-neap.db = db.open
+neap.db, neap.runs = db.open, db.runs
 
 --- Every op in lower case; the tensor makers above keep their names.
 for name, f in pairs(op.functions) do
@@ -39,6 +39,10 @@ neap.matmul = core.Tensor.matmul
 
 --- neap.seed(n): what eager random ops draw by from now on.
 function neap.seed(n) core.seed(n) end
+
+--- $NEAP_SEED, or nil: eager ops and workspaces without a seed of their own start from it.
+local env_seed = math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
+if env_seed then core.seed(env_seed) end
 
 --- neap.bytes(n) -> "41.2 MiB"; neap.bytes "8MiB" -> 8388608
 function neap.bytes(x)
@@ -150,7 +154,7 @@ neap.use_db = core.use_db
 
 -- Parts that are loaded when first used: {module, field or nil}.
 local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
-  progress = { "neap.progress", "show" }, zoo = { "neap.zoo" }, check = { "neap.check" } }
+  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" }, zoo = { "neap.zoo" }, check = { "neap.check" } }
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

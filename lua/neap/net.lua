@@ -279,7 +279,7 @@ end
 function Net:made_by(line, f, ...)
   local state = state_of(self)
   local before = state.line
-  local guard <close> = setmetatable({}, { __close = function() state.line = before end })
+  local _ <close> = setmetatable({}, { __close = function() state.line = before end })
   state.line = line
   return (function(...) return ... end)(f(...))
 end
@@ -571,6 +571,35 @@ function Net:forecast(options) return self:_plan(options):forecast() end
 
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
 function Net:summary(options) return self:_plan(options):summary() end
+
+--- net:dot([path]) -> Graphviz text of ops and blobs; with a path, true or nil, message, code.
+function Net:dot(path)
+  local out, roles = { ("digraph %q {"):format(self:_name()), "  rankdir=TB; node [fontname=sans fontsize=10];" }, {}
+  for _, row in ipairs(self:_blobs()) do roles[row.name] = row.role end
+  local seen = {}
+  local function blob(name)
+    if not seen[name] then
+      seen[name] = true
+      local dtype, shape = self:_type(name)
+      out[#out + 1] = ("  \"b %s\" [shape=ellipse label=\"%s%s\"%s];"):format(name, name, dtype and "\\n(" .. table.concat(shape, ",") .. ")" or "",
+        (roles[name] == "parameter" or roles[name] == "input") and " style=filled fillcolor=lightgrey" or "")
+    end
+    return ("\"b %s\""):format(name)
+  end
+  for i, row in ipairs(self:_ops()) do
+    out[#out + 1] = ("  o%d [shape=box label=\"%s\"];"):format(i, row.type)
+    for _, name in ipairs(row.inputs) do
+      if name then out[#out + 1] = ("  %s -> o%d;"):format(blob(name), i) end
+    end
+    for _, name in ipairs(row.outputs) do
+      if name then out[#out + 1] = ("  o%d -> %s;"):format(i, blob(name)) end
+    end
+  end
+  out[#out + 1] = "}\n"
+  local text = table.concat(out, "\n")
+  if path then return core.write_text(path, text) end
+  return text
+end
 
 -- ---- the class -----------------------------------------------------------------------------------------------------------------
 

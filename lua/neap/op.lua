@@ -68,6 +68,8 @@ end
 --- f(x, y, .., attrs) or f({x, y, ..}, attrs) for one record.
 local function make_function(record)
   local name = record.name
+  local last = record.outputs[#record.outputs]
+  local splits = last ~= nil and last.variadic -- as many outputs as parts are asked for
   return function(...)
     local args = table.pack(...)
     local attrs, n_out
@@ -92,6 +94,7 @@ local function make_function(record)
         if key ~= "outputs" then attrs[key] = value end
       end
     end
+    if n_out == nil and splits and attrs and attrs.sizes then n_out = #attrs.sizes end
     if #record.inputs == 0 and attrs and attrs[1] and attrs.shape == nil then -- neap.uniform { 2, 3, low = 0 }
       local shaped = { shape = {} }
       for key, value in pairs(attrs) do

@@ -20,7 +20,8 @@ local most_programs = 8
 function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
     total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none }, given, 2)
-  local ws = core.new_workspace { seed = o.seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
+  local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
+  local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, parent = o.parent,
     defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine } }
   return ws

@@ -19,7 +19,7 @@ local function sweep(persist, make, f, check)
       assert.are.equal("memory", type(err) == "table" and err.code or tostring(err))
       if check then check(table.unpack(args, 1, args.n)) end
     end
-    args, err = nil, nil
+    args, err = nil, nil -- luacheck: ignore
     collectgarbage()
     collectgarbage()
     -- Interned names and caches of kernels stay; they must not grow by more than a little per failure.
