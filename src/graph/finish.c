@@ -66,10 +66,14 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
   }
 }
 
-/* Trailing outputs that nobody reads and nobody can name. A variadic or declared one in between stays. */
+/* Trailing outputs that nobody reads and nobody can name, where the record lets them be absent: a kernel writes the others
+ * whether asked or not, and the length of a variadic list means something. */
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
-  if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return;
-  while (node->n_out > 1 && !needed[node->out[node->n_out - 1]] && !graph->value[node->out[node->n_out - 1]].is_blob) node->n_out--;
+  for (; node->n_out > 1 && (node->effects & NEAP_EFFECT_CONTROL) == 0; node->n_out--) {
+    neap_value_id last = node->out[node->n_out - 1];
+    unsigned flags = neap_op_output(node->op, node->n_out - 1)->flags;
+    if (needed[last] || graph->value[last].is_blob || (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL) return;
+  }
 }
 
 typedef struct renumbering {

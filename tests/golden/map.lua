@@ -1,7 +1,8 @@
 --- Which Neap ops each golden name stands for.
 --
 -- An entry is a function (net, blobs, attrs) -> list of output blobs. `blobs` are the inputs by name; a golden's axes count
--- from 0, Neap's from 1. An entry may return nil, reason: that case needs something Neap lacks.
+-- from 0, Neap's from 1. An entry may return nil, reason: that case needs something Neap lacks. A third result, `read`, turns
+-- an expected output into what the op gives, where a golden stores it in a form of its own.
 local map = {}
 
 --- 0-based or negative axis to ours.
@@ -122,8 +123,18 @@ end
 map.baddbmm = map.addmm
 map.embedding = function(net, b) return op(net, "Embedding", { b.idx, b.weight }) end
 
+--- "valid" or "same" as numbers: all begins, then all ends; the odd one goes to the end.
+local function padding_of(b, a)
+  if a.padding ~= "valid" and a.padding ~= "same" then return a.padding end
+  local begins, ends, rank = {}, {}, #b.x.shape - 2
+  for d = 1, rank do
+    local whole = a.padding == "same" and (b.weight.shape[d + 2] - 1) * (a.dilation and a.dilation[d] or 1) or 0
+    begins[d], ends[d] = whole // 2, whole - whole // 2
+  end
+  return table.move(ends, 1, rank, rank + 1, begins)
+end
 local function conv(net, b, a)
-  return op(net, "Conv", { b.x, b.weight, b.bias }, { stride = a.stride, pad = a.padding, dilation = a.dilation, groups = a.groups })
+  return op(net, "Conv", { b.x, b.weight, b.bias }, { stride = a.stride, pad = padding_of(b, a), dilation = a.dilation, groups = a.groups })
 end
 map.conv1d, map.conv2d, map.conv3d = conv, conv, conv
 
@@ -134,70 +145,140 @@ local function each(value, rank)
   for d = 1, rank do out[d] = value end
   return out
 end
-local function pool(type, keys)
+local function window_of(b, a)
+  local rank = #b.x.shape - 2
+  return { kernel = each(a.kernel, rank), stride = each(given(a.stride) or a.kernel, rank), pad = each(a.padding or 0, rank), ceil_mode = a.ceil_mode }
+end
+
+--- x with its spatial dimensions widened by `value`: `before` and `after` of each.
+local function pad_with(net, x, before, after, value)
+  for d = 1, #before do
+    local parts = {}
+    for i, n in ipairs { before[d], false, after[d] } do
+      local shape = table.move(x.shape, 1, #x.shape, 1, {})
+      shape[d + 2] = n
+      if not n then parts[#parts + 1] = x end
+      if n and n > 0 then parts[#parts + 1] = op(net, "Constant", {}, { shape = shape, value = value, dtype = x.dtype })[1] end
+      if i == 3 then x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1] end
+    end
+  end
+  return x
+end
+
+--- Where each window's largest element stands, as a flat spatial index: the first place that equals y, MaxPool's answer.
+local function max_indices(net, x, y, w)
+  local rank, numbers, n = #w.kernel, { 1, 1 }, 1
+  local after, last = {}, {}
+  for d = 1, rank do
+    last[d] = (y.shape[d + 2] - 1) * w.stride[d]
+    after[d] = math.max(0, last[d] + (w.kernel[d] - 1) * w.dilation[d] + 1 - x.shape[d + 2] - w.pad[d])
+    numbers[d + 2], n = x.shape[d + 2], n * x.shape[d + 2]
+  end
+  local index = op(net, "Reshape", op(net, "Range", {}, { stop = n, dtype = "i64" }), { shape = numbers })[1]
+  x, index = pad_with(net, x, w.pad, after, -math.huge), pad_with(net, index, w.pad, after, -1)
+  local found = net:const(-1, "i64")
+  local places = 1
+  for d = 1, rank do places = places * w.kernel[d] end
+  for place = places - 1, 0, -1 do
+    local starts, ends, dims, rest = {}, {}, {}, place
+    for d = rank, 1, -1 do
+      local at = rest % w.kernel[d] * w.dilation[d]
+      rest, starts[d], ends[d], dims[d] = rest // w.kernel[d], at + 1, at + last[d] + 1, d + 2
+    end
+    local range = { axes = dims, starts = starts, ends = ends, steps = w.stride }
+    local here = op(net, "Eq", { op(net, "Slice", { x }, range)[1], y })[1]
+    found = op(net, "Where", { here, op(net, "Slice", { index }, range)[1], found })[1]
+  end
+  return found
+end
+
+--- Adaptive pooling goes dimension by dimension: a window is a product of ranges, all of one size in the other dimensions.
+local function adaptive(reduce)
   return function(net, b, a)
-    if given(a.divisor_override) then return nil, "divisor_override" end
-    local rank = #b.x.shape - 2
-    local attrs = { kernel = each(a.kernel, rank), stride = each(given(a.stride) or a.kernel, rank), pad = each(a.padding or 0, rank), ceil_mode = a.ceil_mode }
-    for _, key in ipairs(keys) do attrs[key] = key == "dilation" and each(a[key] or 1, rank) or a[key] end
-    return op(net, type, { b.x }, attrs)
+    local x = b.x
+    local rank = #x.shape - 2
+    local wanted = each(a.output, rank)
+    if reduce == "Mean" and rank * 1 == #wanted and math.max(table.unpack(wanted)) == 1 then return op(net, "GlobalAveragePool", { x }) end
+    for d = 1, rank do
+      local n, parts = x.shape[d + 2], {}
+      for i = 0, wanted[d] - 1 do
+        local from, to = i * n // wanted[d], -(-(i + 1) * n // wanted[d])
+        parts[i + 1] = op(net, reduce, op(net, "Slice", { x }, { axes = { d + 2 }, starts = { from + 1 }, ends = { to } }), { axes = { d + 2 }, keepdim = true })[1]
+      end
+      x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
+    end
+    return { x }
   end
 end
 for _, d in ipairs { "1d", "2d", "3d" } do
-  map["max_pool" .. d] = pool("MaxPool", { "dilation" })
-  map["avg_pool" .. d] = pool("AveragePool", { "count_include_pad" })
-  map["adaptive_avg_pool" .. d] = function(net, b, a)
-    for _, n in ipairs(each(a.output, 1)) do
-      if n ~= 1 then return nil, "adaptive pooling to more than one place" end
-    end
-    return op(net, "GlobalAveragePool", { b.x })
+  map["max_pool" .. d] = function(net, b, a)
+    local w = window_of(b, a)
+    w.dilation = each(a.dilation or 1, #w.kernel)
+    local y = op(net, "MaxPool", { b.x }, w)[1]
+    return { y, max_indices(net, b.x, y, w) }
   end
+  map["avg_pool" .. d] = function(net, b, a)
+    local w, override = window_of(b, a), given(a.divisor_override)
+    w.count_include_pad = override ~= nil or a.count_include_pad
+    local y = op(net, "AveragePool", { b.x }, w)[1]
+    if not override then return { y } end
+    local n = 1
+    for _, k in ipairs(w.kernel) do n = n * k end
+    return { y * (n / override) }
+  end
+  map["adaptive_avg_pool" .. d], map["adaptive_max_pool" .. d] = adaptive "Mean", adaptive "Max"
 end
 
 map.batch_norm = function(net, b, a)
-  if not a.training then return op(net, "BatchNorm", { b.x, b.weight, b.bias, b.running_mean, b.running_var }, { eps = a.eps, training = false }) end
-  local y, mean, var = net:op("BatchNorm", { b.x, b.weight, b.bias }, 3, { eps = a.eps, training = true })
+  local channels = { b.x.shape[2] }
+  local gamma = b.weight or op(net, "Constant", {}, { shape = channels, value = 1 })[1]
+  local beta = b.bias or op(net, "Constant", {}, { shape = channels, value = 0 })[1]
+  if not a.training then return op(net, "BatchNorm", { b.x, gamma, beta, b.running_mean, b.running_var }, { eps = a.eps, training = false }) end
+  local y, mean, var = net:op("BatchNorm", { b.x, gamma, beta }, 3, { eps = a.eps, training = true })
+  if not b.running_mean then return { y } end
   local n = 1
   for d, size in ipairs(b.x.shape) do n = d == 2 and n or n * size end
-  -- The golden's second and third output are the running statistics after the step.
-  local m, keep = net:const(a.momentum), net:const(1 - a.momentum)
-  local function blend(running, batch, factor)
-    local fresh = op(net, "Mul", { batch, net:const(factor) })[1]
-    return op(net, "Add", { op(net, "Mul", { running, keep })[1], op(net, "Mul", { fresh, m })[1] })[1]
-  end
-  if not b.running_mean then return { y } end
-  return { y, blend(b.running_mean, mean, 1), blend(b.running_var, var, n / (n - 1)) }
+  -- The second and third output are the running statistics after the step, of which the variance is the unbiased one.
+  local m = a.momentum
+  return { y, b.running_mean * (1 - m) + mean * m, b.running_var * (1 - m) + var * (m * n / (n - 1)) }
 end
 map.layer_norm = function(net, b, a) return op(net, "LayerNorm", { b.x, b.weight, b.bias }, { axis = -#a.normalized_shape, eps = a.eps }) end
 map.rms_norm = function(net, b, a) return op(net, "RmsNorm", { b.x, b.weight }, { axis = -#a.normalized_shape, eps = a.eps }) end
 
 map.cross_entropy = function(net, b, a)
-  if b.w then return nil, "class weights" end
-  if a.target == "probabilities" or b.t.dtype == "f32" then return nil, "targets that are probabilities" end
-  local x, shape = b.x, b.x.shape
-  if #shape > 2 then -- (N,C,...) in PyTorch; the classes come last here
-    local order = { 1 }
-    for d = 3, #shape do order[#order + 1] = d end
-    order[#order + 1] = 2
-    x = op(net, "Permute", { x }, { axes = order })[1]
-  end
-  return op(net, "SoftmaxCrossEntropy", { x, b.t }, { reduction = a.reduction or "mean", ignore_index = given(a.ignore_index),
-    label_smoothing = given(a.label_smoothing) })
+  return op(net, "SoftmaxCrossEntropy", { b.x, b.t, b.w }, { axis = #b.x.shape > 1 and 2 or 1, reduction = a.reduction,
+    ignore_index = given(a.ignore_index), label_smoothing = given(a.label_smoothing) })
 end
 local function pair_loss(type)
-  return function(net, b, a)
-    if a.reduction == "mean" then return op(net, type, { b.x, b.y }) end
-    local d = op(net, "Sub", { b.x, b.y })[1]
-    local e = op(net, type == "MseLoss" and "Square" or "Abs", { d })
-    return a.reduction == "sum" and op(net, "Sum", e) or e
-  end
+  return function(net, b, a) return op(net, type, { b.x, b.y }, { reduction = a.reduction }) end
 end
 map.mse_loss, map.l1_loss = pair_loss "MseLoss", pair_loss "L1Loss"
 
-map.sdpa = function(net, b, a)
-  if a.enable_gqa then return nil, "grouped queries" end
-  if b.mask and b.mask.dtype == "bool" then return nil, "boolean masks" end
-  return op(net, "Attention", { b.q, b.k, b.v, b.mask }, { causal = a.is_causal or false })
+map.sdpa = function(net, b, a) return op(net, "Attention", { b.q, b.k, b.v, b.m }, { causal = a.is_causal, scale = given(a.scale) }) end
+
+local function fc(net, x, weight, bias) return op(net, "FC", { x, weight, bias })[1] end
+
+--- Rows (part - 1) n + 1 to part n of a packed weight or bias; nothing of nothing.
+local function packed_part(net, packed, part, n)
+  return packed and op(net, "Slice", { packed }, { axes = { 1 }, starts = { (part - 1) * n + 1 }, ends = { part * n } })[1]
+end
+
+map.multihead_attention = function(net, b, a)
+  local sources, heads, n = { b.q or b.x, b.k or b.x, b.v or b.k or b.x }, a.heads, a.embed
+  local projected = {}
+  for i = 1, 3 do
+    projected[i] = fc(net, sources[i], packed_part(net, b["p.in_proj_weight"], i, n), packed_part(net, b["p.in_proj_bias"], i, n))
+  end
+  local q, k = projected[1], projected[2]
+  local mask = b.kpm and (~b.kpm):reshape(b.kpm.shape[1], 1, 1, b.kpm.shape[2])
+  local y = op(net, "Attention", { q, k, projected[3], mask }, { heads = heads })[1]
+  local outs = { fc(net, y, b["p.out_proj.weight"], b["p.out_proj.bias"]) }
+  if a.outputs and #a.outputs > 1 then -- the weights, averaged over heads, which Attention does not keep
+    local function split(x) return x:reshape(x.shape[1], x.shape[2], heads, n // heads):permute { 1, 3, 2, 4 } end
+    local scores = op(net, "MatMul", { split(q), split(k) }, { trans_b = true })[1] * (n // heads) ^ -0.5
+    outs[2] = scores:softmax({ axis = -1 }):mean { axes = { 2 } }
+  end
+  return outs
 end
 map.transformer_encoder_layer = function(net, b, a)
   local function norm(x, n) return op(net, "LayerNorm", { x, b["p.norm" .. n .. ".weight"], b["p.norm" .. n .. ".bias"] }, { eps = a.eps })[1] end
@@ -214,6 +295,89 @@ map.transformer_encoder_layer = function(net, b, a)
   end
   local x = norm(add(b.x, attention(b.x)), 1)
   return { norm(add(x, feed(x)), 2) }
+end
+
+--- Whole nets, which a note describes and no attribute does.
+local nets = {}
+function nets.residual_block(net, b)
+  local function conv_norm(x, conv_name, norm_name, attrs)
+    local y = op(net, "Conv", { x, b["p." .. conv_name .. ".weight"] }, attrs)[1]
+    return norm_name and op(net, "BatchNorm", { y, b["p." .. norm_name .. ".weight"], b["p." .. norm_name .. ".bias"] }, { training = true })[1] or y
+  end
+  local h = conv_norm(b.x, "c1", "b1", { stride = 2, pad = 1 }):relu()
+  return { (conv_norm(h, "c2", "b2", { pad = 1 }) + conv_norm(b.x, "d", nil, { stride = 2 })):relu() }
+end
+function nets.gpt_block_tied(net, b)
+  local function norm(x, name) return op(net, "LayerNorm", { x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"] })[1] end
+  local function linear(x, name) return fc(net, x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"]) end
+  local x = op(net, "Embedding", { b.t, b["p.tok.weight"] })[1] + b["p.pos.weight"]
+  x = x + linear(op(net, "PackedAttention", { linear(norm(x, "l1"), "qkv") }, { heads = 2, causal = true })[1], "o")
+  x = x + linear(linear(norm(x, "l2"), "a"):gelu({ approximate = "tanh" }), "b")
+  local logits = fc(net, norm(x, "lf"), b["p.tok.weight"])
+  return { op(net, "SoftmaxCrossEntropy", { logits, b.y })[1], logits }
+end
+map.net = function(net, b, _, case)
+  local build = nets[case.name:match "^net__(.*)$"]
+  if not build then return nil, "a net that only its name describes" end
+  return build(net, b)
+end
+
+--- The parameter after each of the steps that the golden's gradients, one a row, ask for.
+local optimizers = {}
+function optimizers.SGD(net, p, a)
+  local attrs = { momentum = a.momentum, nesterov = a.nesterov, weight_decay = a.weight_decay }
+  local m = a.momentum and net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
+  -- PyTorch's first step takes the gradient whole, whatever the dampening.
+  return function(g, lr)
+    net:Sgd({ p, g, lr, m }, { p, m }, attrs)
+    attrs.dampening = a.dampening
+  end
+end
+function optimizers.Adam(net, p, a)
+  local attrs = { beta1 = a.betas and a.betas[1], beta2 = a.betas and a.betas[2], eps = a.eps, weight_decay = a.weight_decay, decoupled = a.class == "AdamW" }
+  local m, v = net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 }), net:declare("v", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
+  local t = net:declare("steps", "state", {}, "i64", { op = "Constant", value = 0 })
+  return function(g, lr) net:Adam({ p, g, lr, m, v, t }, { p, m, v, t }, attrs) end
+end
+optimizers.AdamW = optimizers.Adam
+map.optim = function(net, b, a)
+  if not optimizers[a.class] then return nil, a.class end
+  if a.amsgrad then return nil, "Adam's amsgrad" end
+  local decay = a.weight_decay or a.class == "AdamW" and 0.01 or nil -- PyTorch's default
+  local step = optimizers[a.class](net, b.p, setmetatable({ weight_decay = decay }, { __index = a }))
+  local lr, path = net:const(a.lr), {}
+  for i = 1, b.g.shape[1] do
+    step(b.g:select(1, i), lr)
+    path[i] = b.p:clone():unsqueeze(1)
+  end
+  return op(net, "Concat", path, { axis = 1 })
+end
+
+map.clip_grad_norm = function(net, b, a)
+  local norm = op(net, "GradNorm", { b.a, b.b }, { p = a.norm_type == "inf" and math.huge or tonumber(a.norm_type) })[1]
+  local outs = { norm }
+  for i, x in ipairs { b.a, b.b } do outs[i + 1] = op(net, "ClipByNorm", { x, norm }, { max = a.max_norm })[1] end
+  return outs
+end
+
+--- The number that a 16-bit pattern stands for.
+local function number_of(bits, n_exponent)
+  local n_fraction = 15 - n_exponent
+  local bias, sign = (1 << n_exponent - 1) - 1, bits & 0x8000 ~= 0 and -1.0 or 1.0
+  local exponent, fraction = bits >> n_fraction & (1 << n_exponent) - 1, bits & (1 << n_fraction) - 1
+  if exponent == (1 << n_exponent) - 1 then return fraction == 0 and sign * math.huge or 0 / 0 end
+  local scale = exponent == 0 and 1 - bias or exponent - bias
+  return sign * ((exponent == 0 and 0 or 1) + fraction / (1 << n_fraction)) * 2.0 ^ scale
+end
+map.cast_bits = function(net, b, a)
+  local n_exponent = ({ float16 = 5, bfloat16 = 8 })[a.to]
+  if not n_exponent then return nil, "casts to " .. a.to end
+  local narrow = op(net, "Cast", { b.x }, { to = ({ float16 = "f16", bfloat16 = "bf16" })[a.to] })
+  return op(net, "Cast", narrow, { to = "f64" }), nil, function(bits)
+    local values = {}
+    for i = 1, #bits do values[i] = number_of(bits:at(i) & 0xffff, n_exponent) end
+    return values
+  end
 end
 
 return map

@@ -1,7 +1,11 @@
 --- Runs an archive of golden cases: neap run tests/golden/run.lua ARCHIVE.tar.gz MANIFEST.jsonl [FILTER]
 --
 -- Each case is a net: its inputs are parameters, its outputs are compared, and the gradient of sum(out * gout) with respect
--- to every input that has a golden gradient is compared too. Prints each failure and each golden op that Neap lacks.
+-- to every input that has a golden gradient is compared too. Which Neap ops a golden name stands for is written in map.lua.
+-- Prints each failure, each case that Neap has no op for, and last the counts. FILTER is a Lua pattern for names of cases.
+-- NEAP_ENGINE forces an engine.
+--
+-- INVARIANT: a case passes only when every out.k and every grad.NAME of its file was compared, shape and dtype included.
 local neap = require "neap"
 local json = require "cjson"
 local map = dofile((arg[0]:match "^(.*/)" or "") .. "map.lua")
@@ -12,77 +16,120 @@ if not archive or not manifest then
   os.exit(2)
 end
 
+--- Files ---------------------------------------------------------------------------------------------------------------------
+
 local function quote(path) return "'" .. path:gsub("'", "'\\''") .. "'" end
 
-local folder = os.tmpname()
-os.remove(folder)
-assert(os.execute(("mkdir -p %s && tar xzf %s -C %s"):format(quote(folder), quote(archive), quote(folder))), "the archive can't be unpacked")
-local files = {}
-for path in io.popen("find " .. quote(folder) .. " -name '*.safetensors'"):lines() do files[path:match "([^/]+)%.safetensors$"] = path end
-
---- Relative to the largest absolute value of the expected tensor.
-local tolerance = { f32 = 2e-5, f64 = 1e-6 }
-
-local function compare(what, got, want, loose)
-  if table.concat(got.shape, ",") ~= table.concat(want.shape, ",") then
-    return ("%s has shape (%s), expected (%s)"):format(what, table.concat(got.shape, ","), table.concat(want.shape, ","))
-  end
-  if want:n_element() == 0 then return end
-  local a, b = got:to "f64", want:to "f64"
-  local largest, worst = 0, 0
-  local x, y = a:reshape(-1), b:reshape(-1)
-  for i = 1, #y do
-    local u, v = x:at(i), y:at(i)
-    if v == v and math.abs(v) ~= math.huge then largest = math.max(largest, math.abs(v)) end
-    if not (u == v or (u ~= u and v ~= v)) then worst = math.max(worst, u ~= u and math.huge or math.abs(u - v)) end
-  end
-  local limit = (tolerance[want.dtype] or 0) * (loose or 1) * math.max(largest, 1e-6)
-  if worst > limit then return ("%s differs by %.3g, allowed %.3g"):format(what, worst, limit) end
+--- The cases of an archive in a new folder: its path, and {case name = path}.
+local function unpack_archive(path)
+  local folder = os.tmpname()
+  os.remove(folder)
+  assert(os.execute(("mkdir -p %s && tar xzf %s -C %s"):format(quote(folder), quote(path), quote(folder))), "the archive can't be unpacked")
+  local files = {}
+  local list <close> = assert(io.popen("find " .. quote(folder) .. " -name '*.safetensors'"))
+  for file in list:lines() do files[file:match "([^/]+)%.safetensors$"] = file end
+  return folder, files
 end
 
-local function run_case(case)
-  local tensors = assert(neap.load(files[case.name]))
-  local net = neap.net(case.op)
-  local blobs, wrt, feeds = {}, {}, {}
+--- Comparing -----------------------------------------------------------------------------------------------------------------
+
+--- Largest difference allowed, over the largest absolute value expected. Goldens were rounded once, from f64: an engine may
+-- sum in its own order, which costs some tens of roundings (2^-24 = 6e-8 each) in the longest sums of the archive.
+local tolerance = { f32 = 2e-5, f64 = 1e-9 }
+
+local function shape_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
+
+--- Elements as Lua numbers; bool ones as 0 and 1.
+local function elements(t)
+  local flat, list = t:reshape(-1), {}
+  if t.dtype == "bool" then flat = flat:to "u8" end
+  for i = 1, #flat do list[i] = flat:at(i) end
+  return list
+end
+
+--- A sentence about the worst element, or nil when all are near enough. `want` and `got` are lists.
+local function compare_elements(what, got, want, relative)
+  local largest, worst, at = 0, 0, 0
+  for i, v in ipairs(want) do
+    local u = got[i]
+    if v == v and math.abs(v) < math.huge then largest = math.max(largest, math.abs(v)) end
+    local difference = 0
+    if u ~= v and (u == u or v == v) then difference = math.abs(u - v) end
+    if difference ~= difference then difference = math.huge end -- a NaN on one side
+    if difference > worst then worst, at = difference, i end
+  end
+  local limit = relative * largest
+  if worst > limit then return ("%s differs by %.3g at element %d (%s, expected %s), allowed %.3g"):format(what, worst, at, got[at], want[at], limit) end
+end
+
+--- `read`: turns an expected tensor into a list of what the op gives, see map.lua.
+local function compare(what, got, want, read)
+  if read then return compare_elements(what, elements(got), read(want), 0) end
+  if shape_text(got) ~= shape_text(want) then return ("%s is %s, expected %s"):format(what, shape_text(got), shape_text(want)) end
+  return compare_elements(what, elements(got), elements(want), tolerance[want.dtype] or 0)
+end
+
+--- One case ------------------------------------------------------------------------------------------------------------------
+
+--- Declares the case's inputs in a net: blobs by name, tensors to feed, names that have a golden gradient.
+local function declare_inputs(net, tensors)
+  local blobs, feeds, wrt = {}, {}, {}
   for name, tensor in pairs(tensors) do
     local input = name:match "^in%.(.*)$"
     if input then
+      local has_gradient = tensors["grad." .. input] ~= nil
       feeds[input] = tensor
-      blobs[input] = net:declare(input, tensors["grad." .. input] and "parameter" or "input", tensor.shape, tensor.dtype)
-      if tensors["grad." .. input] then wrt[#wrt + 1] = input end
+      blobs[input] = net:declare(input, (has_gradient or input == "p") and "parameter" or "input", tensor.shape, tensor.dtype)
+      if has_gradient then wrt[#wrt + 1] = input end
     end
   end
   table.sort(wrt)
-  local outs, why = map[case.op](net, blobs, case.attrs)
-  if outs == nil then return "skip", why end
+  return blobs, feeds, wrt
+end
+
+--- Adds sum(out * gout) over all outputs that have a cotangent, and its gradients: {input name = gradient blob}.
+local function add_gradients(net, tensors, outs, feeds, wrt)
   local total
   for k, out in ipairs(outs) do
     local gout = tensors["gout." .. (k - 1)]
-    if #wrt > 0 and gout then
+    if gout then
       feeds["gout" .. k] = gout
-      local product = net:op("Mul", { out, net:declare("gout" .. k, "input", gout.shape, gout.dtype) }, 1, {})
-      local sum = net:op("Sum", { product }, 1, {})
-      total = total and net:op("Add", { total, sum }, 1, {}) or sum
+      local term = net:op("Sum", { net:op("Mul", { out, net:declare("gout" .. k, "input", gout.shape, gout.dtype) }, 1, {}) }, 1, {})
+      total = total and net:op("Add", { total, term }, 1, {}) or term
     end
   end
-  net:outputs(outs)
   local grads = {}
-  if total then
-    for parameter, gradient in pairs(net:gradient(total, { wrt = wrt })) do grads[parameter.name] = gradient end
-  end
+  for parameter, gradient in pairs(net:gradient(total, { wrt = wrt })) do grads[parameter.name] = gradient end
+  return grads
+end
+
+--- "pass", or "fail" or "skip" and why.
+local function run_case(case, path)
+  local tensors = assert(neap.load(path))
+  local net = neap.net(case.op)
+  local blobs, feeds, wrt = declare_inputs(net, tensors)
+  local outs, why, read = map[case.op](net, blobs, case.attrs, case)
+  if outs == nil then return "skip", why end
+  local failures, n_out = {}, 0
+  while tensors["out." .. n_out] do n_out = n_out + 1 end
+  if #outs ~= n_out then failures[1] = ("%d outputs, expected %d"):format(#outs, n_out) end
+  net:outputs(outs)
+  local grads = #wrt > 0 and add_gradients(net, tensors, outs, feeds, wrt) or {}
   local ws <close> = neap.workspace { store = false }
   local results = ws:run(net, feeds)
-  local failures = {}
-  for k, out in ipairs(outs) do
-    local want = tensors["out." .. (k - 1)]
-    failures[#failures + 1] = want and compare("out." .. (k - 1), results[out.name], want)
+  for k = 1, math.min(n_out, #outs) do
+    failures[#failures + 1] = compare("out." .. (k - 1), results[outs[k].name], tensors["out." .. (k - 1)], read)
   end
-  for _, name in ipairs(wrt) do failures[#failures + 1] = compare("grad." .. name, ws:fetch(grads[name].name), tensors["grad." .. name], 5) end
+  for _, name in ipairs(wrt) do failures[#failures + 1] = compare("grad." .. name, ws:fetch(grads[name].name), tensors["grad." .. name]) end
   if #failures > 0 then return "fail", table.concat(failures, "; ") end
   return "pass"
 end
 
-local passed, failed, skipped, lacking = 0, 0, 0, {}
+--- All cases -----------------------------------------------------------------------------------------------------------------
+
+local folder, files = unpack_archive(archive)
+local count = { pass = 0, fail = 0, skip = 0 }
+local lacking = {}
 for line in io.lines(manifest) do
   local case = json.decode(line)
   if not filter or case.name:find(filter) then
@@ -90,28 +137,21 @@ for line in io.lines(manifest) do
     if not files[case.name] then
       verdict, why = "fail", "the archive has no such case"
     elseif not map[case.op] then
-      verdict = "skip"
-      lacking[case.op] = (lacking[case.op] or 0) + 1
+      verdict, lacking[case.op] = "skip", true
     else
       local ok
-      ok, verdict, why = pcall(run_case, case)
-      if not ok then verdict, why = "fail", tostring(verdict) end
+      ok, verdict, why = xpcall(run_case, function(e) return tostring(e) end, case, files[case.name])
+      if not ok then verdict, why = "fail", verdict end
     end
-    if verdict == "pass" then
-      passed = passed + 1
-    elseif verdict == "skip" then
-      skipped = skipped + 1
-      if why then print(("skip %s: %s"):format(case.name, why)) end
-    else
-      failed = failed + 1
-      print(("FAIL %s: %s"):format(case.name, why))
-    end
+    count[verdict] = count[verdict] + 1
+    if why then print(("%s %s: %s"):format(verdict == "fail" and "FAIL" or verdict, case.name, why)) end
   end
 end
 os.execute("rm -rf " .. quote(folder))
+
 local names = {}
 for name in pairs(lacking) do names[#names + 1] = name end
 table.sort(names)
 if #names > 0 then print("Neap lacks: " .. table.concat(names, " ")) end
-print(("%d passed, %d failed, %d skipped"):format(passed, failed, skipped))
-os.exit(failed == 0 and passed > 0 and 0 or 1)
+print(("%d passed, %d failed, %d skipped"):format(count.pass, count.fail, count.skip))
+os.exit(count.fail == 0 and count.pass > 0)
