@@ -22,10 +22,10 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
-PKGS := lua5.4 sqlite3 zlib jansson
+PKGS := lua5.4 sqlite3 zlib jansson libpng
 CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
-LIBS := $(shell pkg-config --libs sqlite3 zlib jansson 2>/dev/null) -lopenblas -lm -lpthread
+LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng 2>/dev/null) -lopenblas -lm -lpthread
 ifeq ($(WITH_DNNL),1)
 CFLAGS += -DNEAP_WITH_DNNL=1
 LIBS += -ldnnl

@@ -18,6 +18,7 @@ local net = require "neap.net"
 local workspace = require "neap.workspace"
 local report = require "neap.report"
 require "neap.plan"
+require "neap.picture"
 local db = require "neap.db"
 
 core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
@@ -30,6 +31,7 @@ end
 neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
 neap.db, neap.runs = db.open, db.runs
+neap.clock = core.clock -- seconds from some start, monotonic
 
 --- Every op in lower case; the tensor makers above keep their names.
 for name, f in pairs(op.functions) do

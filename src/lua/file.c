@@ -129,6 +129,21 @@ static int read_text(lua_State *L) {
   return 1;
 }
 
+/* core.write_png(path, u8 tensor (H,W) or (H,W,3), dense) -> true, or nil, message, code */
+static int write_png(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1);
+  const neap_tensor *t = neap_lua_tensor_at(L, 2);
+  neap_error error = {0};
+  if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 || t->shape.n_dim > 3)
+    neap_lua_fail(L, NEAP_ARGUMENT, "write_png expects a dense u8 tensor (H,W) or (H,W,3)");
+  int channels = t->shape.n_dim == 3 ? (int)t->shape.dim[2] : 1;
+  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels, (const uint8_t *)neap_tensor_data(t), &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* core.write_text(path, text) -> true, or nil, message, code */
 static int write_text(lua_State *L) {
   size_t n;
   const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &n);
@@ -274,6 +289,7 @@ void neap_lua_open_file(lua_State *L) {
                                        {"read_bytes", read_bytes},
                                        {"read_text", read_text},
                                        {"write_text", write_text},
+                                       {"write_png", write_png},
                                        {"encode_bytes", encode_bytes},
                                        {"make_folder", make_folder},
                                        {"batch_reader", batch_reader},
