@@ -26,6 +26,27 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
   return build_sub(b, &spec, out, error);
 }
 
+/* Whether a finished subgraph reads its parameter `k`. A missing one (no else_net) reads what it hands on only. */
+static bool reads_param(const neap_graph *sub, int k) {
+  int param = sub->param[k];
+  for (int n = 0; n < sub->n_node; n++)
+    for (int i = 0; i < sub->node[n].n_in; i++)
+      if (sub->node[n].in[i] == param) return true;
+  for (int o = 0; o < sub->n_output; o++)
+    if (sub->output[o] == param) return true;
+  return false;
+}
+
+/* Captures that no branch of the backward reads are absent there: they neither live until then nor, when an update in a branch
+ * has overwritten them, stand in its way. */
+static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub, neap_value_id *in) {
+  for (int i = 0; i < g->n_cap; i++) {
+    bool is_read = false;
+    for (int s = 0; s < n_sub; s++) is_read = is_read || reads_param(sub[s], i);
+    if (!is_read) in[1 + i] = NEAP_NO_VALUE;
+  }
+}
+
 neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din, neap_error *error) {
   neap_graph *graph = b->graph;
   const neap_node node = graph->node[index];
@@ -69,6 +90,7 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
     neap_graph_free(sub[0]);
     return status;
   }
+  drop_unread(&g, node.n_sub, sub, in);
   made = graph_add_node(graph, node.op, n_in, g.n_wrt);
   if (made < 0) return graph_no_memory(error);
   neap_node *back = &graph->node[made];
