@@ -11,10 +11,14 @@ description = {
 }
 supported_platforms = { "linux" }
 dependencies = { "lua ~> 5.4", "lua-cjson", "argparse" }
+test_dependencies = { "busted" }
 external_dependencies = {
   OPENBLAS = { header = "openblas/cblas.h", library = "openblas" },
+  DNNL = { header = "dnnl.h", library = "dnnl" },
   SQLITE = { header = "sqlite3.h", library = "sqlite3" },
   ZLIB = { header = "zlib.h", library = "z" },
+  JANSSON = { header = "jansson.h", library = "jansson" },
+  PNG = { header = "png.h", library = "png" },
 }
 build = {
   type = "make",
@@ -22,3 +26,4 @@ build = {
   install_target = "install-rock",
   install_variables = { LIBDIR = "$(LIBDIR)", BINDIR = "$(BINDIR)" },
 }
+test = { type = "busted", flags = { "--pattern=_spec", "tests/unit" } }
