@@ -119,7 +119,7 @@ test: ## install what is missing, build, run all tests; FILTER=TEXT for some
 demo: ## install what is missing, build, show what Neap does in two minutes
 	@$(SETUP)
 	@$(MAKE) all
-	@if [ -x scripts/demo ]; then scripts/demo; else $(BUILD)/neap run scripts/demo.lua; fi
+	@scripts/demo
 
 # Function multiversioning is off: its resolvers run before the sanitizers are ready.
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION
@@ -142,7 +142,7 @@ LUA_FILES = $(shell find lua scripts tests -name '*.lua' | LC_ALL=C sort)
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
-	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingIncludeSystem \
+	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --suppressions-list=tests/cppcheck.supp \
 	  -D__x86_64__ -D__GNUC__ -DNEAP_WITH_DNNL=$(WITH_DNNL) -Isrc -I$(BUILD) -j $(shell nproc) src
 
 format: ## lay the C files out by clang-format
