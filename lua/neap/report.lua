@@ -82,7 +82,7 @@ local function cell_text(value)
   if value == nil then return "" end
   if math.type(value) == "float" then
     if value == math.floor(value) and math.abs(value) < 1e15 then return ("%.0f"):format(value) end
-    return ("%.4g"):format(value)
+    return (math.abs(value) >= 1000 and "%.0f" or "%.4g"):format(value)
   end
   if type(value) == "boolean" then return value and "yes" or "no" end
   if type(value) == "table" then
