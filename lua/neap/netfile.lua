@@ -1,10 +1,12 @@
 --- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a net, or
 -- { model =, loss =, optimizer =, batch = }; a name without .lua is looked up in the zoo, scripts/nets.
 -- @module neap.netfile
+local core = require "neap.core"
 local options = require "neap.options"
 local netfile = {}
 
-local zoo_folders = { "scripts/nets/", "/usr/local/share/neap/nets/", "/usr/share/neap/nets/" }
+--- Where the nets lie from the folder of the program or module: build, PREFIX/bin, PREFIX/lib/lua/5.4.
+local from_program = { "/../scripts/nets/", "/../share/neap/nets/", "/../../../share/neap/nets/" }
 
 local function readable(path)
   local file = io.open(path, "r")
@@ -12,14 +14,16 @@ local function readable(path)
   return file ~= nil
 end
 
---- Where the zoo's nets lie: beside the program first, then where `make install` puts them.
+--- The file of a net of the zoo: in $NEAP_NETS, in this repository, or where `make install` put it.
 local function zoo_path(name)
   local list = {}
   local here = os.getenv "NEAP_NETS"
   if here then list[1] = here .. "/" end
-  table.move(zoo_folders, 1, #zoo_folders, #list + 1, list)
-  for _, folder in ipairs(list) do
-    if readable(folder .. name .. ".lua") then return folder .. name .. ".lua" end
+  list[#list + 1] = "scripts/nets/"
+  local folder = core.where()
+  for _, rest in ipairs(folder and from_program or {}) do list[#list + 1] = folder .. rest end
+  for _, place in ipairs(list) do
+    if readable(place .. name .. ".lua") then return place .. name .. ".lua" end
   end
 end
 
