@@ -5,7 +5,6 @@
  */
 #include "math/attention.h"
 
-#include "math/blas.h"
 #include "math/row.h"
 
 #include <math.h>
@@ -15,7 +14,7 @@ enum { QUERIES = 64, KEYS = 256 };
 
 #define REAL float
 #define NAME(x) x##_f32
-#define GEMM neap_gemm_f32
+#define GEMM(...) neap_gemm_f32(a->gemm, __VA_ARGS__)
 #define ROW_MAX neap_row_max_f32
 #define ROW_EXP neap_row_exp_f32
 #define ROW_SCALE neap_row_scale_f32
@@ -40,7 +39,7 @@ enum { QUERIES = 64, KEYS = 256 };
 /* Scratch of one thread: one tile of scores and two numbers a query; backward two tiles and one number. Naive: rows. */
 static size_t part_bytes(const neap_attention *a, bool backward) {
   size_t tile = (size_t)QUERIES * KEYS, rows = (size_t)a->n_key;
-  size_t elems = a->naive ? (backward ? 2 * rows : rows) : backward ? 2 * tile + QUERIES : tile + 2 * QUERIES;
+  size_t elems = a->gemm == NEAP_GEMM_NAIVE ? (backward ? 2 * rows : rows) : backward ? 2 * tile + QUERIES : tile + 2 * QUERIES;
   return neap_align(elems * neap_dtype_bytes(a->dtype));
 }
 

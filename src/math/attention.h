@@ -7,7 +7,7 @@
 #ifndef NEAP_MATH_ATTENTION_H
 #define NEAP_MATH_ATTENTION_H
 
-#include "tensor/tensor.h"
+#include "math/blas.h"
 
 /* (batch, head, row, depth) with the depth dense; the steps are in elements. */
 typedef struct neap_attention_view {
@@ -27,7 +27,7 @@ typedef struct neap_attention {
   int64_t mask_step[4];        /* in elements; 0 where broadcast */
   neap_attention_view dy, dq, dk, dv; /* backward */
   void *dmask;                 /* (B,H,T,S), or NULL */
-  bool naive;                  /* plain loops with sums in double, the oracle */
+  neap_gemm_engine gemm;       /* NAIVE: plain loops with sums in double, the oracle */
   int n_part;                  /* threads; each part has its own scratch */
   void *scratch;
 } neap_attention;

@@ -2,7 +2,7 @@
  * functions ROW_MAX, ROW_EXP, ROW_SCALE, ROW_DOT defined; no header of its own.
  *
  * A tile is QUERIES rows of scores against KEYS keys: it fits the second-level cache, and its products are large enough
- * for OpenBLAS. Row i of a causal tile sees `seen` of its keys; the others get probability 0.
+ * for a library. Row i of a causal tile sees `seen` of its keys; the others get probability 0.
  */
 
 static REAL *NAME(at)(const neap_attention_view *view, int64_t batch, int64_t head, int64_t row) {
@@ -183,7 +183,7 @@ static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, i
 static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scratch) {
   int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES, head = task / n_block;
   int64_t n = NEAP_MIN(a->n_query - query, QUERIES);
-  (a->naive ? NAME(naive_forward_block) : NAME(forward_block))(a, head / a->n_head, head % a->n_head, query, n, scratch);
+  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(a, head / a->n_head, head % a->n_head, query, n, scratch);
 }
 
 /* Backward task: one key head with all heads and queries that read it, since they add to the same dk and dv. */
@@ -195,5 +195,5 @@ static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scr
   }
   for (int64_t head = key_head * group; head < (key_head + 1) * group; head++)
     for (int64_t query = 0; query < a->n_query; query += QUERIES)
-      (a->naive ? NAME(naive_backward_block) : NAME(backward_block))(a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
+      (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_backward_block) : NAME(backward_block))(a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
 }

@@ -1,10 +1,10 @@
 /* blas.c: the only file that includes cblas.h; and the naive product that checks it. */
 #include "math/blas.h"
 
+#include "math/onednn.h"
 #include "math/vec.h"
 
 #include <cblas.h>
-#include <omp.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -20,8 +20,9 @@ static void use_threads(int n_thread) {
   if (openblas_get_num_threads() != n_thread) openblas_set_num_threads(n_thread);
 }
 
-void neap_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                   int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+void neap_gemm_f32(neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                   int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+  if (engine == NEAP_GEMM_DNNL && neap_onednn_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread)) return;
   use_threads(n_thread);
   cblas_sgemm(CblasRowMajor, T(ta), T(tb), (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c,
               (blasint)ldc);
@@ -58,17 +59,19 @@ typedef struct naive_product {
 NAIVE(float)
 NAIVE(double)
 
-void neap_gemm(neap_dtype dtype, bool naive, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
+void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
                bool add, void *c, int n_thread) {
   if (m == 0 || n == 0) return;
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
-  if (naive || k == 0) { /* OpenBLAS does not promise to clear C when k is 0 */
+  if (engine == NEAP_GEMM_NAIVE || k == 0) { /* libraries do not promise to clear C when k is 0 */
     naive_product p = {ta, tb, add, m, n, k, a, b, c};
     neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_double : naive_float, &p);
   } else if (dtype == NEAP_DTYPE_F64) {
     neap_gemm_f64(ta, tb, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, n, n_thread);
+  } else if (!ta && tb && !add && m <= NEAP_FEW_ROWS && k >= NEAP_FEW_ROWS_DEPTH) {
+    neap_product_few_rows_f32(m, n, k, a, b, c, n_thread);
   } else {
-    neap_gemm_f32(ta, tb, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, n, n_thread);
+    neap_gemm_f32(engine, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, n, n_thread);
   }
 }
 

@@ -227,6 +227,18 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
   return status == dnnl_success;
 }
 
+bool neap_onednn_is_built(void) { return true; }
+
+/* Inside a parallel region oneDNN stays on the calling thread by itself, and OpenMP's number is not touched. */
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                          int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+  bool nested = omp_in_parallel() != 0;
+  int before = nested ? 0 : threads_enter(n_thread);
+  dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (!nested) threads_leave(before, n_thread);
+  return status == dnnl_success;
+}
+
 const char *neap_onednn_version(char text[24]) {
   const dnnl_version_t *v = dnnl_version();
   snprintf(text, 24, "%d.%d.%d", v->major, v->minor, v->patch);
@@ -249,6 +261,15 @@ void neap_onednn_free(neap_onednn *kernel) { (void)kernel; }
 
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch) {
   (void)kernel, (void)in, (void)out, (void)scratch;
+  return false;
+}
+
+bool neap_onednn_is_built(void) { return false; }
+
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                          int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c, (void)ldc;
+  (void)n_thread;
   return false;
 }
 

@@ -63,6 +63,11 @@ neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out,
 void neap_onednn_free(neap_onednn *kernel);
 /* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's. False when oneDNN refuses. */
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
+/* False when this Neap is built without oneDNN. */
+bool neap_onednn_is_built(void);
+/* As neap_gemm_f32 (math/blas.h). False, C untouched, when there is no oneDNN or it refuses. */
+bool neap_onednn_gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread);
 /* "2.6.3", or "none". Returns text. */
 const char *neap_onednn_version(char text[24]);
 

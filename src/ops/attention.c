@@ -7,7 +7,7 @@
  * Saved for the backward beside q, k, v and y: one number a row, the log of its sum of exp.
  */
 #include "math/attention.h"
-#include "ops/op.h"
+#include "ops/dnnl.h"
 
 #include <math.h>
 
@@ -183,7 +183,8 @@ static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
 /* ---- choose and run ----------------------------------------------------------------------------------------------------------- */
 
 static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
-  a.naive = c->choice->engine == NEAP_ENGINE_REF;
+  a.gemm = neap_gemm_engine_of(c->choice->engine);
+  if (a.gemm == NEAP_GEMM_DNNL && !neap_onednn_is_built()) return false;
   a.n_part = c->choice->n_thread;
   c->choice->scratch_bytes = neap_attention_scratch_bytes(&a, backward);
   return true;
@@ -195,7 +196,7 @@ static bool choose_packed(neap_choose *c) { return set_scratch(c, packed_sizes_o
 static bool choose_packed_grad(neap_choose *c) { return set_scratch(c, packed_sizes_of(&c->in[P_QKV], c->attrs), true); }
 
 static void set_common(neap_attention *a, const neap_call *call) {
-  a->naive = call->choice->engine == NEAP_ENGINE_REF;
+  a->gemm = neap_gemm_engine_of(call->choice->engine);
   a->n_part = call->choice->n_thread;
   a->scratch = call->scratch;
 }
@@ -280,7 +281,8 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) { return emit_gr
   [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT},                                          \
   [HEADS] = {"heads", "of q in the form (B,T,H D); 0 for (B,H,T,D)", NEAP_ATTR_INT, .value = {.i = (heads_value)}, .least = (heads_least), .most = 65536}
 #define KERNELS(choose_function, run_function)                                                          \
-  (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)}, \
+  (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
+                        {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)}, \
                         {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {0}}
 
 const neap_op neap_op_Attention = {

@@ -131,7 +131,7 @@ static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t
   if (j->dtype == NEAP_DTYPE_F64)
     neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc, (int)j->n_part);
   else
-    neap_gemm_f32(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
+    neap_gemm_f32(NEAP_GEMM_BLAS, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
 }
 
 /* Images of part `part`, with the part's columns in *own. */

@@ -6,6 +6,7 @@
 #ifndef NEAP_OPS_DNNL_H
 #define NEAP_OPS_DNNL_H
 
+#include "math/blas.h"
 #include "math/onednn.h"
 #include "ops/op.h"
 
@@ -18,5 +19,10 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c);
 neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error);
 void neap_dnnl_unbind(void *kernel);
 void neap_dnnl_run(const neap_call *call);
+
+/* Kernels that are loops around matrix products have no oneDNN primitive: the engine only says whose products they use. */
+neap_gemm_engine neap_gemm_engine_of(neap_engine engine);
+/* For such kernels of engine `dnnl`: always, where oneDNN is built in. */
+bool neap_dnnl_choose_product(neap_choose *choose);
 
 #endif

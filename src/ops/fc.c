@@ -4,7 +4,6 @@
  * The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The backward is two ops, so that a net whose
  * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
  */
-#include "math/blas.h"
 #include "ops/dnnl.h"
 
 #include <string.h>
@@ -65,7 +64,7 @@ static void run_forward(const neap_call *call) {
   const neap_shape *w = &call->in[1].type.shape;
   int64_t n = w->dim[0], k = w->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
   neap_dtype dtype = call->out[0].type.dtype;
-  neap_gemm(dtype, call->choice->engine == NEAP_ENGINE_REF, false, true, m, n, k, call->in[0].data, call->in[1].data, false,
+  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), false, true, m, n, k, call->in[0].data, call->in[1].data, false,
             call->out[0].data, call->n_thread);
   if (call->n_in < 3 || call->in[2].data == NULL) return;
   if (dtype == NEAP_DTYPE_F64)
@@ -78,7 +77,7 @@ static void run_forward(const neap_call *call) {
 static void run_grad_input(const neap_call *call) {
   const neap_shape *w = &call->in[1].type.shape;
   int64_t n = w->dim[0], k = w->dim[1], m = k == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / k;
-  neap_gemm(call->out[0].type.dtype, call->choice->engine == NEAP_ENGINE_REF, false, false, m, k, n, call->in[0].data,
+  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), false, false, m, k, n, call->in[0].data,
             call->in[1].data, false, call->out[0].data, call->n_thread);
 }
 
@@ -96,7 +95,7 @@ static void run_grad_weight(const neap_call *call) {
   const neap_shape *dw = &call->out[0].type.shape;
   int64_t n = dw->dim[0], k = dw->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
   neap_dtype dtype = call->out[0].type.dtype;
-  neap_gemm(dtype, call->choice->engine == NEAP_ENGINE_REF, true, false, n, k, m, call->in[1].data, call->in[0].data, false,
+  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k, m, call->in[1].data, call->in[0].data, false,
             call->out[0].data, call->n_thread);
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   if (dtype == NEAP_DTYPE_F64)
@@ -105,16 +104,21 @@ static void run_grad_weight(const neap_call *call) {
     sum_rows_float(call->in[1].data, call->out[1].data, m, n);
 }
 
-/* ---- oneDNN: faster than OpenBLAS, but not with few rows, where it wants a packed weight ----------------------------- */
+/* ---- oneDNN ------------------------------------------------------------------------------------------------------------ */
 
-enum { DNNL_ROWS_TRAIN = 64, DNNL_ROWS_INFER = 256 }; /* measured: the whole pair in training, the forward alone otherwise */
+/* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with our own loop in the forward,
+ * is the best way (measured). choice->algorithm. */
+enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 64 };
 
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *y = kind == NEAP_ONEDNN_FC ? &choose->out[0] : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   int64_t columns = w->shape.dim[0];
-  if (columns == 0 || neap_shape_elems(&y->shape) / columns < (choose->train ? DNNL_ROWS_TRAIN : DNNL_ROWS_INFER)) return false;
+  if (columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS) {
+    choose->choice->algorithm = PRODUCT;
+    return neap_dnnl_choose_product(choose);
+  }
   memset(c.in_layout, 0, sizeof c.in_layout);
   return neap_dnnl_choose(choose, &c);
 }
@@ -123,7 +127,11 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }          \
   static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {     \
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                       \
-    return neap_dnnl_bind(bind, &c, kernel, error);                                             \
+    *kernel = NULL;                                                                             \
+    return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
+  }                                                                                             \
+  static void run_dnnl_##name(const neap_call *call) {                                          \
+    (call->choice->algorithm == PRODUCT ? run_##name : neap_dnnl_run)(call);                    \
   }
 FC_DNNL(forward, NEAP_ONEDNN_FC)
 FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT)
@@ -131,7 +139,7 @@ FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT)
 
 #define DNNL_KERNEL(name)                                                                             \
   {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
-   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+   .unbind = neap_dnnl_unbind, .run = run_dnnl_##name}
 
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));

@@ -4,8 +4,7 @@
  * column (b), which y then lacks. When b is a single matrix, the batch of a is only more rows: one large product.
  * Otherwise small products share the threads by batch, and large ones are parallel inside.
  */
-#include "math/blas.h"
-#include "ops/op.h"
+#include "ops/dnnl.h"
 
 enum { TRANS_A, TRANS_B };
 
@@ -76,7 +75,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 typedef struct job {
   const neap_call *call;
   const product *p;
-  bool naive;
+  neap_gemm_engine engine;
   int n_thread; /* inside one product */
 } job;
 
@@ -94,14 +93,14 @@ static void multiply(void *context, int64_t begin, int64_t end) {
       a += at * p->a_step[d];
       b += at * p->b_step[d];
     }
-    neap_gemm(dtype, j->naive, p->trans_a, p->trans_b, p->m, p->n, p->k, (const char *)j->call->in[0].data + (size_t)(a * p->m * p->k) * bytes,
+    neap_gemm(dtype, j->engine, p->trans_a, p->trans_b, p->m, p->n, p->k, (const char *)j->call->in[0].data + (size_t)(a * p->m * p->k) * bytes,
               (const char *)j->call->in[1].data + (size_t)(b * p->k * p->n) * bytes, false,
               (char *)j->call->out[0].data + (size_t)(i * p->m * p->n) * bytes, j->n_thread);
   }
 }
 
 static void run(const neap_call *call) {
-  enum { LARGE = 1 << 23 }; /* multiply-adds from which OpenBLAS uses two threads well */
+  enum { LARGE = 1 << 23 }; /* multiply-adds from which a library uses two threads well */
   product p;
   if (!product_of(&call->in[0].type.shape, &call->in[1].type.shape, call->attrs, &p)) return;
   if (!p.trans_a && call->in[1].type.shape.n_dim <= 2) { /* rows of all matrices of a as one */
@@ -110,7 +109,7 @@ static void run(const neap_call *call) {
   }
   int64_t n_batch = neap_shape_elems(&p.batch);
   bool inside = n_batch < call->n_thread || p.m * p.n * p.k >= LARGE;
-  job j = {call, &p, call->choice->engine == NEAP_ENGINE_REF, inside ? call->n_thread : 1};
+  job j = {call, &p, neap_gemm_engine_of(call->choice->engine), inside ? call->n_thread : 1};
   if (inside)
     multiply(&j, 0, n_batch);
   else
@@ -173,7 +172,8 @@ const neap_op neap_op_MatMul = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_BLAS, .run = run}, {.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run}, {.engine = NEAP_ENGINE_REF, .run = run}, {0}},
   .cases = "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, b={5,6}}, {a={5}, b={5}}, "
            "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, {a={2,5,4}, b={5,3}, trans_a=true}, "
            "{a={3,4,5}, b={6,5}, trans_b=true}, {a={2,0}, b={0,3}}, {a={0,4,5}, b={5,3}} }",

@@ -520,9 +520,9 @@ static double matmul_at(const op_call *c, int64_t at) {
 }
 
 static void check_matmul(neap_shape a, neap_shape b, bool ta, bool tb) {
-  for (int kind = 0; kind < 4; kind++) {
+  for (int kind = 0; kind < 4 + NEAP_WITH_DNNL; kind++) {
     op_call c = new_call("MatMul", 2, 1);
-    c.engine = (kind & 1) ? NEAP_ENGINE_BLAS : NEAP_ENGINE_REF;
+    c.engine = kind == 4 ? NEAP_ENGINE_DNNL : (kind & 1) ? NEAP_ENGINE_BLAS : NEAP_ENGINE_REF;
     neap_dtype dtype = (kind & 2) ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32;
     c.in[0] = tensor(dtype, a), c.in[1] = tensor(dtype, b);
     set_int(&c, "trans_a", ta), set_int(&c, "trans_b", tb);
@@ -631,16 +631,19 @@ TEST(attention_tiles_give_what_the_definition_says) {
   for (int i = 0; i < NEAP_COUNT(attention_cases); i++) {
     const attention_case *a = &attention_cases[i];
     op_call wide = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_REF), tiled = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_BLAS);
-    op_call narrow = attention_forward(a, NEAP_DTYPE_F32, NEAP_ENGINE_BLAS), slow = attention_forward(a, NEAP_DTYPE_F32, NEAP_ENGINE_REF);
+    op_call slow = attention_forward(a, NEAP_DTYPE_F32, NEAP_ENGINE_REF);
     CHECK_NEAR(attention_error(a, &wide), 0, 1e-12);
     CHECK_NEAR(attention_error(a, &tiled), 0, 1e-12);
-    CHECK_NEAR(attention_error(a, &narrow), 0, 3e-6);
     CHECK_NEAR(attention_error(a, &slow), 0, 3e-6);
     if (a->mask != 2) CHECK(distance(&tiled.out[1], &wide.out[1]) < 1e-12 || a->keys == 0);
     op_call back = attention_backward(&wide, a->mask == 1), back_tiled = attention_backward(&tiled, a->mask == 1);
-    op_call back_narrow = attention_backward(&narrow, false), back_slow = attention_backward(&slow, false);
+    op_call back_slow = attention_backward(&slow, false);
     for (int k = 0; k < back.n_out; k++) CHECK_NEAR(distance(&back_tiled.out[k], &back.out[k]), 0, 1e-12);
-    for (int k = 0; k < 3; k++) CHECK_NEAR(distance(&back_narrow.out[k], &back_slow.out[k]), 0, 3e-5);
+    for (int engine = NEAP_ENGINE_BLAS; engine <= (NEAP_WITH_DNNL ? NEAP_ENGINE_DNNL : NEAP_ENGINE_BLAS); engine++) {
+      op_call narrow = attention_forward(a, NEAP_DTYPE_F32, (neap_engine)engine), back_narrow = attention_backward(&narrow, false);
+      CHECK_NEAR(attention_error(a, &narrow), 0, 3e-6);
+      for (int k = 0; k < 3; k++) CHECK_NEAR(distance(&back_narrow.out[k], &back_slow.out[k]), 0, 3e-5);
+    }
     release_all();
   }
 }
