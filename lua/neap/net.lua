@@ -62,8 +62,8 @@ Blob.__index = function(blob, key)
 end
 
 Blob.__tostring = function(blob)
-  local dtype, shape = blob.net:_type(blob.name)
-  return ("blob %s%s"):format(blob.name, dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
+  local ok, dtype, shape = pcall(blob.net._type, blob.net, blob.name) -- printing never raises
+  return ("blob %s%s"):format(blob.name, ok and dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
 end
 
 local function not_ordered()

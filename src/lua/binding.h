@@ -54,10 +54,13 @@ int neap_lua_axis(lua_State *L, int arg, int n_dim); /* argument `arg` as a dime
 void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what);
 neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing); /* by name; nil or none gives `missing` */
 void neap_lua_push_shape(lua_State *L, const neap_shape *shape);
-/* Interned name from a string, or from the field `name` of a blob handle. NULL for nil and false. */
+/* Interned name from a string, or from the field `name` of a blob handle; raises for anything else. */
 const char *neap_lua_name(lua_State *L, int index, const char *what);
-/* Names from a list, or from one name standing for a list of one; nil gives none. The array is left on the stack. */
-const char **neap_lua_names(lua_State *L, int index, const char *what, int *n);
+/* The same; NULL for nil and false. */
+const char *neap_lua_opt_name(lua_State *L, int index, const char *what);
+/* Names from a list, or from one name standing for a list of one; nil gives none. Entries are NULL where the list holds false
+ * or nil and `absent` allows it. The array is left on the stack. */
+const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n);
 /* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
 size_t neap_lua_bytes(lua_State *L, int index, const char *what);
 bool neap_lua_parse_bytes(const char *text, double *bytes);

@@ -216,8 +216,11 @@ void neap_lua_push_shape(lua_State *L, const neap_shape *shape) {
   }
 }
 
+const char *neap_lua_opt_name(lua_State *L, int index, const char *what) {
+  return lua_toboolean(L, index) ? neap_lua_name(L, index, what) : NULL;
+}
+
 const char *neap_lua_name(lua_State *L, int index, const char *what) {
-  if (!lua_toboolean(L, index)) return NULL;
   int type = lua_type(L, index);
   bool handle = type == LUA_TTABLE && lua_getfield(L, index, "name") == LUA_TSTRING;
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
@@ -225,13 +228,14 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
   size_t n;
   const char *text = lua_tolstring(L, handle ? -1 : index, &n);
+  if (strlen(text) != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
   const char *name = neap_intern_n(text, n);
   if (handle) lua_pop(L, 1);
   if (name == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
   return name;
 }
 
-const char **neap_lua_names(lua_State *L, int index, const char *what, int *n) {
+const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n) {
   index = lua_absindex(L, index);
   *n = 0;
   bool list = false;
@@ -241,7 +245,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, int *n) {
   }
   if (!list) {
     const char **one = neap_lua_room(L, sizeof *one);
-    one[0] = neap_lua_name(L, index, what);
+    one[0] = neap_lua_opt_name(L, index, what);
     *n = one[0] != NULL;
     return one;
   }
@@ -252,7 +256,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, int *n) {
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
   for (int i = 0; i < (int)length; i++) {
     lua_geti(L, index, i + 1);
-    names[i] = neap_lua_name(L, -1, what);
+    names[i] = absent ? neap_lua_opt_name(L, -1, what) : neap_lua_name(L, -1, what);
     lua_pop(L, 1);
   }
   *n = (int)length;

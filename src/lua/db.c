@@ -289,7 +289,7 @@ void neap_lua_open_db(lua_State *L) {
   static const luaL_Reg methods[] = {{"_query", query}, {"_path", path},    {"_check", check}, {"backup", backup},
                                      {"_prune", prune}, {"close", release}, {NULL, NULL}};
   static const luaL_Reg functions[] = {
-      {"open_db", open_db}, {"db_path", db_path}, {"use_db", use_db}, {"embedded", embedded}, {NULL, NULL}};
+    {"open_db", open_db}, {"db_path", db_path}, {"use_db", use_db}, {"embedded", embedded}, {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);
   luaL_setfuncs(L, functions, 0);
 }

@@ -59,7 +59,7 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
     if (lua_type(L, -2) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
     item[(*n)++] =
-        (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
+      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
   return item;
@@ -137,7 +137,8 @@ static int write_png(lua_State *L) {
   if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 || t->shape.n_dim > 3)
     neap_lua_fail(L, NEAP_ARGUMENT, "write_png expects a dense u8 tensor (H,W) or (H,W,3)");
   int channels = t->shape.n_dim == 3 ? (int)t->shape.dim[2] : 1;
-  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels, (const uint8_t *)neap_tensor_data(t), &error) != NEAP_OK)
+  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels, (const uint8_t *)neap_tensor_data(t), &error) !=
+      NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;

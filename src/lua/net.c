@@ -99,9 +99,9 @@ static int rename_blobs(lua_State *L) {
 static neap_role role_at(lua_State *L, int index) {
   static const char *const names[] = {
 #define X(symbol, name) name,
-      NEAP_ROLE_MAP(X)
+    NEAP_ROLE_MAP(X)
 #undef X
-          NULL};
+      NULL};
   return (neap_role)luaL_checkoption(L, index, NULL, names);
 }
 
@@ -140,8 +140,8 @@ static int add(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 8);
   neap_net_call call = {.type = op->name, .name = luaL_optstring(L, 6, NULL), .scope = luaL_optstring(L, 7, NULL)};
-  call.in = neap_lua_names(L, 3, op->name, &call.n_in);
-  if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, &call.n_out);
+  call.in = neap_lua_names(L, 3, op->name, true, &call.n_in);
+  if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
   int at = 0;
@@ -162,7 +162,7 @@ static int add(lua_State *L) {
 static int outputs(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   int n;
-  const char **names = neap_lua_names(L, 2, "outputs", &n);
+  const char **names = neap_lua_names(L, 2, "outputs", false, &n);
   NEAP_LUA_TRY(L, neap_net_set_outputs(net->net, n, names, &error));
   return 0;
 }
@@ -179,7 +179,7 @@ static int keep(lua_State *L) {
 static int interface(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   int n_in, n_out;
-  const char **in = neap_lua_names(L, 2, "captures", &n_in), **out = neap_lua_names(L, 3, "results", &n_out);
+  const char **in = neap_lua_names(L, 2, "captures", false, &n_in), **out = neap_lua_names(L, 3, "results", false, &n_out);
   NEAP_LUA_TRY(L, neap_net_set_sub_interface(net->net, n_in, in, n_out, out, &error));
   return 0;
 }
@@ -189,8 +189,7 @@ static int gradient(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
   int n;
-  const char **wrt = neap_lua_names(L, 3, "wrt", &n);
-  if (loss == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "gradient expects the loss, a name or a blob");
+  const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
   NEAP_LUA_TRY(L, neap_net_add_gradient(net->net, loss, n, wrt, NULL, line, &error));
   const neap_net_op *added = neap_net_op_at(net->net, neap_net_n_ops(net->net) - 1);
   lua_createtable(L, n, 0);

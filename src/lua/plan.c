@@ -207,8 +207,7 @@ static int values(lua_State *L) {
 /* plan:_value(blob) -> the row of the value that a name stands for after the run, or nil */
 static int value_of(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  const char *name = neap_lua_name(L, 2, "a blob");
-  neap_value_id v = name != NULL ? neap_graph_find(h->graph, name) : NEAP_NO_VALUE;
+  neap_value_id v = neap_graph_find(h->graph, neap_lua_name(L, 2, "a blob"));
   if (v == NEAP_NO_VALUE) return 0;
   push_value(L, h->graph, h->plan, v);
   return 1;

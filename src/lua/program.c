@@ -53,8 +53,8 @@ _Noreturn static void fail_option(lua_State *L, const char *key) {
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
     neap_hint(
-        &error,
-        "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
+      &error,
+      "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -161,7 +161,7 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
     lua_settop(L, key_at);
   }
   lua_getfield(L, index, "keep");
-  o.graph.keep = neap_lua_names(L, -1, "keep", &o.graph.n_keep); /* its room stays, so not in the loop */
+  o.graph.keep = neap_lua_names(L, -1, "keep", false, &o.graph.n_keep); /* its room stays, so not in the loop */
   if (lua_getfield(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
     o.plan.budget_bytes = percent_of_plan(L, lua_tostring(L, -1), net, &o);
   return o;
@@ -310,7 +310,7 @@ static int to_text(lua_State *L) {
 
 void neap_lua_open_program(lua_State *L) {
   static const luaL_Reg meta[] = {
-      {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
+    {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times}, {"metric", metric},
                                      {"record", record}, {"close", release}, {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);

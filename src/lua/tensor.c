@@ -257,9 +257,9 @@ static int equal(lua_State *L) {
   neap_lua_walk_start(&j, b);
   for (neap_lua_walk_start(&i, a); same && !i.done; neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
     same = is_integer(a->dtype) && is_integer(b->dtype) ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
-                                                              neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
+                                                            neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
                                                         : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
-                                                              neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+                                                            neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
   lua_pushboolean(L, same);
   return 1;
 }
@@ -297,8 +297,8 @@ static int is_close(lua_State *L) {
 static int same(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   lua_pushboolean(L, neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype &&
-                         neap_shape_equal(&a->shape, &b->shape) &&
-                         memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
+                       neap_shape_equal(&a->shape, &b->shape) &&
+                       memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
   return 1;
 }
 
@@ -424,7 +424,7 @@ static int new_index_any(lua_State *L) {
   if (strcmp(lua_tostring(L, 2), "name") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one", lua_tostring(L, 2));
   neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
-  handle->name = neap_lua_name(L, 3, "x.name");
+  handle->name = neap_lua_opt_name(L, 3, "x.name");
   return 0;
 }
 

@@ -154,5 +154,5 @@ static int unsqueeze(lua_State *L) {
 }
 
 const luaL_Reg neap_lua_tensor_views[] = {
-    {"narrow", narrow},   {"select", select_one}, {"view", view},       {"reshape", reshape},     {"transpose", transpose},
-    {"permute", permute}, {"expand", expand},     {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {NULL, NULL}};
+  {"narrow", narrow},   {"select", select_one}, {"view", view},       {"reshape", reshape},     {"transpose", transpose},
+  {"permute", permute}, {"expand", expand},     {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {NULL, NULL}};

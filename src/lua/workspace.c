@@ -78,7 +78,6 @@ static int new_workspace(lua_State *L) {
 static int feed(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "feed");
-  if (name == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "feed expects a name or a blob");
   bool share = false;
   if (lua_istable(L, 4)) {
     lua_getfield(L, 4, "share");
