@@ -250,13 +250,33 @@ static void push_attrs(lua_State *L, const neap_op *op) {
     neap_lua_set_text(L, "type", type[attr->type]);
     neap_lua_set_text(L, "choices", attr->choices);
     neap_lua_set_bool(L, "required", attr->required);
+    if (attr->least != 0 || attr->most != 0) { /* inclusive range */
+      lua_pushnumber(L, attr->least);
+      lua_setfield(L, -2, "least");
+      lua_pushnumber(L, attr->most);
+      lua_setfield(L, -2, "most");
+    }
     push_default(L, attr);
     lua_setfield(L, -2, "default");
     lua_seti(L, -2, i + 1);
   }
 }
 
-/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs, attrs, engines, gradient} */
+/* Pairs (input, output), counted from 1. */
+static void push_pairs(lua_State *L, const neap_pair *pairs, int n) {
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_createtable(L, 2, 0);
+    lua_pushinteger(L, pairs[i].in + 1);
+    lua_seti(L, -2, 1);
+    lua_pushinteger(L, pairs[i].out + 1);
+    lua_seti(L, -2, 2);
+    lua_seti(L, -2, i + 1);
+  }
+}
+
+/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs, attrs, engines, gradient,
+ * inplace, enforced} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   lua_createtable(L, 0, 16);
@@ -277,6 +297,10 @@ static int record(lua_State *L) {
   lua_setfield(L, -2, "outputs");
   push_attrs(L, op);
   lua_setfield(L, -2, "attrs");
+  push_pairs(L, op->inplace_any_input ? (const neap_pair[]){{0, 0}} : op->inplace, op->inplace_any_input ? 1 : op->n_inplace);
+  lua_setfield(L, -2, "inplace");
+  push_pairs(L, op->enforced, op->n_enforced);
+  lua_setfield(L, -2, "enforced");
   lua_newtable(L);
   for (int i = 0; op->kernels != NULL && op->kernels[i].run != NULL; i++) {
     lua_pushstring(L, neap_engine_name(op->kernels[i].engine));

@@ -70,5 +70,5 @@ const neap_op neap_op_AddN = {
   .cost = cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run}, {0}},
-  .cases = "{ {x={2,3,7}} }",
+  .cases = "{ {x={2,3,7}}, {x={ {2,20,3}, {2,20,3}, {2,20,3} }}, {x={ {}, {} }}, {x={ {0,4}, {0,4} }} }",
 };

@@ -301,7 +301,7 @@ const neap_op neap_op_Attention = {
   .kernels = KERNELS(choose, run),
   .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, causal=true}, "
            "{q={2,4,5,4}, k={2,2,5,4}, v={2,2,5,3}}, {q={2,5,8}, k={2,5,8}, v={2,5,8}, heads=2, causal=true}, "
-           "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, mask={2,1,5,5}, scale=0.3} }",
+           "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, mask={2,1,5,5}, scale=0.3, outputs=2}, {q={1,2,5,4}, k={1,2,7,4}, v={1,2,7,4}, mask={{5,7}, dtype=\"bool\"}} }",
 };
 
 const neap_op neap_op_PackedAttention = {
@@ -332,7 +332,7 @@ const neap_op neap_op_AttentionGrad = {
   .infer = infer_grad,
   .cost = cost_backward,
   .kernels = KERNELS(choose_grad, run_grad),
-  .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, causal=true} }",
+  .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, causal=true, engines=false} }",
 };
 
 const neap_op neap_op_PackedAttentionGrad = {
@@ -346,5 +346,5 @@ const neap_op neap_op_PackedAttentionGrad = {
   .infer = infer_packed_grad,
   .cost = cost_packed_backward,
   .kernels = KERNELS(choose_packed_grad, run_packed_grad),
-  .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2} }",
+  .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2, engines=false} }",
 };

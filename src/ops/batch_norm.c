@@ -273,7 +273,9 @@ const neap_op neap_op_BatchNorm = {
                                    {.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
   .cases = "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, beta={20}, training=true, tol=1e-4},"
            " {x={6,16}, gamma={16}, beta={16}, training=true, tol=1e-4},"
-           " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, tol=1e-4} }",
+           " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, wrt={\"x\", \"gamma\", \"beta\"}, tol=1e-4},"
+           " {x={2,20,3,3}, gamma={20}, beta={20}, training=true, relu=true, tol=1e-4},"
+           " {x={2,5,3,3}, gamma={5}, beta={5}, training=true, outputs=3, tol=1e-4} }",
 };
 
 const neap_op neap_op_BatchNormGrad = {

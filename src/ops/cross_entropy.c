@@ -213,7 +213,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
+  int axis;
+  NEAP_TRY(neap_infer_axis(c, AXIS, c->in[LOGITS].shape.n_dim, &axis, error));
   c->out[0] = c->in[LOGITS];
   return NEAP_OK;
 }
@@ -251,9 +252,9 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
-           "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, reduction=\"none\"}, "
+           "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, reduction=\"none\", wrt={\"logits\"}}, "
            "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, label_smoothing=0.1}, "
-           "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", grad=false}, "
+           "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
            "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
 };
 

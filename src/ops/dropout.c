@@ -149,7 +149,7 @@ const neap_op neap_op_Dropout = {
   .infer = infer,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run_forward}, {0}},
-  .cases = "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={0,4}} }",
+  .cases = "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, {x={0,4}} }",
 };
 
 const neap_op neap_op_DropoutGrad = {

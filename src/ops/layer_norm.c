@@ -222,7 +222,7 @@ const neap_op neap_op_LayerNorm = {
   .cost = cost,
   .grad = grad_layer_norm,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_layer_norm}, {0}},
-  .cases = "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}}, "
+  .cases = "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}, outputs=3}, "
            "{x={0,4}, gamma={4}, beta={4}} }",
 };
 

@@ -247,8 +247,10 @@ struct neap_op {
   neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
   bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
   const neap_kernel *kernels;                              /* end: run NULL. The preferred first; `ref` last */
-  const char *cases; /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, else
-                        attribute; `tol` relative tolerance of engines against ref; `grad=false` leaves finite differences out */
+  /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, of a variadic input
+   * a list of them; else attribute. `outputs` how many; `tol` relative tolerance of engines against ref, `engines=false` none
+   * (the inputs of a backward belong together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
+  const char *cases;
 };
 
 /* ---- registry (registry.c): the generated list of all neap_op_* symbols ----------------------------------------------------- */

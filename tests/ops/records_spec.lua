@@ -1,0 +1,492 @@
+--- Every op, tested from the `cases` of its record and nothing else: what is written there is what is run.
+--
+-- A case maps inputs to {2,3} or {{2,3}, dtype =, low =, high =}, of a variadic input to a list of those; the other keys are
+-- attributes, but for `outputs` (how many), `tol` (relative tolerance of engines against ref), `engines = false` (they differ,
+-- because drawn inputs do not belong together as those of a real backward do), `grad = false` (no finite differences) and
+-- `wrt = {"x"}` (finite differences of these inputs only: the others are constants to the backward).
+-- Numbers are drawn uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
+local neap = require "neap"
+local core = require "neap.core"
+local op = require "neap.op"
+
+local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
+local difference_step, difference_tolerance = 1e-5, 1e-6 -- f64: the error of a central difference is near step^2
+
+local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
+local is_float = { f32 = true, f64 = true }
+
+--- Cases ---------------------------------------------------------------------------------------------------------------------
+
+local function has(list, x)
+  for _, y in ipairs(list) do
+    if x == y then return true end
+  end
+  return false
+end
+
+--- {shape, dtype, low, high} of what a case says about one input.
+local function spec_of(arg, given)
+  local long = type(given[1]) == "table"
+  local dtype = given.dtype or has(arg.dtypes, "f32") and "f32" or arg.dtypes[1]
+  return { arg = arg, shape = long and given[1] or given, dtype = dtype, low = given.low or -1.5, high = given.high or 1.5 }
+end
+
+--- Inputs by position (false where absent) and attributes of one case.
+local function parse(record, case)
+  local inputs, attrs, names = {}, {}, {}
+  for i, arg in ipairs(record.inputs) do
+    local given = case[arg.name]
+    names[arg.name] = true
+    if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table" or type(given[1][1]) == "table") then
+      for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one) end
+    else
+      inputs[i] = given and spec_of(arg, given) or false
+    end
+  end
+  while #inputs > 0 and not inputs[#inputs] do inputs[#inputs] = nil end
+  for key, value in pairs(case) do
+    if not names[key] and not is_option[key] then attrs[key] = value end
+  end
+  return { record = record, inputs = inputs, attrs = attrs, tolerance = case.tol or default_tolerance, differentiable = case.grad ~= false,
+    wrt = case.wrt, n_out = case.outputs, compared = case.engines ~= false }
+end
+
+--- All cases of a record, with a name each.
+local function cases_of(record)
+  local list = {}
+  if not record.cases or record.control then return list end
+  for i, case in ipairs(assert(load("return " .. record.cases, record.name))()) do
+    list[i] = parse(record, case)
+    list[i].name = ("case %d"):format(i)
+  end
+  return list
+end
+
+--- A case in which every floating input has `dtype`.
+local function with_dtype(case, dtype)
+  local inputs = {}
+  for i, spec in ipairs(case.inputs) do
+    inputs[i] = spec and setmetatable({ dtype = is_float[spec.dtype] and dtype or spec.dtype }, { __index = spec })
+  end
+  return setmetatable({ inputs = inputs }, { __index = case })
+end
+
+--- The same numbers at each call, whatever the dtype.
+local function values_of(case)
+  local feeds = {}
+  neap.seed(1234)
+  for i, spec in ipairs(case.inputs) do
+    if spec then
+      local options = { low = spec.low, high = spec.high, dtype = "f64" }
+      if spec.dtype == "bool" then options.low, options.high = 0, 2 end
+      for d, n in ipairs(spec.shape) do options[d] = n end
+      if #spec.shape == 0 then options.shape = {} end
+      local drawn = core.eager("Uniform", {}, { shape = spec.shape, low = options.low, high = options.high, dtype = "f64" })
+      if not is_float[spec.dtype] then drawn = core.eager("Floor", { drawn }, {}) end
+      feeds["in" .. i] = drawn:to(spec.dtype)
+    end
+  end
+  return feeds
+end
+
+--- Nets of one op ----------------------------------------------------------------------------------------------------------
+
+--- The output that must be written over an input, by output.
+local function enforced_of(record)
+  local input_of = {}
+  for _, pair in ipairs(record.enforced) do input_of[pair[2]] = pair[1] end
+  return input_of
+end
+
+--- Declares the inputs, as `role`, and adds the op once. Returns net, outputs, inputs by position.
+local function net_of(case, role)
+  local record = case.record
+  local net, ins, outs = neap.net(record.name), {}, nil
+  for i, spec in ipairs(case.inputs) do
+    ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input", spec.shape, spec.dtype)
+  end
+  local enforced = enforced_of(record)
+  if #record.enforced > 0 then
+    outs = {}
+    for k = 1, #record.outputs do outs[k] = ins[enforced[k]] and ins[enforced[k]].name end
+  end
+  local outputs = { net:op(record.name, ins, outs or case.n_out, case.attrs) }
+  if #record.enforced == 0 then net:outputs(outputs) end
+  return net, outputs, ins
+end
+
+--- A workspace in which a net has run once. Random ops draw the same numbers each time.
+local function run(net, feeds, memory)
+  local ws = neap.workspace { store = false, seed = 7 }
+  ws:init(net)
+  for name, t in pairs(feeds) do ws:feed(name, t) end
+  local program = ws:compile(net, memory)
+  program:run()
+  return ws, program
+end
+
+local function elements(t)
+  local flat, list = t:reshape(-1), {}
+  if t.dtype == "bool" then flat = flat:to "u8" end
+  for i = 1, #flat do list[i] = flat:at(i) end
+  return list
+end
+
+local function type_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
+
+--- Equal bits, but for the payload of a NaN.
+local function assert_same(want, got, what)
+  assert.are.equal(type_text(want), type_text(got), what)
+  local a, b = elements(want), elements(got)
+  for i = 1, #a do
+    local same = a[i] == b[i] and 1 / a[i] == 1 / b[i] or a[i] ~= a[i] and b[i] ~= b[i]
+    if not same then error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2) end
+  end
+end
+
+local function assert_near(want, got, relative, what)
+  assert.are.equal(type_text(want), type_text(got), what)
+  local a, b, largest = elements(want), elements(got), 0
+  for i = 1, #a do
+    if math.abs(a[i]) < math.huge then largest = math.max(largest, math.abs(a[i])) end
+  end
+  for i = 1, #a do
+    local near = a[i] == b[i] or math.abs(a[i] - b[i]) <= relative * largest or a[i] ~= a[i] and b[i] ~= b[i]
+    if not near then error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2) end
+  end
+end
+
+--- Whether the op, or its backward, has a kernel of the engine in this program.
+local function uses(program, engine)
+  for _, row in ipairs(program.plan:ops()) do
+    if row.engine == engine then return true end
+  end
+  return false
+end
+
+--- Gradients ---------------------------------------------------------------------------------------------------------------
+
+--- A net with loss = sum of out * c over the outputs, c fixed numbers, and the gradients of the floating inputs.
+-- Returns net, loss, {input name = gradient name}, feeds of the constants; nil when there is nothing to differentiate.
+local function loss_net(case)
+  local record = case.record
+  if not record.gradient or record.no_grad or not case.differentiable or #record.enforced > 0 then return nil end
+  local net, outputs, ins = net_of(case, "parameter")
+  local wrt, loss, feeds = {}, nil, {}
+  for i, spec in ipairs(case.inputs) do
+    if spec and is_float[spec.dtype] and (not case.wrt or has(case.wrt, spec.arg.name)) then wrt[#wrt + 1] = ins[i] end
+  end
+  for k, out in ipairs(outputs) do
+    local arg = record.outputs[math.min(k, #record.outputs)]
+    if is_float[out.dtype] and not arg.optional then -- optional ones serve the backward or are statistics
+      local name = "c" .. k
+      feeds[name] = core.eager("Uniform", {}, { shape = out.shape, low = 0.5, high = 1.5, dtype = "f64" }):to(out.dtype)
+      local term = net:op("Sum", { net:op("Mul", { out, net:declare(name, "input", out.shape, out.dtype) }, 1, {}) }, 1, {})
+      loss = loss and net:op("Add", { loss, term }, 1, {}) or term
+    end
+  end
+  if #wrt == 0 or not loss then return nil end
+  local grads = {}
+  for x, gradient in pairs(net:gradient(loss, { wrt = wrt })) do grads[x.name] = gradient.name end
+  local names = { loss }
+  for _, out in ipairs(outputs) do names[#names + 1] = out end
+  net:outputs(names)
+  return net, loss.name, grads, feeds
+end
+
+local function merged(a, b)
+  local out = {}
+  for key, value in pairs(a) do out[key] = value end
+  for key, value in pairs(b) do out[key] = value end
+  return out
+end
+
+--- sum of a * b
+local function dot(a, b)
+  local x, y, sum = elements(a), elements(b), 0
+  for i = 1, #x do sum = sum + x[i] * y[i] end
+  return sum
+end
+
+--- The derivative along a random direction of each input, by the backward and by a central difference of the forward.
+-- Returns how many were compared.
+local function check_differences(case, engine)
+  local net, loss, grads, constants = loss_net(case)
+  if not net then return end
+  local feeds = merged(values_of(case), constants)
+  local ws <close>, program = run(net, feeds, { engine = engine })
+  if engine ~= "ref" and not uses(program, engine) then return end
+  local function loss_at(name, x)
+    if case.record.random then
+      local fresh <close> = run(net, merged(feeds, { [name] = x }), { engine = engine })
+      return fresh:fetch(loss):item()
+    end
+    ws:feed(name, x)
+    program:run()
+    return ws:fetch(loss):item()
+  end
+  local names = {}
+  for name in pairs(grads) do names[#names + 1] = name end
+  table.sort(names)
+  local analytic, direction = {}, {}
+  for _, name in ipairs(names) do -- fetched before another run overwrites them
+    direction[name] = core.eager("Uniform", {}, { shape = feeds[name].shape, low = -1, high = 1, dtype = "f64" })
+    analytic[name] = { dot(ws:fetch(grads[name]), direction[name]), ws:fetch(grads[name]) }
+  end
+  local scale = math.abs(ws:fetch(loss):item())
+  for _, name in ipairs(names) do
+    local step = direction[name] * difference_step
+    local numeric = (loss_at(name, feeds[name] + step) - loss_at(name, feeds[name] - step)) / (2 * difference_step)
+    loss_at(name, feeds[name])
+    local largest = math.sqrt(dot(analytic[name][2], analytic[name][2]))
+    local limit = difference_tolerance * math.max(largest, scale, 1e-3)
+    if not (math.abs(numeric - analytic[name][1]) <= limit) then
+      error(("gradient of %s by %s: along a direction %.9g, differences say %.9g, allowed %.2g"):format(
+        case.inputs[tonumber(name:sub(3))].arg.name, engine, analytic[name][1], numeric, limit), 2)
+    end
+  end
+  return #names
+end
+
+--- Forward and gradient of an engine in f32 against ref.
+local function check_engine(case, engine)
+  if not case.compared then return false end
+  local net, loss, grads, constants = loss_net(case)
+  if not net then
+    net, grads, constants = net_of(case), {}, {}
+  end
+  local feeds = merged(values_of(case), constants)
+  local ws <close>, program = run(net, feeds, { engine = engine })
+  if not uses(program, engine) then return false end
+  local ref <close> = run(net, feeds, { engine = "ref" })
+  for _, name in ipairs(net:outputs()) do -- the loss is a sum that may cancel
+    if name ~= loss then assert_near(ref:fetch(name), ws:fetch(name), case.tolerance, name .. " by " .. engine) end
+  end
+  for name, gradient in pairs(grads) do
+    assert_near(ref:fetch(gradient), ws:fetch(gradient), case.tolerance, ("gradient of %s by %s"):format(name, engine))
+  end
+  return true
+end
+
+--- Shapes and places -------------------------------------------------------------------------------------------------------
+
+--- What the net says of an output before it runs is what is there after it; the op run at once gives the same bits.
+local function check_types(case)
+  local net, outputs = net_of(case)
+  local feeds = values_of(case)
+  local ws <close> = run(net, feeds)
+  local ins = {}
+  for i = 1, #case.inputs do ins[i] = feeds["in" .. i] or false end
+  if #case.record.enforced > 0 then -- writes what it reads, in nets only
+    for _, out in ipairs(outputs) do assert.are.equal(type_text(out), type_text(ws:fetch(out.name)), out.name) end
+    return
+  end
+  local at_once = case.record.random and {} or { core.eager(case.record.name, ins, case.attrs, case.n_out) }
+  for k, out in ipairs(outputs) do
+    local got = ws:fetch(out.name)
+    assert.are.equal(type_text(out), type_text(got), "inferred and computed type of " .. out.name)
+    if not case.record.random then assert_same(got, at_once[k], out.name .. " run at once") end
+  end
+end
+
+--- Copies of the inputs go through the op, whose output `pair[2]` is written over input `pair[1]` by name, or not.
+-- Returns the net and the names of the results.
+local function place_net(case, pair, in_place)
+  local record, net, ins, outs, results = case.record, neap.net(case.record.name), {}, {}, {}
+  for i, spec in ipairs(case.inputs) do
+    ins[i] = spec and net:op("Copy", { net:declare("in" .. i, "input", spec.shape, spec.dtype) }, { "copy" .. i }, {})
+  end
+  local n_out = case.n_out or 0
+  for _, arg in ipairs(case.n_out and {} or record.outputs) do n_out = n_out + (arg.optional and 0 or 1) end
+  for k = 1, math.max(n_out, pair[2]) do outs[k] = in_place and k == pair[2] and "copy" .. pair[1] or "out" .. k end
+  for k, out in ipairs { net:op(record.name, ins, outs, case.attrs) } do
+    results[k] = "result" .. k
+    net:op("Copy", { out }, { results[k] }, {})
+  end
+  net:outputs(results)
+  return net, results
+end
+
+--- In place gives the bits of out of place, dead bytes poisoned. Returns whether the planner did put one over the other.
+local function check_in_place(case, pair)
+  if not case.inputs[pair[1]] then return nil end
+  local feeds = values_of(case)
+  local apart, results = place_net(case, pair, false)
+  local over = place_net(case, pair, true)
+  local first <close> = run(apart, feeds, { policy = "none" })
+  local second = neap.workspace { store = false, seed = 7 }
+  second:poison(true)
+  second:init(over)
+  for name, t in pairs(feeds) do second:feed(name, t) end
+  local program = second:compile(over)
+  program:run()
+  for k, name in ipairs(results) do assert_same(first:fetch(name), second:fetch(name), ("output %d in place"):format(k)) end
+  local offsets, n = {}, 0
+  for _, row in ipairs(program.plan:values()) do
+    if row.blob == "copy" .. pair[1] and row.bytes > 0 then
+      n = n + 1
+      offsets[n] = row.offset
+    end
+  end
+  return n == 2 and offsets[1] == offsets[2]
+end
+
+--- Errors ------------------------------------------------------------------------------------------------------------------
+
+--- Builds and checks a net of the op; the error that it raises, or nil.
+local function error_of(case, change)
+  local ok, err = pcall(function()
+    local net, ins = neap.net(case.record.name), {}
+    for i, spec in ipairs(case.inputs) do ins[i] = spec and { "in" .. i, spec.shape, spec.dtype } or false end
+    local attrs = {}
+    for key, value in pairs(case.attrs) do attrs[key] = value end
+    change(ins, attrs)
+    for i, one in ipairs(ins) do ins[i] = one and net:declare(one[1], #case.record.enforced > 0 and "state" or "input", one[2], one[3]) end
+    local enforced, outs = enforced_of(case.record), nil
+    for k in pairs(enforced) do
+      outs = outs or {}
+      outs[k] = ins[enforced[k]] and ins[enforced[k]].name or nil
+    end
+    local outputs = { net:op(case.record.name, ins, outs or case.n_out, attrs) }
+    if not outs then net:outputs(outputs) end
+    net:check()
+  end)
+  if not ok then return err end
+end
+
+--- The error is one of ours with that code, and says which op and where.
+local function assert_error(err, code, record, what)
+  assert(err, what .. " raised nothing")
+  assert(type(err) ~= "string", ("%s raised a bare string: %s"):format(what, tostring(err)))
+  assert.are.equal(code, err.code, ("%s: %s"):format(what, tostring(err)))
+  assert(tostring(err):find(record.name, 1, true), ("%s does not name the op: %s"):format(what, tostring(err)))
+  assert(err.line and err.line:find("records_spec.lua:%d"), ("%s is not located: %s"):format(what, tostring(err.line)))
+end
+
+local function check_arity(case)
+  local record, last = case.record, case.record.inputs[#case.record.inputs]
+  local n_required = 0
+  for _, arg in ipairs(record.inputs) do n_required = n_required + (arg.optional and 0 or 1) end
+  if n_required > 0 then
+    assert_error(error_of(case, function(ins)
+      for i = #ins, n_required, -1 do ins[i] = nil end
+    end), "graph", record, "an input too few")
+    assert_error(error_of(case, function(ins) ins[1] = false end), "graph", record, "a first input left out")
+  end
+  if not (last and last.variadic) then
+    assert_error(error_of(case, function(ins)
+      for i = 1, #record.inputs + 1 do ins[i] = ins[i] or { "more" .. i, { 2 }, "f32" } end
+    end), "graph", record, "an input too many")
+  end
+end
+
+local function check_dtypes(case)
+  for i, spec in ipairs(case.inputs) do
+    for _, dtype in ipairs { "bool", "u8", "i64", "f32", "f64" } do
+      if spec and not has(spec.arg.dtypes, dtype) then
+        local err = error_of(case, function(ins) ins[i][3] = dtype end)
+        assert_error(err, "dtype", case.record, ("%s of dtype %s"):format(spec.arg.name, dtype))
+      end
+    end
+  end
+end
+
+--- Each input with a dimension more, one less, and each of its sizes one larger: the op takes it, or says SHAPE.
+local function check_shapes(case)
+  local function try(i, shape)
+    local err = error_of(case, function(ins) ins[i][2] = shape end)
+    if err then
+      local what = ("%s (%s)"):format(case.inputs[i].arg.name, table.concat(shape, ","))
+      assert_error(err, err.code == "attribute" and "attribute" or "shape", case.record, what) -- an axis may be out of range now
+    end
+  end
+  for i, spec in ipairs(case.inputs) do
+    local n = spec and #spec.shape or 0
+    if spec then try(i, table.move(spec.shape, 1, n, 1, { [n + 1] = 3 })) end
+    if n > 0 then try(i, table.move(spec.shape, 1, n - 1, 1, {})) end
+    for d = 1, n do
+      local shape = table.move(spec.shape, 1, n, 1, {})
+      shape[d] = shape[d] + 1
+      try(i, shape)
+    end
+  end
+end
+
+local function check_attributes(case)
+  local record = case.record
+  local function expect(key, value, what)
+    assert_error(error_of(case, function(_, attrs) attrs[key] = value end), "attribute", record, ("%s = %s"):format(key, what or tostring(value)))
+  end
+  expect("no_such_attribute", 1)
+  for _, attr in ipairs(record.attrs) do
+    local is_list = attr.type == "ints" or attr.type == "floats" or attr.type == "axes"
+    if attr.required then expect(attr.name, nil, "nothing") end
+    if attr.type ~= "net" then expect(attr.name, print, "a function") end
+    if attr.type == "enum" then expect(attr.name, "no such choice") end
+    if attr.type == "int" then expect(attr.name, 1.5) end
+    if attr.type == "axis" then
+      expect(attr.name, 0)
+      expect(attr.name, 99)
+    end
+    for _, bound in ipairs { attr.least and attr.least - 1 or false, attr.most and attr.most + 1 or false } do
+      if bound and math.abs(bound) < 2 ^ 52 then
+        if attr.type ~= "float" and attr.type ~= "floats" then bound = math.tointeger(bound) end
+        expect(attr.name, is_list and { bound } or bound, tostring(bound))
+      end
+    end
+  end
+end
+
+--- All records ---------------------------------------------------------------------------------------------------------------
+
+local n_in_place, n_difference, engines_used = 0, 0, {}
+
+for _, name in ipairs(core.op_names()) do
+  local record = op.records[name]
+  local cases = cases_of(record)
+  if #cases > 0 then
+    describe(name, function()
+      local function each(what, f)
+        it(what, function()
+          for _, case in ipairs(cases) do
+            local ok, err = xpcall(f, function(e) return tostring(e) end, case)
+            if not ok then error(("%s: %s"):format(case.name, err), 0) end
+          end
+        end)
+      end
+      each("has the types that it infers, in nets and at once", check_types)
+      if record.gradient and not record.no_grad then
+        for _, engine in ipairs(record.engines) do
+          each("has the gradient that differences show, by " .. engine, function(case)
+            n_difference = n_difference + (check_differences(with_dtype(case, "f64"), engine) or 0)
+          end)
+        end
+      end
+      for _, engine in ipairs(record.engines) do
+        if engine ~= "ref" then
+          each("is near ref by " .. engine, function(case)
+            if check_engine(case, engine) then engines_used[engine] = true end
+          end)
+        end
+      end
+      for _, pair in ipairs(record.inplace) do
+        each(("gives the same bits in place, %s over %s"):format(record.outputs[pair[2]].name, record.inputs[pair[1]].name), function(case)
+          if check_in_place(case, pair) then n_in_place = n_in_place + 1 end
+        end)
+      end
+      it("refuses too few and too many inputs", function() check_arity(cases[1]) end)
+      it("refuses dtypes that its record does not list", function() check_dtypes(cases[1]) end)
+      each("takes or refuses other shapes, and says which", check_shapes)
+      it("refuses unknown, missing, mistyped and out-of-range attributes", function() check_attributes(cases[1]) end)
+    end)
+  end
+end
+
+describe("the cases of all records", function()
+  it("reach derivatives, each engine, and in-place pairs that the planner used", function()
+    assert.is_true(n_in_place >= 150, "only " .. n_in_place .. " pairs were put in place")
+    assert.is_true(n_difference >= 500, "only " .. n_difference .. " derivatives were compared")
+    assert.is_true(engines_used.blas, "no case ran by blas")
+    if neap.version and core.kernels:find "dnnl" then assert.is_true(engines_used.dnnl, "no case ran by dnnl") end
+  end)
+end)
