@@ -25,7 +25,7 @@ core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor
 
 local neap = { version = core.version, op_functions = op.functions }
 
-for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save", "db_path", "threads" } do
+for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save", "db_path", "threads", "clock" } do
   neap[name] = core[name]
 end
 neap.rand, neap.randn = tensor.rand, tensor.randn

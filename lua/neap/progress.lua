@@ -26,9 +26,15 @@ local function clock_text(seconds)
   return ("%d:%02d"):format(seconds // 60, math.floor(seconds % 60))
 end
 
---- @param o table { title =, total =, verbose = 0 (silent) | 1 (bar on a terminal, a line at the end) | 2 (lines only) }
+--- A bar that is closed without `finish` wipes itself off the terminal.
+Bar.__close = function(self)
+  if self.tty and self.is_drawn then io.stderr:write "\r\27[K" end
+end
+
+--- @param o table { title =, total =, first = done before, verbose = 0 (silent) | 1 (bar on a terminal, a line at the end) | 2
+--   (lines only) }
 function progress.new(o)
-  return setmetatable({ title = o.title or "", total = o.total or 0, verbose = o.verbose or 1, start = core.clock(), shown = 0,
+  return setmetatable({ title = o.title or "", total = o.total or 0, first = o.first or 0, verbose = o.verbose or 1, start = core.clock(), shown = 0,
     tty = core.is_terminal() and (o.verbose or 1) == 1 }, Bar)
 end
 
@@ -36,10 +42,10 @@ function Bar:update(i, values)
   local now = core.clock()
   self.i = i
   if not self.tty or now - self.shown < 0.1 then return end
-  self.shown = now
+  self.shown, self.is_drawn = now, true
   local width, share = 24, self.total > 0 and math.min(1, i / self.total) or 0
   local done = math.floor(width * share)
-  local left = i > 0 and (now - self.start) * (self.total - i) / i or 0
+  local left = i > self.first and (now - self.start) * (self.total - i) / (i - self.first) or 0
   io.stderr:write(("\r\27[K%s %d/%d %s%s %s left  %s"):format(self.title, i, self.total, ("█"):rep(done), ("░"):rep(width - done),
     clock_text(math.max(0, left)), fields(values)))
   io.stderr:flush()
@@ -47,6 +53,7 @@ end
 
 function Bar:finish(values)
   if self.tty then io.stderr:write "\r\27[K" end
+  self.is_drawn = false
   if self.verbose == 0 then return end
   local seconds = core.clock() - self.start
   print(("%s  %s  %s"):format(self.title, clock_text(seconds), fields(values)))

@@ -1,202 +1,424 @@
 --- The trainer: a model, a loss and an optimizer as one program a step.
 --
--- A step is one run of one program: forward, loss, backward, update. Lua runs between steps only: it feeds a batch, sets
--- the learning rate, and looks at the loss. INVARIANT: what fit does depends on the checkpoint, the data set's seed and the
--- trainer's seed alone, so that a resumed run goes on with the same bits.
+-- A step is one run of one program: forward, loss, backward, update. Lua runs between steps only: it feeds a batch, sets the
+-- learning rate, and looks at the loss.
+--
+-- INVARIANT: what fit does depends on the checkpoint, the data set's seed and the trainer's seed alone, so that a resumed run
+-- goes on with the same bits.
+-- INVARIANT: `position` is replaced as a whole, and `pending` in it is the workspace's step count before a run that has not
+-- been counted yet. An error, or Ctrl-C, between the run and the count loses nothing: `settle` finds out by that number whether
+-- the step happened.
 -- @module neap.train
 local core = require "neap.core"
+local build = require "neap.nn.build"
 local nn = require "neap.nn"
 local options = require "neap.options"
 local progress = require "neap.progress"
+local report = require "neap.report"
 local none = options.none
 
-local Trainer = {}
+local Trainer = { __name = "neap.trainer" }
 Trainer.__index = Trainer
-Trainer.__name = "neap.trainer"
 
---- Program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena.
+-- ---- making ------------------------------------------------------------------------------------------------------------
+
+--- A loss given as a function of (output, target) is a module whose target looks like the data's.
+local function as_loss(loss)
+  if type(loss) ~= "function" then return loss end
+  return nn.module { "Loss", name = "loss", forward = function(_, y, t) return loss(y, t) end } {}
+end
+
+local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
+  seed = none, nan = "stop", name = none, profile = none }
+
+--- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
+-- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience.
+local function start_position()
+  return { step = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0 }
+end
+
+--- Makes a trainer.
+-- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
+--   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool }
+-- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
+local function new(given)
+  local o = options.read("neap.trainer", trainer_spec, given, 2)
+  if not nn.is_module(o.model) then error("neap.trainer takes { model = a module, optimizer = .. }", 2) end
+  if getmetatable(o.optimizer) == nil or not o.optimizer.apply then
+    error("neap.trainer needs an optimizer, e.g. optimizer = neap.optim.SGD { lr = 0.01 }", 2)
+  end
+  if o.nan ~= "stop" and o.nan ~= "skip" and o.nan ~= "off" then
+    error(("neap.trainer: nan is one of \"stop\", \"skip\", \"off\", not \"%s\""):format(tostring(o.nan)), 2)
+  end
+  if o.loss ~= nil and type(o.loss) ~= "function" and not nn.is_module(o.loss) then
+    error("neap.trainer: loss expects a loss such as nn.CrossEntropyLoss(), or a function of (output, target)", 2)
+  end
+  if o.schedule ~= nil and type(o.schedule) ~= "function" then error("neap.trainer: schedule expects a function of (step, lr)", 2) end
+  if o.micro ~= nil or o.dtype ~= nil then
+    error(("neap.trainer: \"%s\" is reserved, and not available yet"):format(o.micro ~= nil and "micro" or "dtype"), 2)
+  end
+  local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
+    metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, records = {},
+    position = start_position(), memory = {} }, Trainer)
+  self.metric_names = build.metric_names(self.metrics)
+  self.ws = o.model:workspace()
+  if o.seed then self.ws:seed(o.seed) end
+  for key, value in pairs(o.memory or {}) do
+    if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
+  end
+  if o.profile then self.memory.profile = true end
+  return self
+end
+
+-- ---- programs ----------------------------------------------------------------------------------------------------------
+
+--- What the data looks like decides the input's shape and dtype, and the label's, once.
+local function learn_spec(self, spec)
+  local function one(field)
+    return { shape = table.move(field.shape, 2, #field.shape, 1, {}), dtype = field.dtype }
+  end
+  local x = one(spec.x)
+  local known = self.input
+  if known and (table.concat(known.shape, ",") ~= table.concat(x.shape, ",") or known.dtype ~= x.dtype) then
+    error(("the data's examples are %s (%s), the trainer's so far %s (%s)"):format(x.dtype, table.concat(x.shape, ","), known.dtype,
+      table.concat(known.shape, ",")), 3)
+  end
+  self.input, self.target = x, spec.y and one(spec.y)
+end
+
+local function close_programs(self)
+  for _, entry in pairs(self.programs) do entry.program:close() end
+  self.programs = {}
+end
+
+--- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena. A change of
+-- the model (freeze, tie ..) makes them anew.
 local function program_for(self, n, train)
+  local version = rawget(self.model, "_version")
+  if self.model_version ~= version then close_programs(self) end
   local key = (train and "train " or "eval ") .. n
   local entry = self.programs[key]
   if entry == nil then
     local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
-      input = self.input, input_dtype = self.input_dtype, metrics = self.metrics, keep = train and self.keep or nil, name = self.name }
+      input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
+      metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
     self.ws:init(net)
     entry = { net = net, blobs = blobs, program = self.ws:compile(net, self.memory) }
     self.programs[key] = entry
+    self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
   return entry
 end
 
---- Makes a trainer.
--- @param given table { model =, loss = nn.CrossEntropyLoss(), optimizer =, metrics = {"accuracy"}, schedule = f(step, lr),
---   memory = {budget =, ... as m:plan}, seed =, nan = "stop"|"skip"|"off", name = }
-local function new(given)
-  local o = options.read("neap.trainer", { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none,
-    seed = none, nan = "stop", name = none, profile = none }, given, 2)
-  if not nn.is_module(o.model) then error("neap.trainer takes { model = a module, optimizer = ... }", 2) end
-  if not o.optimizer then error("neap.trainer needs an optimizer, e.g. optimizer = neap.optim.SGD { lr = 0.01 }", 2) end
-  local self = setmetatable({ model = o.model, loss = o.loss or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
-    metrics = o.metrics or {}, nan = o.nan, name = o.name, programs = {}, records = {}, n_step = 0, n_epoch = 0, n_in_epoch = 0 }, Trainer)
-  self.ws = o.model:workspace()
-  if o.seed then self.ws:seed(o.seed) end
-  self.memory, self.keep = {}, nil
-  for key, value in pairs(o.memory or {}) do
-    if key == "keep" then self.keep = value else self.memory[key] = value end
-  end
-  if o.profile then self.memory.profile = true end
-  self.base_lr = o.optimizer.lr
-  return self
-end
-
---- What the data looks like decides the input's shape and type, once.
-local function learn_spec(self, spec)
-  if self.input then return end
-  self.input, self.input_dtype = {}, spec.x.dtype
-  for d = 2, #spec.x.shape do self.input[d - 1] = spec.x.shape[d] end
-  self.batch = spec.batch
-end
-
-local function run(self, entry, batch)
+local function feed(self, batch)
   self.ws:feed("x", batch.x)
+  if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
   self.ws:feed("y", batch.y)
-  entry.program:run()
 end
 
-local function read_metrics(self, entry, into)
-  into.loss = self.ws:view(entry.blobs.loss.name):item()
-  for _, metric in ipairs(self.metrics) do into[metric] = self.ws:view(entry.blobs[metric].name):item() end
-  return into
+local function read_metrics(self, entry)
+  local values = { loss = self.ws:view(entry.blobs.loss.name):item() }
+  for _, name in ipairs(self.metric_names) do values[name] = self.ws:view(entry.blobs[name].name):item() end
+  return values
 end
 
---- One step on one batch {x =, y =}.
--- @return table {step, loss, <metric>, ms, lr, held_bytes}
+-- ---- a step ------------------------------------------------------------------------------------------------------------
+
+local function copy(t, changes)
+  local out = {}
+  for key, value in pairs(t) do out[key] = value end
+  for key, value in pairs(changes) do out[key] = value end
+  return out
+end
+
+--- Counts a step that has been started, if it happened. Safe to be interrupted anywhere.
+-- @return what it measured, or nil
+local function settle(self)
+  local p = self.position
+  local pending = p.pending
+  if not pending then return nil end
+  if self.ws:step() == pending.before then
+    p.pending = nil
+    return nil
+  end
+  local values, sums = read_metrics(self, pending.entry), {}
+  for name, value in pairs(values) do sums[name] = (p.sums[name] or 0) + value * pending.rows end
+  local next_position = copy(p, { step = p.step + 1, in_epoch = p.in_epoch + 1, rows = p.rows + pending.rows, sums = sums })
+  next_position.pending = nil
+  self.position = next_position
+  return values
+end
+
+--- A step that was dropped because its loss is not finite passes its batch by.
+local function skip(self)
+  local next_position = copy(self.position, { in_epoch = self.position.in_epoch + 1 })
+  next_position.pending = nil
+  self.position = next_position
+end
+
+local function is_not_finite(err)
+  return type(err) ~= "string" and err.op == "CheckFinite" or tostring(err):find("where a finite number is expected", 1, true) ~= nil
+end
+
+local function not_finite(self, err)
+  local word = tostring(err):match "(%-?%a+) at element" or "not finite"
+  return core.error { code = "numeric", message = ("the loss is %s at step %d; parameters and optimizer are as before it"):format(word, self.position.step + 1),
+    op = "CheckFinite", got = word, hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by" }
+end
+
+--- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
+-- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
 function Trainer:step(batch)
-  learn_spec(self, { batch = batch.x:size(1), x = { shape = batch.x.shape, dtype = batch.x.dtype } })
-  local entry = program_for(self, batch.x:size(1), true)
+  settle(self)
+  if not self.input then learn_spec(self, { x = batch.x, y = batch.y }) end
+  local rows = batch.x:size(1)
+  local entry = program_for(self, rows, true)
   local lr = self.optimizer.lr
-  if self.schedule then lr = self.schedule(self.n_step + 1, self.base_lr) end
+  if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
+  feed(self, batch)
   self.ws:feed("lr", core.tensor(lr))
   local start = core.clock()
-  run(self, entry, batch)
-  self.n_step = self.n_step + 1
-  local result = read_metrics(self, entry, { step = self.n_step, ms = (core.clock() - start) * 1e3, lr = lr })
-  if self.nan ~= "off" and (result.loss ~= result.loss or math.abs(result.loss) == math.huge) then
-    if self.nan == "stop" then
-      error(core.error { code = "numeric", message = ("the loss is %s at step %d"):format(result.loss, self.n_step),
-        hint = "try a smaller learning rate, or nan = \"off\"" }, 0)
-    end
+  self.position.pending = { before = self.ws:step(), entry = entry, rows = rows }
+  local ok, err = pcall(entry.program.run, entry.program)
+  local result = { ms = (core.clock() - start) * 1e3, lr = lr }
+  if not ok then
+    if not is_not_finite(err) then error(err, 0) end
+    self.position.pending = nil
+    if self.nan == "stop" then error(not_finite(self, err), 0) end
+    skip(self)
+    result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
+  else
+    for name, value in pairs(settle(self)) do result[name] = value end
+    result.step = self.position.step
   end
+  result.held_bytes = entry.program:stats().held_bytes
   return result
 end
 
---- Loss and metrics over a whole data set, weighted by rows.
--- @return table {loss =, <metric> =, n = rows}
+-- ---- looking -----------------------------------------------------------------------------------------------------------
+
+--- Loss and metrics over a whole data set, weighted by rows; the last, smaller batch included.
+-- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set)
+  settle(self)
   learn_spec(self, set:spec())
   local sums, n = {}, 0
   for batch in set:epoch(1) do
     local entry = program_for(self, batch.n, false)
-    run(self, entry, batch)
-    for name, value in pairs(read_metrics(self, entry, {})) do sums[name] = (sums[name] or 0) + value * batch.n end
+    feed(self, batch)
+    entry.program:run()
+    for name, value in pairs(read_metrics(self, entry)) do sums[name] = (sums[name] or 0) + value * batch.n end
     n = n + batch.n
   end
-  local out = { n = n }
-  for name, value in pairs(sums) do out[name] = value / n end
-  return out
+  if n == 0 then error("evaluate: the data set has no rows", 2) end
+  local totals = { n = n }
+  for name, value in pairs(sums) do totals[name] = value / n end
+  return report.new { totals = totals, order = { "loss", table.unpack(self.metric_names) } }
 end
 
---- Output of the model for a batch x; a copy.
+--- Output of the model for a batch x, in evaluation mode; a copy.
 function Trainer:predict(x)
-  self.model:eval()
-  return self.model(x)
+  local mode = rawget(self.model, "_mode")
+  local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
+  rawset(self.model, "_mode", false)
+  return (self.model(x))
 end
 
-local function checkpoint_name(o) return o.checkpoint end
-
---- Where a run stands, as text fields beside the tensors of the checkpoint.
-function Trainer:save(path)
-  return self.ws:save(path, { n_step = tostring(self.n_step), n_epoch = tostring(self.n_epoch), n_in_epoch = tostring(self.n_in_epoch),
-    lr = ("%a"):format(self.optimizer.lr) })
-end
-
---- Goes back to a saved state. Parameters and optimizer state are made first, if need be.
-function Trainer:load(path, spec)
-  if spec then
-    learn_spec(self, spec)
-    program_for(self, self.batch, true)
-  end
-  local meta, message, code = self.ws:load(path)
-  if meta == nil then return nil, message, code end
-  self.n_step, self.n_epoch, self.n_in_epoch = math.tointeger(tonumber(meta.n_step or 0)), math.tointeger(tonumber(meta.n_epoch or 0)),
-    math.tointeger(tonumber(meta.n_in_epoch or 0))
-  if meta.lr then self.optimizer.lr = tonumber(meta.lr) end
-  return self
-end
-
---- Trains. `resume` goes on from the checkpoint file if there is one, in the middle of an epoch too.
--- @param set data set
--- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path, resume = bool, patience = n, verbose = 0|1|2,
---   on_step = f(result), on_epoch = f(record) }
--- @return history: list of {epoch, loss, <metric>, valid = {loss =, ...}, seconds}
-function Trainer:fit(set, given)
-  local o = options.read("fit", { epochs = none, steps = none, valid = none, checkpoint = none, resume = false, patience = none, verbose = 1,
-    on_step = none, on_epoch = none, every = none }, given, 2)
-  local spec = set:spec()
-  learn_spec(self, spec)
-  self.batch = spec.batch
-  if o.resume and o.checkpoint and io.open(o.checkpoint, "rb") then assert(self:load(o.checkpoint, spec)) end
-  local last_epoch = self.n_epoch + (o.epochs or (o.steps and math.huge) or 1)
-  if o.resume and o.epochs then last_epoch = o.epochs end
-  local last_step = o.steps and (o.resume and o.steps or self.n_step + o.steps) or math.huge
-  local best, since = math.huge, 0
-  while self.n_epoch < last_epoch and self.n_step < last_step do
-    local epoch, start = self.n_epoch + 1, core.clock()
-    local bar = progress.new { title = "epoch " .. epoch, total = math.min(#set, o.steps and last_step - self.n_step + self.n_in_epoch or #set),
-      verbose = o.verbose }
-    local sums, n = {}, 0
-    for batch in set:epoch(epoch, self.n_in_epoch + 1) do
-      local result = self:step(batch)
-      self.n_in_epoch = self.n_in_epoch + 1
-      for _, name in ipairs { "loss", table.unpack(self.metrics) } do sums[name] = (sums[name] or 0) + result[name] * batch.n end
-      n = n + batch.n
-      bar:update(self.n_in_epoch, { loss = sums.loss / n })
-      if o.on_step then o.on_step(result, self) end
-      if self.n_step >= last_step then break end
-    end
-    if self.n_in_epoch >= #set then self.n_epoch, self.n_in_epoch = epoch, 0 end
-    local record = { epoch = epoch, step = self.n_step, seconds = core.clock() - start }
-    for name, value in pairs(sums) do record[name] = value / n end
-    if o.valid then record.valid = self:evaluate(o.valid) end
-    self.records[#self.records + 1] = record
-    local shown = { loss = record.loss, accuracy = record.accuracy }
-    if record.valid then shown["valid loss"], shown["valid accuracy"] = record.valid.loss, record.valid.accuracy end
-    bar:finish(shown)
-    if o.checkpoint then assert(self:save(checkpoint_name(o))) end
-    if o.on_epoch then o.on_epoch(record, self) end
-    local judged = record.valid and record.valid.loss or record.loss or math.huge
-    if judged < best then best, since = judged, 0 else since = since + 1 end
-    if o.patience and since >= o.patience then break end
-  end
-  return self.records
-end
-
-function Trainer:history() return self.records end
-
---- The program of a training step (of the batch size trained with, or `batch`).
+--- The program of a training step (of the batch size trained with last, or `batch`).
 function Trainer:program(batch)
-  if not (batch or self.batch) then error("the batch size is not known yet: fit or step first, or give it: t:program(64)", 2) end
-  self.batch = batch or self.batch
-  if not self.input then self.input, self.input_dtype = self.model.input_shape, self.model.input_dtype or "f32" end
-  return program_for(self, self.batch, true).program
+  batch = batch or self.batch
+  if not batch then error("the batch size is not known yet: fit or step first, or give it: t:program(64)", 2) end
+  if not (self.input or self.model.input_shape) then error("the input's shape is not known yet: give input = {..} to the model", 2) end
+  return program_for(self, batch, true).program
 end
 
 --- Its plan.
 function Trainer:plan(batch) return self:program(batch).plan end
 
-Trainer.__close = function(self)
-  for _, entry in pairs(self.programs) do entry.program:close() end
-  self.programs = {}
+--- What it measured so far; op by op with profile = true.
+function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
+
+--- Report of the epochs so far: epoch, step, loss, <metric>, valid_loss, valid_<metric>, seconds.
+function Trainer:history()
+  local columns = { "epoch", "step", "loss", table.unpack(self.metric_names) }
+  if self.records[1] and self.records[1].valid then
+    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do columns[#columns + 1] = "valid_" .. name end
+  end
+  columns[#columns + 1] = "seconds"
+  return report.new { rows = self.records, columns = columns }
+end
+
+-- ---- checkpoints -------------------------------------------------------------------------------------------------------
+
+local position_numbers = { "step", "epoch", "in_epoch", "rows", "first_epoch", "first_step", "best", "since" }
+
+--- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
+-- @return true, or nil, message, code
+function Trainer:save(path)
+  settle(self)
+  local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
+  for _, name in ipairs(position_numbers) do
+    local value = self.position[name]
+    meta["trainer." .. name] = math.type(value) == "integer" and tostring(value) or ("%a"):format(value)
+  end
+  for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
+  return self.ws:save(path, meta)
+end
+
+--- %a of infinity is "inf", which tonumber does not read.
+local function read_number(text)
+  if text == "inf" then return math.huge end
+  return math.tointeger(text) or tonumber(text)
+end
+
+--- Goes back to a saved state.
+-- @return self, or nil, message, code
+function Trainer:load(path)
+  if self.batch or self.input then program_for(self, self.batch or 1, true) end -- so that names and shapes are compared with the model's
+  local meta, message, code = self.ws:load(path)
+  if meta == nil then return nil, message, code end
+  local position = start_position()
+  for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
+  for key, text in pairs(meta) do
+    local name = key:match "^trainer%.sum%.(.+)$"
+    if name then position.sums[name] = read_number(text) end
+  end
+  self.position = position
+  if meta["trainer.lr"] then self.optimizer.lr = tonumber(meta["trainer.lr"]) end
+  return self
+end
+
+-- ---- fit ---------------------------------------------------------------------------------------------------------------
+
+local fit_spec = { epochs = none, steps = none, valid = none, checkpoint = none, resume = false, patience = none, verbose = 1, on_step = none,
+  on_epoch = none }
+
+--- checkpoint = path or { path, every = steps }.
+local function take_checkpoint(o, level)
+  if o.checkpoint == nil then return end
+  local c = options.read("checkpoint", { positions = { "path" }, path = none, every = none }, o.checkpoint, level + 1)
+  if type(c.path) ~= "string" then error("fit: checkpoint expects a path, or { path, every = steps }", level + 1) end
+  o.path, o.every = c.path, c.every
+end
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+local function must(ok, message, code)
+  if not ok then error(core.error { code = code or "data", message = message }, 0) end
+  return ok
+end
+
+--- Where to start and where to stop.
+local function begin(self, o)
+  if o.resume and o.path and exists(o.path) then must(self:load(o.path)) end
+  if not o.resume then -- a fit of its own begins an epoch
+    local p = self.position
+    local epoch = p.epoch + (p.in_epoch > 0 and 1 or 0)
+    self.position = copy(start_position(), { step = p.step, epoch = epoch, first_epoch = epoch, first_step = p.step })
+  end
+  local p = self.position
+  local epochs = o.epochs or (o.steps and math.huge or 1)
+  return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
+end
+
+local function mean_of(p)
+  local record = {}
+  for name, sum in pairs(p.sums) do record[name] = p.rows > 0 and sum / p.rows or 0 / 0 end
+  return record
+end
+
+--- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
+local function end_epoch(self, o, epoch, seconds, bar)
+  local record = copy(mean_of(self.position), { epoch = epoch, step = self.position.step, seconds = seconds })
+  local shown = { loss = record.loss }
+  for _, name in ipairs(self.metric_names) do shown[name] = record[name] end
+  if o.valid then
+    local valid = self:evaluate(o.valid)
+    record.valid = { n = valid.n }
+    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
+      record.valid[name], record["valid_" .. name], shown["valid " .. name] = valid[name], valid[name], valid[name]
+    end
+  end
+  bar:finish(shown)
+  self.records[#self.records + 1] = record
+  local program = program_for(self, self.batch, true).program
+  for name, value in pairs(shown) do
+    if value == value then program:metric(name:gsub(" ", "_"), record.step, value) end
+  end
+  return record
+end
+
+--- The next epoch begins; patience is counted. @return whether patience is at its end
+local function turn_epoch(self, o, epoch, record)
+  local judged = record.valid and record.valid.loss or record.loss
+  local better = judged and judged < self.position.best
+  self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, sums = {}, best = better and judged or self.position.best,
+    since = better and 0 or self.position.since + 1 })
+  return o.patience ~= nil and self.position.since >= o.patience
+end
+
+local function run_epoch(self, set, o, last_step, bar)
+  for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
+    local result = self:step(batch)
+    bar:update(self.position.in_epoch, mean_of(self.position))
+    if o.on_step then o.on_step(result, self) end
+    if o.every and self.position.step % o.every == 0 and not result.skipped then must(self:save(o.path)) end
+    if self.position.step >= last_step then break end
+  end
+end
+
+local function fit(self, set, o)
+  local last_epoch, last_step = begin(self, o)
+  while self.position.epoch < last_epoch and self.position.step < last_step do
+    local epoch, start, total = self.position.epoch + 1, core.clock(), #set
+    local goal = math.min(total, self.position.in_epoch + math.min(total, last_step - self.position.step))
+    local bar <close> = progress.new { title = "epoch " .. epoch, total = goal, verbose = o.verbose, first = self.position.in_epoch }
+    run_epoch(self, set, o, last_step, bar)
+    if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }, 0) end
+    local record, stop = end_epoch(self, o, epoch, core.clock() - start, bar), false
+    if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) end
+    if o.path then must(self:save(o.path)) end
+    if o.on_epoch then o.on_epoch(record, self) end
+    if stop then break end
+  end
+  return self:history()
+end
+
+--- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
+-- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
+-- @param set data set
+-- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path or { path, every = steps }, resume = bool,
+--   patience = epochs without a better (validation) loss, verbose = 0|1|2, on_step = f(result, t), on_epoch = f(record, t) }
+-- @return Report as of t:history()
+function Trainer:fit(set, given)
+  local o = options.read("fit", fit_spec, given, 2)
+  if type(set) ~= "table" or type(set.epoch) ~= "function" then error("fit expects a data set, e.g. neap.data.tensors { x =, y =, batch = }", 2) end
+  for _, name in ipairs { "epochs", "steps", "patience" } do
+    if o[name] ~= nil and (math.type(o[name]) ~= "integer" or o[name] < 0) then
+      error(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])), 2)
+    end
+  end
+  take_checkpoint(o, 2)
+  if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
+  settle(self)
+  learn_spec(self, set:spec())
+  self.batch = math.min(set:spec().batch, set:spec().n)
+  if #set == 0 then error("fit: the data set has no batch", 2) end
+  local ok, result = pcall(fit, self, set, o)
+  if ok then return result end
+  settle(self)
+  if o.path and type(result) ~= "string" and result.code == "interrupted" then must(self:save(o.path)) end
+  error(result, 0)
+end
+
+Trainer.__close = close_programs
+Trainer.close = close_programs
+Trainer.__tostring = function(self)
+  return ("trainer of %s: step %d, epoch %d, optim.%s"):format(self.name or self.model._class, self.position.step, self.position.epoch, self.optimizer.name)
 end
 
 return new

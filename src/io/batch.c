@@ -70,10 +70,14 @@ static void *read_ahead(void *context) {
 static neap_status check_field(const neap_batch_reader *r, const neap_batch_field *f, int number, neap_error *error) {
   if (f->source.shape.n_dim < 1 || !neap_tensor_is_dense(&f->source) || (f->window > 0 && f->source.shape.n_dim != 1))
     return neap_fail(error, NEAP_SHAPE, "field %d: the source must be dense, with one dimension where windows are read", number);
-  int64_t room = f->source.shape.dim[0];
+  int64_t room = f->source.shape.dim[0], span = f->window > 0 ? f->window : 1;
+  if (f->window < 0 || f->offset < 0 || (f->window == 0 && f->offset != 0))
+    return neap_fail(error, NEAP_ARGUMENT, "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld", number,
+                     (long long)f->window, (long long)f->offset);
+  /* Compared by subtraction: indices may be anything, and a sum could overflow. */
+  int64_t most = span > room || f->offset > room - span ? -1 : room - span - f->offset;
   for (int64_t i = 0; i < r->n_index; i++) {
-    int64_t last = r->index[i] + f->offset + (f->window > 0 ? f->window - 1 : 0);
-    if (r->index[i] < 0 || last >= room)
+    if (r->index[i] < 0 || r->index[i] > most)
       return neap_fail(error, NEAP_DATA, "field %d: row %lld is outside the %lld rows there are", number, (long long)r->index[i], (long long)room);
   }
   return NEAP_OK;
@@ -84,7 +88,7 @@ static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
     for (int f = 0; f < r->n_field; f++) {
       neap_shape shape = r->field[f].source.shape;
       if (r->field[f].window > 0) shape = NEAP_SHAPE(0, r->field[f].window);
-      shape.dim[0] = r->n_batch;
+      shape.dim[0] = NEAP_MIN(r->n_batch, r->n_index);
       NEAP_TRY(neap_tensor_new(&r->buffer[s][f], r->field[f].dtype, &shape, error));
     }
   return NEAP_OK;
@@ -92,6 +96,7 @@ static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
 
 neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index, const int64_t *index,
                                   bool drop_last, neap_batch_reader **out, neap_error *error) {
+  if (n_field < 0 || n_index < 0) return neap_fail(error, NEAP_ARGUMENT, "numbers of fields and rows expect 0 or more");
   if (n_batch < 1) return neap_fail(error, NEAP_ARGUMENT, "batch expects at least 1, got %lld", (long long)n_batch);
   neap_batch_reader *r = neap_alloc_zeroed(sizeof *r);
   neap_status status = r == NULL ? neap_fail_memory(error, sizeof *r, "a batch reader") : NEAP_OK;
@@ -106,7 +111,7 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
     goto fail;
   }
   r->n_batch = n_batch, r->n_index = n_index;
-  r->n_total = drop_last ? n_index / n_batch : (n_index + n_batch - 1) / n_batch;
+  r->n_total = n_index / n_batch + (!drop_last && n_index % n_batch != 0);
   if (n_index > 0) memcpy(r->index, index, (size_t)n_index * sizeof *index);
   for (int f = 0; f < n_field && status == NEAP_OK; f++) {
     r->field[r->n_field++] = field[f];

@@ -223,7 +223,10 @@ static int run(lua_State *L) {
   neap_error error = {0};
   for (lua_Integer i = 0; i < n; i++)
     if (neap_session_run(h->session, &error) != NEAP_OK) {
-      if (error.code == NEAP_INTERRUPTED) neap_interrupted = 0; /* reported: the next run is free again */
+      if (error.code == NEAP_INTERRUPTED) { /* reported: the next run is free again, and Lua need not stop a second time */
+        neap_interrupted = 0;
+        lua_sethook(L, NULL, 0, 0);
+      }
       neap_lua_raise(L, &error);
     }
   lua_settop(L, 1);

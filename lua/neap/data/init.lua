@@ -45,7 +45,14 @@ end
 local function must_find(what, source, ...)
   local path, looked = data.find(...)
   if path then return path end
-  error(("%s is missing; looked for %s. Get it from %s, and set NEAP_DATA to its folder"):format(what, table.concat(looked, ", "), source), 4)
+  error(core.error { code = "data", message = ("%s is missing; looked for %s"):format(what, table.concat(looked, ", ")),
+    hint = ("get it from %s and set NEAP_DATA to the folder that holds it"):format(source) }, 0)
+end
+
+--- A value, or the error that a file gave.
+local function must(value, message, code)
+  if value == nil then error(core.error { code = code or "data", message = message }, 0) end
+  return value
 end
 
 -- ---- the data set --------------------------------------------------------------------------------------------------------------
@@ -73,20 +80,36 @@ end
 
 local base_options = { batch = 1, shuffle = none, seed = 1, last = "run", map = none }
 
-local function with_base(spec)
+--- Reads a data set's options with those that all take: batch, shuffle, seed, last = "run" | "drop", map = f(batch).
+local function read_options(who, spec, given)
   for key, value in pairs(base_options) do spec[key] = value end
-  return spec
+  local o = options.read("neap.data." .. who, spec, given, 3)
+  if math.type(o.batch) ~= "integer" or o.batch < 1 then
+    error(("neap.data.%s: batch expects a number of rows, got %s"):format(who, tostring(o.batch)), 3)
+  end
+  if o.last ~= "run" and o.last ~= "drop" then
+    error(("neap.data.%s: last is \"run\" (the last, smaller batch runs) or \"drop\", not \"%s\""):format(who, tostring(o.last)), 3)
+  end
+  if math.type(o.seed) ~= "integer" then error(("neap.data.%s: seed expects an integer, got %s"):format(who, tostring(o.seed)), 3) end
+  if o.map ~= nil and type(o.map) ~= "function" then error(("neap.data.%s: map expects a function of a batch"):format(who), 3) end
+  return o
+end
+
+local function one_of(who, field, value, ...)
+  for _, known in ipairs { ... } do
+    if value == known then return end
+  end
+  error(("neap.data.%s: %s is one of %s, not \"%s\""):format(who, field, table.concat({ ... }, ", "), tostring(value)), 3)
 end
 
 --- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}; rows: row numbers from 0.
 local function new(o, fields, rows, extra)
-  local names = {}
-  for name in pairs(fields) do names[#names + 1] = name end
-  table.sort(names)
   local self = extra or {}
-  self.fields, self.names, self.rows = fields, names, rows
+  self.fields, self.names, self.rows = fields, {}, rows
+  for name in pairs(fields) do self.names[#self.names + 1] = name end
+  table.sort(self.names)
   self.batch, self.seed, self.last, self.map = o.batch, o.seed, o.last, o.map
-  self.shuffle = o.shuffle ~= false and o.shuffle ~= none and (o.shuffle or o.split == "train")
+  if o.shuffle == nil then self.shuffle = o.split == "train" else self.shuffle = o.shuffle end
   return setmetatable(self, Data)
 end
 
@@ -95,37 +118,48 @@ function Data:__len()
   return self.last == "drop" and #self.rows // self.batch or (#self.rows + self.batch - 1) // self.batch
 end
 
+Data.__name = "neap.data"
+Data.__tostring = function(self)
+  local spec, parts = self:spec(), {}
+  for _, name in ipairs(self.names) do parts[#parts + 1] = ("%s %s (%s)"):format(name, spec[name].dtype, table.concat(spec[name].shape, ",")) end
+  return ("data: %d rows in %d batches, %s%s"):format(#self.rows, #self, table.concat(parts, ", "), self.shuffle and ", shuffled" or "")
+end
+
 --- What a batch looks like: {x = {shape =, dtype =}, y = ..., n = rows, batch = rows a batch}.
 function Data:spec()
   local spec = { n = #self.rows, batch = self.batch }
   for name, f in pairs(self.fields) do
-    local shape = { self.batch }
-    if f.window then
-      shape[2] = f.window
-    else
-      for d = 2, #f.source.shape do shape[d] = f.source.shape[d] end
-    end
+    local shape = f.window and { self.batch, f.window } or { self.batch, table.unpack(f.source.shape, 2) }
     spec[name] = { shape = shape, dtype = f.dtype }
   end
   return spec
 end
 
---- Iterator over the batches of epoch k (from 1); the same k gives the same batches. `from` skips batches before it.
+local function mapped(self, batch)
+  if not self.map then return batch end
+  local out = self.map(batch) or batch
+  out.n = out.n or batch.n
+  return out
+end
+
+--- Iterator over the batches of epoch k (from 1); the same k gives the same batches. `first` begins at that batch, from 1. The
+-- tensors of a batch are overwritten by the next one: clone what you keep.
 -- @return iterator of {x = tensor, y = tensor, n = rows}
-function Data:epoch(k, from)
-  local rows = order(self, k or 1)
-  if from and from > 1 then rows = table.move(rows, (from - 1) * self.batch + 1, #rows, 1, {}) end
+-- @usage for batch in set:epoch(1) do print(batch.x.shape[1]) end
+function Data:epoch(k, first)
+  local rows, from = order(self, k or 1), ((first or 1) - 1) * self.batch
+  if from > 0 then rows = table.move(rows, from + 1, math.max(#rows, from), 1, {}) end
   local list = {}
   for i, name in ipairs(self.names) do list[i] = self.fields[name] end
   local reader = core.batch_reader(list, self.batch, rows, self.last == "drop")
-  local names, map = self.names, self.map
-  return function()
+  local function next_batch()
     local n, tensors = reader:next()
     if n == nil then return nil end
     local batch = { n = n }
-    for i, name in ipairs(names) do batch[name] = tensors[i] end
-    return map and map(batch) or batch
+    for i, name in ipairs(self.names) do batch[name] = tensors[i] end
+    return mapped(self, batch)
   end
+  return next_batch, nil, nil, reader -- the thread ends with the loop, however that ends
 end
 
 local function range(n)
@@ -139,26 +173,49 @@ end
 --- MNIST (LeCun et al., 1998): x (N,1,28,28) in 0..1, y (N) digits.
 -- @usage for batch in neap.data.mnist { split = "train", batch = 64 }:epoch(1) do ... end
 function data.mnist(given)
-  local o = options.read("neap.data.mnist", with_base { split = "train", limit = none }, given, 2)
+  local o = read_options("mnist", { split = "train", limit = none }, given)
+  one_of("mnist", "split", o.split, "train", "test")
   local stem = o.split == "train" and "train" or "t10k"
   local function part(kind)
     local file = stem .. "-" .. kind
-    return must_find("MNIST", "yann.lecun.com/exdb/mnist", "mnist/" .. file .. ".gz", "mnist/" .. file, file .. ".gz", file)
+    return must_find("MNIST", "https://github.com/cvdfoundation/mnist or yann.lecun.com/exdb/mnist", "mnist/" .. file .. ".gz", "mnist/" .. file, file .. ".gz", file)
   end
-  local images = assert(core.read_idx(part "images-idx3-ubyte"))
-  local labels = assert(core.read_idx(part "labels-idx1-ubyte"))
+  local images = must(core.read_idx(part "images-idx3-ubyte"))
+  local labels = must(core.read_idx(part "labels-idx1-ubyte"))
   local n = #images
+  if #labels ~= n then error(core.error { code = "data", message = ("MNIST: %d images, %d labels"):format(n, #labels) }, 0) end
   images = images:view(n, 1, images:size(2), images:size(3))
   return new(o, { x = { source = images, dtype = "f32", scale = 1 / 255 }, y = { source = labels, dtype = "i64" } },
     range(math.min(n, o.limit or n)), { n_class = 10 })
 end
 
+--- The whole set's files where they all are, else the sample of it.
+local function cifar_paths(names, split)
+  local paths = {}
+  for i, name in ipairs(names) do
+    paths[i] = data.find("cifar-10-batches-bin/" .. name, "cifar10/" .. name .. ".gz", "cifar10/" .. name)
+    if not paths[i] then
+      local sample = split == "train" and "cifar10/cifar10_train_first2000.bin" or "cifar10/cifar10_test_first1000.bin"
+      return { must_find("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)", "cifar-10-batches-bin/" .. name, sample .. ".gz", sample) }
+    end
+  end
+  return paths
+end
+
 --- CIFAR-10 in its binary format (Krizhevsky, 2009): x (N,3,32,32) in -1..1, y (N). The whole set or a sample of it.
 function data.cifar10(given)
-  local o = options.read("neap.data.cifar10", with_base { split = "train", limit = none, path = none }, given, 2)
-  local sample = o.split == "train" and "cifar10/cifar10_train_first2000.bin" or "cifar10/cifar10_test_first1000.bin"
-  local path = o.path or must_find("CIFAR-10", "www.cs.toronto.edu/~kriz/cifar.html", sample .. ".gz", sample)
-  local bytes = assert(core.read_bytes(path)) -- records of 1 + 3072 bytes
+  local o = read_options("cifar10", { split = "train", limit = none, path = none }, given)
+  one_of("cifar10", "split", o.split, "train", "test")
+  local names = o.split == "train" and { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" } or { "test_batch.bin" }
+  local paths = o.path and (type(o.path) == "table" and o.path or { o.path }) or cifar_paths(names, o.split)
+  local parts = {}
+  for i, path in ipairs(paths) do
+    parts[i] = must(core.read_bytes(path)) -- records of 1 + 3072 bytes
+    if #parts[i] == 0 or #parts[i] % 3073 ~= 0 then
+      error(core.error { code = "data", message = ("%s: %d bytes are no whole number of records of 3073"):format(path, #parts[i]) }, 0)
+    end
+  end
+  local bytes = #parts == 1 and parts[1] or parts[1].concat(parts, { axis = 1 })
   local n = #bytes // 3073
   local records = bytes:view(n, 3073)
   local images = records:narrow(2, 2, 3072):clone():view(n, 3, 32, 32)
@@ -174,10 +231,11 @@ end
 -- @field stride integer distance of rows' starts; length when nil
 -- @return data set with `chars` (number from 0 -> character), `n_class`, `encode(text)`, `decode(numbers)`
 function data.text(given)
-  local o = options.read("neap.data.text", with_base { path = none, length = 64, stride = none, split = "all", holdout = 0.1, vocabulary = none },
-    given, 2)
+  local o = read_options("text", { path = none, length = 64, stride = none, split = "all", holdout = 0.1, vocabulary = none }, given)
+  if o.path == nil then error("neap.data.text takes { path = \"FILE\", length = characters a row }", 2) end
+  one_of("text", "split", o.split, "all", "train", "valid")
   local parts = {}
-  for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do parts[#parts + 1] = assert(core.read_text(path)) end
+  for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do parts[#parts + 1] = must(core.read_text(path)) end
   local text = table.concat(parts)
   local number, chars = {}, o.vocabulary
   if not chars then
@@ -194,6 +252,9 @@ function data.text(given)
   local ids = core.encode_bytes(text, number) -- u8 (n)
   local rows, stride = {}, o.stride or o.length
   for start = 0, #text - o.length - 1, stride do rows[#rows + 1] = start end
+  if #rows == 0 then
+    error(core.error { code = "data", message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#text, o.split, o.length) }, 0)
+  end
   local self = new(o, { x = { source = ids, dtype = "i64", window = o.length }, y = { source = ids, dtype = "i64", window = o.length, offset = 1 } },
     rows, { n_class = #chars, chars = chars })
   function self.encode(s)
@@ -210,51 +271,234 @@ function data.text(given)
 end
 
 --- Tensors already in memory: x (N, ...), y (N, ...).
+-- @usage neap.data.tensors { x = images, y = labels, batch = 32, shuffle = true }
 function data.tensors(given)
-  local o = options.read("neap.data.tensors", with_base { x = none, y = none }, given, 2)
+  local o = read_options("tensors", { x = none, y = none }, given)
   local fields = {}
   for _, name in ipairs { "x", "y" } do
     local t = o[name]
-    if t then fields[name] = { source = t:contiguous(), dtype = t.dtype } end
+    if t ~= nil then
+      if type(t) ~= "userdata" or t:dim() < 1 then error(("neap.data.tensors: %s expects a tensor of rows"):format(name), 2) end
+      fields[name] = { source = t:contiguous(), dtype = t.dtype }
+    end
   end
   if not fields.x then error("neap.data.tensors takes { x = tensor, y = tensor }", 2) end
+  if o.y ~= nil and #o.y ~= #o.x then error(("neap.data.tensors: x has %d rows, y %d"):format(#o.x, #o.y), 2) end
   return new(o, fields, range(#o.x))
 end
 
---- Rows made by a Lua function, between steps: get(i, slot) fills slot.x and slot.y (views of the batch) for row i.
+-- ---- tables of numbers -----------------------------------------------------------------------------------------------------------
+
+local function split_line(line, separator)
+  local cells = {}
+  for cell in (line .. separator):gmatch("(.-)" .. separator:gsub("%p", "%%%0")) do
+    cells[#cells + 1] = cell:match '^%s*"?(.-)"?%s*$'
+  end
+  return cells
+end
+
+--- Lines of a CSV file as lists of cells, and the header's names or nil. Without `header` given, a first line is one when none
+-- of its cells is a number.
+local function read_table(path, separator, header)
+  local lines = {}
+  for line in (must(core.read_text(path)):gsub("\r\n?", "\n")):gmatch "[^\n]+" do
+    if line:match "%S" then lines[#lines + 1] = split_line(line, separator) end
+  end
+  local first = lines[1]
+  if first and header == nil then
+    header = true
+    for _, cell in ipairs(first) do header = header and cell ~= "" and not tonumber(cell) end
+  end
+  local names = header and table.remove(lines, 1) or nil
+  local width = #(names or first or {})
+  for i, cells in ipairs(lines) do
+    if #cells ~= width then
+      error(core.error { code = "data", message = ("%s: line %d has %d cells, expected %d"):format(path, i + (names and 1 or 0), #cells, width) }, 0)
+    end
+  end
+  if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }, 0) end
+  return lines, names, width
+end
+
+--- A column by name, or by number from 1, negative from the end; as a number from 1.
+local function column_number(column, names, width)
+  if math.type(column) == "integer" then
+    local k = column < 0 and width + 1 + column or column
+    if k >= 1 and k <= width then return k end
+    error(("neap.data.csv: there is no column %d, there are %d"):format(column, width), 3)
+  end
+  for k, name in ipairs(names or {}) do
+    if name == column then return k end
+  end
+  local near = names and options.nearest(tostring(column), names)
+  error(("neap.data.csv: there is no column \"%s\"%s"):format(tostring(column), near and (", did you mean \"" .. near .. "\"?")
+    or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"), 3)
+end
+
+--- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the alphabet.
+-- @return {numbers}, dtype, {words} or nil
+local function read_labels(lines, k)
+  local values, whole, words, seen = {}, true, nil, {}
+  for i, cells in ipairs(lines) do
+    values[i] = tonumber(cells[k])
+    if not values[i] then words = words or {} end
+    whole = whole and values[i] ~= nil and values[i] == math.floor(values[i])
+    seen[cells[k]] = true
+  end
+  if not words then return values, whole and "i64" or "f32" end
+  for word in pairs(seen) do words[#words + 1] = word end
+  table.sort(words)
+  for i, word in ipairs(words) do seen[word] = i - 1 end
+  for i, cells in ipairs(lines) do values[i] = seen[cells[k]] end
+  return values, "i64", words
+end
+
+--- Rows of a CSV file (gzip too): x (N, columns) f32, y (N). `y` names the label's column, by name or number, the last by
+-- default, false for none; words become numbers from 0, listed in `classes`. `split` = "train" or "valid" takes part of the rows,
+-- drawn by `seed`, `holdout` of them being "valid".
+-- @usage neap.data.csv { path = "iris.csv", y = "species", batch = 16, shuffle = true }
+-- @return data set with `columns` (names of x's), `classes`, `n_class`
+function data.csv(given)
+  local o = read_options("csv", { path = none, x = none, y = -1, header = none, separator = ",", split = "all", holdout = 0.2, dtype = none }, given)
+  if type(o.path) ~= "string" then error("neap.data.csv takes { path = \"FILE\" }", 2) end
+  one_of("csv", "split", o.split, "all", "train", "valid")
+  local path = exists(o.path) and o.path or must_find(o.path, "where you have it", o.path)
+  local lines, names, width = read_table(path, o.separator, o.header)
+  local label = o.y and column_number(o.y, names, width) or nil
+  local columns, titles = {}, {}
+  if o.x then
+    for i, column in ipairs(type(o.x) == "table" and o.x or { o.x }) do columns[i] = column_number(column, names, width) end
+  else
+    for k = 1, width do
+      if k ~= label then columns[#columns + 1] = k end
+    end
+  end
+  for i, k in ipairs(columns) do titles[i] = names and names[k] or tostring(k) end
+  local flat = {}
+  for i, cells in ipairs(lines) do
+    for _, k in ipairs(columns) do
+      local value = tonumber(cells[k])
+      if not value then
+        error(core.error { code = "data", message = ("%s: row %d, column %s: \"%s\" is not a number"):format(path, i, names and names[k] or k, cells[k]) }, 0)
+      end
+      flat[#flat + 1] = value
+    end
+  end
+  local fields, extra = { x = { source = core.tensor(flat, "f32"):view(#lines, #columns), dtype = "f32" } }, { columns = titles }
+  if label then
+    local values, dtype, words = read_labels(lines, label)
+    dtype = o.dtype or dtype
+    fields.y = { source = core.tensor(values, dtype), dtype = dtype }
+    extra.classes = words
+    if dtype == "i64" then extra.n_class = math.tointeger(math.max(table.unpack(values, 1, math.min(#values, 200)))) + 1 end
+    for _, v in ipairs(dtype == "i64" and values or {}) do extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1) end
+  end
+  local rows = range(#lines)
+  if o.split ~= "all" then
+    rows = order({ rows = rows, shuffle = true, seed = o.seed }, 0)
+    local cut = math.floor(#rows * (1 - o.holdout) + 0.5)
+    rows = o.split == "train" and table.move(rows, 1, cut, 1, {}) or table.move(rows, cut + 1, #rows, 1, {})
+  end
+  return new(o, fields, rows, extra)
+end
+
+--- Lines of a text file, each an example of characters: x (N,length) = start, c1, c2 .., y = c1, c2 .., end; 0 is both start and
+-- end, and stands after the end in x; in y that is `ignore_index` = -1. length is that of the longest line and its end.
+-- @usage local names = neap.data.chars { path = "names.txt", batch = 32, split = "train" }
+-- @return data set with `chars` (number from 1 -> character), `n_class`, `encode(text)`, `decode(numbers)`, `ignore_index`
+function data.chars(given)
+  local o = read_options("chars", { path = none, length = none, split = "all", holdout = 0.1, vocabulary = none }, given)
+  if type(o.path) ~= "string" then error("neap.data.chars takes { path = \"FILE\" }, a file of lines", 2) end
+  one_of("chars", "split", o.split, "all", "train", "valid")
+  local path = exists(o.path) and o.path or must_find(o.path, "where you have it", o.path, "text/" .. o.path)
+  local lines, longest, seen = {}, 0, {}
+  for line in must(core.read_text(path)):gmatch "[^\r\n]+" do
+    lines[#lines + 1] = line
+    longest = math.max(longest, #line)
+    for c in line:gmatch "." do seen[c] = true end
+  end
+  if #lines == 0 then error(core.error { code = "data", message = path .. ": no lines" }, 0) end
+  local length, chars, number = o.length or longest + 1, o.vocabulary, {}
+  if not chars then
+    chars = {}
+    for c in pairs(seen) do chars[#chars + 1] = c end
+    table.sort(chars)
+  end
+  for i, c in ipairs(chars) do number[c] = i end
+  -- y is held one higher, so that bytes can say -1.
+  local xs, ys, higher = {}, {}, { ["\0"] = 1, ["\1"] = 0 }
+  for c, k in pairs(number) do higher[c] = k + 1 end
+  for i, line in ipairs(lines) do
+    line = line:sub(1, length - 1)
+    xs[i] = "\0" .. line .. ("\0"):rep(length - 1 - #line)
+    ys[i] = line .. "\0" .. ("\1"):rep(length - 1 - #line)
+  end
+  local x = core.encode_bytes(table.concat(xs), number):view(#lines, length)
+  local y = core.encode_bytes(table.concat(ys), higher):view(#lines, length)
+  local rows = range(#lines)
+  if o.split ~= "all" then
+    rows = order({ rows = rows, shuffle = true, seed = o.seed }, 0)
+    local cut = math.floor(#rows * (1 - o.holdout))
+    rows = o.split == "train" and table.move(rows, 1, cut, 1, {}) or table.move(rows, cut + 1, #rows, 1, {})
+  end
+  local self = new(o, { x = { source = x, dtype = "i64" }, y = { source = y, dtype = "i64", shift = -1 } }, rows,
+    { chars = chars, n_class = #chars + 1, ignore_index = -1, length = length })
+  function self.encode(s)
+    local list = {}
+    for c in s:gmatch "." do list[#list + 1] = number[c] or 0 end
+    return list
+  end
+  function self.decode(list)
+    local out = {}
+    for i, id in ipairs(list) do out[i] = chars[id] or "" end
+    return table.concat(out)
+  end
+  return self
+end
+
+-- ---- rows from Lua -----------------------------------------------------------------------------------------------------------------
+
+--- Rows made by a Lua function, between steps: get(i, slot) fills slot.x and slot.y (views of the batch) for row i, from 1.
 -- @field n integer rows
--- @field x table {shape of one row, dtype =}; y the same
+-- @field x table {shape of one row, dtype =}; y the same, {} for one number
+-- @usage neap.data.from { n = 1000, batch = 10, x = { 2 }, y = { dtype = "i64" }, get = function(i, slot) slot.x:fill_(i); slot.y:fill_(i % 2) end }
 function data.from(given)
-  local o = options.read("neap.data.from", with_base { n = none, x = none, y = none, get = none }, given, 2)
-  local spec = { x = o.x, y = o.y }
-  local self = new(o, {}, range(o.n))
-  local function whole(part, n)
-    local shape = { n, table.unpack(part) }
-    shape.dtype = part.dtype
-    return core.zeros(shape)
+  local o = read_options("from", { n = none, x = none, y = none, get = none }, given)
+  if math.type(o.n) ~= "integer" or o.n < 1 or type(o.get) ~= "function" or type(o.x) ~= "table" then
+    error("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, slot) .. end }", 2)
   end
-  function self.spec()
-    local out = { n = o.n, batch = o.batch }
-    for name, part in pairs(spec) do out[name] = { shape = { o.batch, table.unpack(part) }, dtype = part.dtype or "f32" } end
-    return out
+  local fields = {}
+  for _, name in ipairs { "x", "y" } do
+    local part = o[name]
+    if part then
+      local shape = { o.batch, table.unpack(part) }
+      shape.dtype = part.dtype or "f32"
+      fields[name] = { source = core.zeros(shape), dtype = shape.dtype } -- the batch that every batch is made in
+    end
   end
+  local self = new(o, fields, range(o.n))
   function self.epoch(_, k, first)
     local rows, at = order(self, k or 1), ((first or 1) - 1) * o.batch
     return function()
       local n = math.min(o.batch, #rows - at)
       if n <= 0 or (n < o.batch and o.last == "drop") then return nil end
       local batch = { n = n }
-      for name, part in pairs(spec) do batch[name] = whole(part, n) end
+      for _, name in ipairs(self.names) do batch[name] = fields[name].source:narrow(1, 1, n) end
       for i = 1, n do
         local slot = {}
-        for name in pairs(spec) do slot[name] = batch[name]:select(1, i) end
+        for _, name in ipairs(self.names) do slot[name] = batch[name]:select(1, i) end
         o.get(rows[at + i] + 1, slot)
       end
       at = at + n
-      return batch
+      return mapped(self, batch)
     end
   end
   return self
 end
 
-return data
+return setmetatable(data, { __index = function(_, key)
+  local names = {}
+  for name in pairs(data) do names[#names + 1] = name end
+  local near = options.nearest(tostring(key), names)
+  error(("neap.data has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""), 2)
+end })

@@ -1,6 +1,9 @@
---- Layers, containers and losses. Each layer is a few lines over ops; see neap.nn.module for how they become nets.
+--- Layers and containers. Each layer is a few lines over ops; see neap.nn.module for how they become nets, neap.nn.loss for
+-- losses.
 -- @module neap.nn
 local module = require "neap.nn.module"
+require "neap.nn.build"
+require "neap.nn.state"
 local options = require "neap.options"
 local init = require "neap.initializers"
 
@@ -9,24 +12,32 @@ local nn = { module = class, is_module = module.is_module }
 
 -- ---- containers --------------------------------------------------------------------------------------------------------
 
-local function add_children(self, list)
-  for i = 1, #list do
-    local child = list[i]
-    if not module.is_module(child) then
-      error(("%s: item %d is a %s, expected a module%s"):format(self._class, i, type(child),
-        type(child) == "table" and " (write nn.ReLU(), with parentheses)" or ""), 4)
+--- The string fields of a container's table, checked; its array part is the children.
+local function container_fields(who, spec, o, level)
+  local given = {}
+  if type(o) ~= "table" or module.is_module(o) then error(who .. " takes a table of modules: " .. who .. " { nn.Linear { 4, 2 }, nn.ReLU() }", level + 1) end
+  for key, value in pairs(o) do
+    if math.type(key) == "integer" then
+      if key < 1 or key > #o then error(("%s: item %d is nil"):format(who, #o + 1), level + 1) end
+    else
+      given[key] = value
     end
-    Module.add(self, Module.child_name(self, child), child)
   end
+  local fields = options.read(who, spec, given, level + 1)
+  return fields
 end
 
---- One layer after another. `input` is the shape of one example, without the batch.
--- @usage nn.Sequential { input = {784}, nn.Linear {784, 10} }
+--- One layer after another. `input` is the shape of one example, without the batch; `dtype` of it, "f32" by default.
+-- @usage nn.Sequential { input = {784}, nn.Linear { 784, 10 } }   nn.Sequential { nn.Linear { 8, 8, name = "up" }, nn.ReLU() }
 nn.Sequential = class { "Sequential", name = "block",
   init = function(self, o)
-    self.input_shape, self.input_dtype = o.input, o.dtype
-    rawset(self, "_seed", o.seed)
-    add_children(self, o)
+    local fields = container_fields("nn.Sequential", { input = none, dtype = none, seed = none, name = none }, o, 3)
+    if fields.input ~= nil and type(fields.input) ~= "table" then
+      error("nn.Sequential: input expects the shape of one example, e.g. { 1, 28, 28 }, got a " .. type(fields.input), 3)
+    end
+    self.input_shape, self.input_dtype = fields.input, fields.dtype
+    rawset(self, "_seed", fields.seed)
+    Module.add_all(self, o, 3)
   end,
   forward = function(self, x)
     for _, name in ipairs(self._order) do x = self._children[name](x) end
@@ -34,12 +45,13 @@ nn.Sequential = class { "Sequential", name = "block",
   end }
 
 --- x + f(x), f being the layers in order; `shortcut` (a module) stands for x where shapes differ.
--- @usage nn.Residual { nn.Linear {64, 64}, nn.ReLU(), nn.Linear {64, 64} }
+-- @usage nn.Residual { nn.Linear { 64, 64 }, nn.ReLU(), nn.Linear { 64, 64 } }
 nn.Residual = class { "Residual",
   init = function(self, o)
-    add_children(self, o)
+    local fields = container_fields("nn.Residual", { shortcut = none, name = none }, o, 3)
+    Module.add_all(self, o, 3)
     rawset(self, "_n_body", #self._order)
-    if o.shortcut then self.shortcut = o.shortcut end
+    if fields.shortcut then self.shortcut = Module.expect(fields.shortcut, "nn.Residual: shortcut", 3) end
   end,
   forward = function(self, x)
     local y = x
@@ -49,10 +61,11 @@ nn.Residual = class { "Residual",
   end }
 
 --- The outputs of the branches, side by side along `axis` (2, the channels, by default).
+-- @usage nn.Concat { nn.Conv2d { 64, 32, kernel = 1 }, nn.Conv2d { 64, 32, kernel = 3, pad = 1 } }
 nn.Concat = class { "Concat",
   init = function(self, o)
-    self.axis = o.axis or 2
-    add_children(self, o)
+    self.axis = container_fields("nn.Concat", { axis = 2, name = none }, o, 3).axis
+    Module.add_all(self, o, 3)
   end,
   forward = function(self, x)
     local ys = {}
@@ -61,31 +74,58 @@ nn.Concat = class { "Concat",
   end }
 
 --- A function of blobs (or tensors) as a layer.
+-- @usage nn.Lambda(function(x) return x:tanh() * 2 end)
 nn.Lambda = class { "Lambda",
   init = function(self, o)
-    self.f = type(o) == "function" and o or o[1]
-    if type(self.f) ~= "function" then error("nn.Lambda takes a function", 4) end
+    self.f = type(o) == "function" and o or type(o) == "table" and o[1]
+    if type(self.f) ~= "function" then error("nn.Lambda takes a function", 3) end
   end,
   forward = function(self, ...) return self.f(...) end }
+
+--- Layers may leave out the width of their input: `declare` then waits for the first net that is built.
+local function declare_or_wait(self, known)
+  if known then self:declare() else rawset(self, "_lazy", true) end
+end
+
+--- Called by forward: the width is that of dimension d of x.
+local function learn(self, field, x, d)
+  if not rawget(self, "_lazy") then return end
+  self[field] = x:size(d)
+  self:declare()
+  rawset(self, "_lazy", nil)
+end
+
+local function is_count(n) return math.type(n) == "integer" and n > 0 end
+
+--- { out } or { in, out } as o.n_in (nil when it is to be learnt), o.n_out.
+local function take_widths(who, o)
+  if o.n_out == nil then o.n_in, o.n_out = nil, o.n_in end
+  if not is_count(o.n_out) or not (o.n_in == nil or is_count(o.n_in)) then
+    error(("nn.%s takes { [n_in,] n_out }, integers above 0"):format(who), 4)
+  end
+end
 
 -- ---- linear and convolution ----------------------------------------------------------------------------------------------
 
 --- y = x W^T + b over the last dimension. Weight (n_out, n_in).
+-- @usage nn.Linear { 784, 10 }   nn.Linear { 10, bias = false }   -- the second learns its input's width when it is first used
 nn.Linear = class { "Linear",
   options = { positions = { "n_in", "n_out" }, n_in = none, n_out = none, bias = true, init = none, name = none },
   init = function(self, o)
-    if not (math.type(o.n_in) == "integer" and math.type(o.n_out) == "integer") then
-      error("nn.Linear takes { n_in, n_out }, two integers", 4)
-    end
-    self.n_in, self.n_out = o.n_in, o.n_out
-    self:param("weight", { o.n_out, o.n_in }, o.init or init.kaiming { gain = math.sqrt(1 / 3) })
-    if o.bias then
-      local bound = 1 / math.sqrt(math.max(o.n_in, 1))
-      self:param("bias", { o.n_out }, init.uniform { -bound, bound })
-    end
+    take_widths("Linear", o)
+    self.n_in, self.n_out, self.has_bias, self.weight_init = o.n_in, o.n_out, o.bias, o.init
+    declare_or_wait(self, o.n_in)
   end,
-  forward = function(self, x) return Module.op(self, "FC", { x, self.weight, self._params.bias and self.bias or nil }) end,
-  describe = function(self) return self.n_in .. ", " .. self.n_out end }
+  declare = function(self)
+    self:param("weight", { self.n_out, self.n_in }, self.weight_init or init.kaiming { gain = math.sqrt(1 / 3) })
+    local bound = 1 / math.sqrt(self.n_in)
+    if self.has_bias then self:param("bias", { self.n_out }, init.uniform { -bound, bound }) end
+  end,
+  forward = function(self, x)
+    learn(self, "n_in", x, -1)
+    return Module.op(self, "FC", { x, self.weight, self.has_bias and self.bias or nil })
+  end,
+  describe = function(self) return (self.n_in and self.n_in .. ", " or "") .. self.n_out end }
 
 local function per_dim(value, n)
   if type(value) == "table" then return value end
@@ -100,21 +140,32 @@ local function conv(rank)
     options = { positions = { "n_in", "n_out" }, n_in = none, n_out = none, kernel = none, stride = 1, pad = 0, dilation = 1, groups = 1,
       bias = true, init = none, name = none },
     init = function(self, o)
-      if not (o.n_in and o.n_out and o.kernel) then error("nn." .. name .. " takes { n_in, n_out, kernel = k }", 4) end
-      local kernel = per_dim(o.kernel, rank)
-      self.o = { kernel = kernel, stride = per_dim(o.stride, rank), pad = per_dim(o.pad, rank), dilation = per_dim(o.dilation, rank),
-        groups = o.groups }
-      self.n_in, self.n_out = o.n_in, o.n_out
-      local shape, fan = { o.n_out, o.n_in // o.groups }, o.n_in // o.groups
-      for d = 1, rank do
-        shape[2 + d] = kernel[d]
-        fan = fan * kernel[d]
-      end
-      self:param("weight", shape, o.init or init.kaiming { gain = math.sqrt(1 / 3) })
-      if o.bias then self:param("bias", { o.n_out }, init.uniform { -1 / math.sqrt(fan), 1 / math.sqrt(fan) }) end
+      take_widths(name, o)
+      if not o.kernel then error("nn." .. name .. " takes { [n_in,] n_out, kernel = k }", 3) end
+      self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride, rank), pad = per_dim(o.pad, rank),
+        dilation = per_dim(o.dilation, rank), groups = o.groups }
+      self.n_in, self.n_out, self.has_bias, self.weight_init = o.n_in, o.n_out, o.bias, o.init
+      declare_or_wait(self, o.n_in)
     end,
-    forward = function(self, x) return Module.op(self, "Conv", { x, self.weight, self._params.bias and self.bias or nil }, self.o) end,
-    describe = function(self) return ("%d, %d, kernel = %s"):format(self.n_in, self.n_out, table.concat(self.o.kernel, "x")) end }
+    declare = function(self)
+      if self.n_in % self.o.groups ~= 0 or self.n_out % self.o.groups ~= 0 then
+        error(("nn.%s: groups = %d has to divide %d and %d channels"):format(name, self.o.groups, self.n_in, self.n_out), 0)
+      end
+      local shape, fan = { self.n_out, self.n_in // self.o.groups }, self.n_in // self.o.groups
+      for d = 1, rank do
+        shape[2 + d] = self.o.kernel[d]
+        fan = fan * self.o.kernel[d]
+      end
+      self:param("weight", shape, self.weight_init or init.kaiming { gain = math.sqrt(1 / 3) })
+      if self.has_bias then self:param("bias", { self.n_out }, init.uniform { -1 / math.sqrt(fan), 1 / math.sqrt(fan) }) end
+    end,
+    forward = function(self, x)
+      learn(self, "n_in", x, 2)
+      return Module.op(self, "Conv", { x, self.weight, self.has_bias and self.bias or nil }, self.o)
+    end,
+    describe = function(self)
+      return ("%s%d, kernel = %s"):format(self.n_in and self.n_in .. ", " or "", self.n_out, table.concat(self.o.kernel, "x"))
+    end }
 end
 
 --- Convolutions over 1, 2 and 3 spatial dimensions; x (batch, channels, ...), weight (n_out, n_in / groups, kernel ...).
@@ -126,7 +177,7 @@ local function pool(op, name, rank, extra)
   for key, value in pairs(extra) do spec[key] = value end
   return class { name, name = "pool", options = spec,
     init = function(self, o)
-      if not o.kernel then error("nn." .. name .. " takes { kernel }", 4) end
+      if not o.kernel then error("nn." .. name .. " takes { kernel }", 3) end
       self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride or o.kernel, rank), pad = per_dim(o.pad, rank), ceil_mode = o.ceil_mode }
       for key in pairs(extra) do self.o[key] = key == "dilation" and per_dim(o[key], rank) or o[key] end
     end,
@@ -162,6 +213,11 @@ nn.ReLU = unary("ReLU", "Relu", "relu")
 nn.Sigmoid = unary("Sigmoid", "Sigmoid", "sigmoid")
 nn.Tanh = unary("Tanh", "Tanh", "tanh")
 nn.SiLU = unary("SiLU", "Silu", "silu")
+nn.ReLU6 = unary("ReLU6", "Relu6", "relu")
+nn.LeakyReLU = unary("LeakyReLU", "LeakyRelu", "relu", { positions = { "slope" }, slope = 0.01 })
+nn.ELU = unary("ELU", "Elu", "elu", { positions = { "alpha" }, alpha = 1 })
+nn.Softplus = unary("Softplus", "Softplus", "softplus")
+nn.LogSoftmax = unary("LogSoftmax", "LogSoftmax", "softmax", { positions = { "axis" }, axis = -1 })
 --- Gelu; approximate = "tanh" for the cheaper form of GPT-2.
 nn.GELU = unary("GELU", "Gelu", "gelu", { approximate = "none" })
 nn.Softmax = unary("Softmax", "Softmax", "softmax", { positions = { "axis" }, axis = -1 })
@@ -171,9 +227,12 @@ nn.Identity = class { "Identity", forward = function(_, x) return x end }
 
 --- Drops elements with probability `rate` while training, and scales the others by 1 / (1 - rate).
 nn.Dropout = class { "Dropout", options = { positions = { "rate" }, rate = 0.5, name = none },
-  init = function(self, o) self.rate = o.rate end,
+  init = function(self, o)
+    if type(o.rate) ~= "number" or o.rate < 0 or o.rate >= 1 then error("nn.Dropout takes { rate }, at least 0 and below 1", 3) end
+    self.rate = o.rate
+  end,
   forward = function(self, x)
-    if not Module.is_training() or self.rate == 0 then return x end
+    if not self.training or self.rate == 0 then return x end
     return Module.op(self, "Dropout", { x }, { rate = self.rate, training = true })
   end,
   describe = function(self) return tostring(self.rate) end }
@@ -184,15 +243,18 @@ local function batch_norm(name)
   return class { name, name = "norm",
     options = { positions = { "channels" }, channels = none, eps = 1e-5, momentum = 0.1, name = none },
     init = function(self, o)
-      if not o.channels then error("nn." .. name .. " takes { channels }", 4) end
       self.channels, self.eps, self.momentum = o.channels, o.eps, o.momentum
-      self:param("weight", { o.channels }, init.ones)
-      self:param("bias", { o.channels }, init.zeros)
-      self:buffer("running_mean", { o.channels }, init.zeros)
-      self:buffer("running_var", { o.channels }, init.ones)
+      declare_or_wait(self, o.channels)
+    end,
+    declare = function(self)
+      self:param("weight", { self.channels }, init.ones)
+      self:param("bias", { self.channels }, init.zeros)
+      self:buffer("running_mean", { self.channels }, init.zeros)
+      self:buffer("running_var", { self.channels }, init.ones)
     end,
     forward = function(self, x)
-      if not Module.is_training() then
+      learn(self, "channels", x, 2)
+      if not self.training then
         return Module.op(self, "BatchNorm", { x, self.weight, self.bias, self.running_mean, self.running_var },
           { eps = self.eps, training = false })
       end
@@ -204,7 +266,7 @@ local function batch_norm(name)
         { momentum = self.momentum, factor = n > 1 and n / (n - 1) or 1 })
       return y
     end,
-    describe = function(self) return tostring(self.channels) end }
+    describe = function(self) return self.channels and tostring(self.channels) or "" end }
 end
 
 --- Batch normalisation over all dimensions but the second (Ioffe and Szegedy, ICML 2015). Running statistics are state.
@@ -213,20 +275,38 @@ nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d = batch_norm "BatchNorm1d", batch
 --- Layer normalisation over the last dimension (Ba et al., 2016).
 nn.LayerNorm = class { "LayerNorm", name = "norm", options = { positions = { "width" }, width = none, eps = 1e-5, name = none },
   init = function(self, o)
-    if not o.width then error("nn.LayerNorm takes { width }", 4) end
     self.width, self.eps = o.width, o.eps
-    self:param("weight", { o.width }, init.ones)
-    self:param("bias", { o.width }, init.zeros)
+    declare_or_wait(self, o.width)
   end,
-  forward = function(self, x) return Module.op(self, "LayerNorm", { x, self.weight, self.bias }, { eps = self.eps }) end,
-  describe = function(self) return tostring(self.width) end }
+  declare = function(self)
+    self:param("weight", { self.width }, init.ones)
+    self:param("bias", { self.width }, init.zeros)
+  end,
+  forward = function(self, x)
+    learn(self, "width", x, -1)
+    return Module.op(self, "LayerNorm", { x, self.weight, self.bias }, { eps = self.eps })
+  end,
+  describe = function(self) return self.width and tostring(self.width) or "" end }
+
+--- Division by the root mean square over the last dimension (Zhang and Sennrich, NeurIPS 2019).
+nn.RMSNorm = class { "RMSNorm", name = "norm", options = { positions = { "width" }, width = none, eps = 1e-6, name = none },
+  init = function(self, o)
+    self.width, self.eps = o.width, o.eps
+    declare_or_wait(self, o.width)
+  end,
+  declare = function(self) self:param("weight", { self.width }, init.ones) end,
+  forward = function(self, x)
+    learn(self, "width", x, -1)
+    return Module.op(self, "RmsNorm", { x, self.weight }, { eps = self.eps })
+  end,
+  describe = function(self) return self.width and tostring(self.width) or "" end }
 
 -- ---- sequences -----------------------------------------------------------------------------------------------------------------
 
 --- Rows of a table by number, numbers from 0: (...) to (..., width).
 nn.Embedding = class { "Embedding", options = { positions = { "n_row", "width" }, n_row = none, width = none, init = none, name = none },
   init = function(self, o)
-    if not (o.n_row and o.width) then error("nn.Embedding takes { n_row, width }", 4) end
+    if not (o.n_row and o.width) then error("nn.Embedding takes { n_row, width }", 3) end
     self.n_row, self.width = o.n_row, o.width
     self:param("weight", { o.n_row, o.width }, o.init or init.normal { 0, 1 })
   end,
@@ -238,7 +318,7 @@ nn.Embedding = class { "Embedding", options = { positions = { "n_row", "width" }
 nn.SelfAttention = class { "SelfAttention", name = "attn",
   options = { positions = { "width" }, width = none, heads = 1, causal = false, bias = true, init = none, name = none },
   init = function(self, o)
-    if not o.width or o.width % o.heads ~= 0 then error("nn.SelfAttention takes { width, heads = n }, n a divisor of width", 4) end
+    if not o.width or o.width % o.heads ~= 0 then error("nn.SelfAttention takes { width, heads = n }, n a divisor of width", 3) end
     self.heads, self.causal = o.heads, o.causal
     self.qkv = nn.Linear { o.width, 3 * o.width, bias = o.bias, init = o.init }
     self.proj = nn.Linear { o.width, o.width, bias = o.bias, init = o.init }
@@ -248,42 +328,21 @@ nn.SelfAttention = class { "SelfAttention", name = "attn",
   end,
   describe = function(self) return ("heads = %d%s"):format(self.heads, self.causal and ", causal" or "") end }
 
--- ---- losses ---------------------------------------------------------------------------------------------------------------------
+-- ---- names -----------------------------------------------------------------------------------------------------------------------
 
-local function loss_class(name, spec)
-  spec.name, spec[1] = "loss", name
-  return class(spec)
-end
+for name, value in pairs(require "neap.nn.loss") do nn[name] = value end
 
---- Softmax and cross entropy, mean over rows. Labels are integers from 0, shape of the logits without the last dimension.
-nn.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
-  options = { label_smoothing = 0, ignore_index = none },
-  init = function(self, o) self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index } end,
-  target = function(_, output)
-    local shape = {}
-    for d = 1, #output.shape - 1 do shape[d] = output.shape[d] end
-    return shape, "i64"
-  end,
-  forward = function(self, logits, labels) return (logits.net:op("SoftmaxCrossEntropy", { logits, labels }, { "loss" }, self.o)) end,
-  metric = function(_, name, logits, labels)
-    if name ~= "accuracy" then error("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"", 0) end
-    return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, {}))
-  end })
-
---- Mean of the squared differences.
-nn.MseLoss = loss_class("MseLoss", {
-  target = function(_, output) return output.shape, output.dtype end,
-  forward = function(_, y, t) return (y.net:op("MseLoss", { y, t }, { "loss" }, {})) end,
-  metric = function(_, name) error("MseLoss has no metric \"" .. tostring(name) .. "\"", 0) end })
-
--- A class given uncalled is a frequent slip; the containers say so. Names of all classes, for help.
+--- Names of all classes, for help.
 function nn.names()
   local names = {}
   for name, value in pairs(nn) do
-    if type(value) == "table" and value._class_name then names[#names + 1] = name end
+    if type(value) == "table" and rawget(value, "_class_name") then names[#names + 1] = name end
   end
   table.sort(names)
   return names
 end
 
-return nn
+return setmetatable(nn, { __index = function(_, key)
+  local near = options.nearest(tostring(key), nn.names())
+  error(("nn has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"), 2)
+end })

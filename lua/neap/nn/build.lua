@@ -1,0 +1,287 @@
+--- Modules as nets: m:net and the reports made of it, eager calls, and m:backward.
+--
+-- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
+-- @module neap.nn.build
+local module = require "neap.nn.module"
+local net_module = require "neap.net"
+local options = require "neap.options"
+local report = require "neap.report"
+
+local Module, context = module.Module, module.context
+local none = options.none
+local build = {}
+
+--- Calls f with a fresh net as the one being built.
+-- @return the build's record: {net, blobs, train, watched, trace}
+local function building(name, train, traced, f)
+  local outer = context.building
+  local record = { net = net_module.new(name), blobs = {}, used = {}, train = train, watched = {}, claimed = {}, trace = traced and {} or nil }
+  context.building = record
+  local guard <close> = setmetatable({}, { __close = function() context.building = outer end })
+  f(record)
+  return record
+end
+
+local function with_batch(shape, batch)
+  local out = { batch }
+  for i, d in ipairs(shape) do out[i + 1] = d end
+  return out
+end
+
+--- The shape of one example: given here, or the model's own.
+local function example_shape(self, o, level)
+  local shape = o.input or rawget(self, "input_shape")
+  if shape == nil then
+    error(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) or here"):format(
+      self._class), level + 1)
+  end
+  return shape
+end
+
+--- The target blob of a loss: as the data has it when that is known, else as the loss says.
+local function target_of(net, o, output)
+  local shape, dtype
+  if o.target then
+    shape, dtype = with_batch(o.target.shape, o.batch), o.target.dtype
+  elseif o.loss.target then
+    shape, dtype = o.loss:target(output)
+  else
+    shape, dtype = output.shape, output.dtype
+  end
+  return net:input("y", shape, dtype)
+end
+
+local function metric_of(o, name, output, y)
+  local metric = o.metrics[name]
+  if type(metric) == "function" then return metric(output, y) end
+  if not o.loss.metric then error(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name), 0) end
+  return o.loss:metric(name, output, y)
+end
+
+--- Names of metrics in order: those of the list, then those given as functions by name.
+function build.metric_names(metrics)
+  local names, named = {}, {}
+  for key, value in pairs(metrics or {}) do
+    if type(key) == "string" then named[#named + 1] = key elseif type(value) ~= "string" then error("metrics are names, or functions by name", 3) end
+  end
+  table.sort(named)
+  for _, name in ipairs(metrics or {}) do names[#names + 1] = name end
+  table.move(named, 1, #named, #names + 1, names)
+  return names
+end
+
+--- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the update, or, without an
+-- optimizer, the gradients as blobs of their own, param "w".grad.
+local function add_backward(record, loss, optimizer)
+  local net, wrt = record.net, {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
+  end
+  if #wrt == 0 then error("the model has no trainable parameter", 0) end
+  local n_param = #wrt
+  for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
+  local by_blob, grads, kept = net:gradient(loss, { wrt = wrt }), {}, {}
+  for i, name in ipairs(wrt) do
+    local blob = net:blob(name)
+    if i <= n_param then
+      grads[blob] = by_blob[blob]
+      kept[#kept + 1] = by_blob[blob]
+    else
+      local watch = record.watched[i - n_param]
+      watch.f(watch.module, by_blob[blob])
+    end
+  end
+  if optimizer then optimizer:apply(net, grads) else net:keep(kept) end
+end
+
+local net_spec = { batch = 1, train = false, loss = none, optimizer = none, input = none, input_dtype = none, name = none, metrics = none,
+  keep = none, target = none, guard = false, traced = false }
+
+--- Builds a net of this model.
+-- @param given table { batch =, train = bool, loss = loss module, optimizer =, input = {shape of one example}, input_dtype =,
+--   target = {shape =, dtype =} of one example's label, metrics = {"accuracy"}, keep = {names}, guard = bool: the step stops
+--   before anything changes when the loss is not finite }
+-- @return net, {x = blob, y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
+function Module.net(self, given)
+  local o = options.read("m:net", net_spec, given, 2)
+  if math.type(o.batch) ~= "integer" or o.batch < 1 then error("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch), 2) end
+  local shape, blobs = example_shape(self, o, 2), {}
+  local metrics = build.metric_names(o.metrics)
+  local record = building(o.name or rawget(self, "_wanted_name") or "model", o.train, o.traced, function(record)
+    local net = record.net
+    blobs.x = net:input("x", with_batch(shape, o.batch), o.input_dtype or rawget(self, "input_dtype") or "f32")
+    blobs.output = self(blobs.x)
+    if not o.loss then return end
+    blobs.y = target_of(net, o, blobs.output)
+    blobs.loss = o.loss(blobs.output, blobs.y)
+    if o.train and o.guard then blobs.loss = net:op("CheckFinite", { blobs.loss }, { "checked_loss" }, {}) end
+    for _, name in ipairs(metrics) do blobs[name] = metric_of(o, name, blobs.output, blobs.y) end
+    if o.train then add_backward(record, blobs.loss, o.optimizer) end
+  end)
+  local outputs = { blobs.loss or blobs.output }
+  if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
+  for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
+  record.net:outputs(outputs)
+  if o.keep and #o.keep > 0 then record.net:keep(table.unpack(o.keep)) end
+  return record.net, blobs, record
+end
+
+-- ---- reports -----------------------------------------------------------------------------------------------------------
+
+--- Options of the net and options of its memory, apart.
+local function apart(o)
+  local net, memory = {}, {}
+  for key, value in pairs(o or {}) do
+    if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
+  end
+  for _, name in ipairs { "recompute", "stash", "order", "dtype" } do
+    if memory[name] ~= nil then error(("m:plan: \"%s\" is reserved, and not available yet"):format(name), 3) end
+  end
+  if net.train == nil and net.loss then net.train = true end
+  if net.train and not net.loss then net.loss = require("neap.nn").CrossEntropyLoss {} end
+  return net, memory
+end
+
+for _, name in ipairs { "plan", "forecast" } do
+  --- m:plan, m:forecast { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
+  Module[name] = function(self, o)
+    local net_options, memory = apart(o)
+    local net = Module.net(self, net_options)
+    return net[name](net, memory)
+  end
+end
+
+local function elems(shape)
+  local n = 1
+  for _, d in ipairs(shape) do n = n * d end
+  return n
+end
+
+--- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of the forward pass; totals
+-- parameters, trainable, mult_adds, parameter_bytes.
+function Module.summary(self, o)
+  local net_options, memory = apart(o)
+  net_options.train, net_options.traced, net_options.loss = false, true, nil
+  local net, blobs, record = Module.net(self, net_options)
+  local flop, rows, seen = {}, {}, {}
+  for _, op in ipairs(net:plan(memory):_ops()) do flop[op.outputs[1]] = op.flop end
+  local totals = { parameters = 0, trainable = 0, mult_adds = 0, parameter_bytes = 0 }
+  for _, t in ipairs(record.trace) do
+    local m, n, work = t.module, 0, 0
+    for _, r in ipairs(m._params) do
+      local storage = module.storage_record(r)
+      if storage.role == "parameter" and not seen[storage] then
+        seen[storage] = true
+        n = n + elems(storage.shape)
+        totals.trainable = totals.trainable + (storage.trainable and elems(storage.shape) or 0)
+        totals.parameter_bytes = totals.parameter_bytes + elems(storage.shape) * (storage.dtype == "f64" and 8 or 4)
+      end
+    end
+    for _, name in ipairs(t.ops) do work = work + (flop[name] or 0) // 2 end
+    totals.parameters, totals.mult_adds = totals.parameters + n, totals.mult_adds + work
+    if #t.ops > 0 or n > 0 then
+      rows[#rows + 1] = { layer = (module.path_of(m):gsub("/", ".")), type = m._class,
+        output = t.output.shape and "(" .. table.concat(t.output.shape, ",") .. ")", parameters = n, mult_adds = math.tointeger(work) or work }
+    end
+  end
+  return report.new { rows = rows, columns = { "layer", "type", "output", "parameters", "mult_adds" }, totals = totals,
+    title = ("%s: (%s) to (%s)"):format(self._class, table.concat(blobs.x.shape, ","), table.concat(blobs.output.shape, ",")),
+    order = { "parameters", "trainable", "mult_adds", "parameter_bytes" } }
+end
+
+-- ---- eager -------------------------------------------------------------------------------------------------------------
+
+--- Nets for eager calls are kept by what they were built for: module, mode, shapes.
+local function cached(self, m, xs, kind, make)
+  local key = { kind, module.path_of(m), tostring(Module.is_training(m)) }
+  for i = 1, #xs do
+    local x = xs[i]
+    if type(x) ~= "userdata" then error(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i), 4) end
+    key[#key + 1] = x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
+  end
+  local id = table.concat(key, " ")
+  local nets = rawget(self, "_nets")
+  if nets[id] == nil then
+    local entry = make()
+    self:workspace():init(entry.net)
+    nets = rawget(self, "_nets") -- a layer that learnt its width has emptied it
+    nets[id] = entry
+  end
+  return nets[id]
+end
+
+local function declare_inputs(net, xs)
+  local ins, names = {}, {}
+  for i, x in ipairs(xs) do
+    names[i] = "input" .. i
+    ins[i] = net:input(names[i], x.shape, x.dtype)
+  end
+  return ins, names
+end
+
+local function run(self, entry, xs)
+  local feeds = {}
+  for i, x in ipairs(xs) do feeds[entry.inputs[i]] = x end
+  return self:workspace():run(entry.net, feeds)
+end
+
+--- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
+function Module.run_eager(self, m, ...)
+  local xs = { ... }
+  local entry = cached(self, m, xs, "forward", function()
+    local e = {}
+    e.net = building(m._class, Module.is_training(m), false, function(record)
+      local ins
+      ins, e.inputs = declare_inputs(record.net, xs)
+      e.outs = table.pack(m(table.unpack(ins)))
+      record.net:outputs { table.unpack(e.outs, 1, e.outs.n) }
+    end).net
+    return e
+  end)
+  local results, list = run(self, entry, xs), {}
+  for k = 1, entry.outs.n do list[k] = results[entry.outs[k].name] end
+  return table.unpack(list, 1, entry.outs.n)
+end
+
+--- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
+-- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
+function Module.backward(self, ...)
+  local root, xs = module.root_of(self), { ... }
+  if #xs < 2 then error("m:backward takes (x, .., dy): the inputs, then the gradient of the output", 2) end
+  local entry = cached(root, self, xs, "backward", function()
+    local e = { wrt = {}, grads = {} }
+    e.net = building(self._class .. "_backward", Module.is_training(self), false, function(record)
+      local net = record.net
+      local ins, names = declare_inputs(net, xs)
+      e.inputs = names
+      local y = self(table.unpack(ins, 1, #ins - 1))
+      local loss = (y * ins[#ins]):sum()
+      local wrt = {}
+      for i = 1, #ins - 1 do
+        if ins[i].dtype:match "^b?f" then
+          wrt[#wrt + 1] = ins[i].name
+          e.wrt[i] = true
+        end
+      end
+      for r, blob in pairs(record.blobs) do
+        if r.trainable then wrt[#wrt + 1] = blob.name end
+      end
+      table.sort(wrt)
+      local by_blob, outputs = net:gradient(loss, { wrt = wrt }), {}
+      for _, name in ipairs(wrt) do
+        e.grads[name] = by_blob[net:blob(name)].name
+        outputs[#outputs + 1] = e.grads[name]
+      end
+      net:outputs(outputs)
+    end).net
+    return e
+  end)
+  local results, list = run(root, entry, xs), {}
+  local gradients = {}
+  for name, grad in pairs(entry.grads) do gradients[name] = results[grad] end
+  rawset(root, "_gradients", gradients)
+  for i = 1, #xs - 1 do list[i] = gradients["input" .. i] end
+  return table.unpack(list, 1, #xs - 1)
+end
+
+return build

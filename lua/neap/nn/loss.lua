@@ -1,0 +1,59 @@
+--- Losses: modules of (output, target) that give one number. `target` says what labels fit an output, `metric` what else can be
+-- measured on the same pair.
+-- @module neap.nn.loss
+local module = require "neap.nn.module"
+local options = require "neap.options"
+
+local Module, none = module.Module, options.none
+
+local function loss_class(name, spec)
+  spec.name, spec[1] = "loss", name
+  return module.class(spec)
+end
+
+local function like_output(_, output) return output.shape, output.dtype end
+
+--- What any regression can be measured by.
+local function regression_metric(self, name, y, t)
+  if name == "mae" then return (y.net:op("L1Loss", { y, t }, { "mae" }, {})) end
+  if name == "mse" then return (y.net:op("MseLoss", { y, t }, { "mse" }, {})) end
+  error(("%s knows the metrics \"mae\" and \"mse\", not \"%s\""):format(self._class, tostring(name)), 0)
+end
+
+local loss = {}
+
+--- Softmax and cross entropy, mean over rows. Labels are integers from 0, shape of the logits without the last dimension; rows
+-- whose label is `ignore_index` do not count.
+-- @usage nn.CrossEntropyLoss { label_smoothing = 0.1 }
+loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
+  options = { label_smoothing = 0, ignore_index = none, name = none },
+  init = function(self, o) self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index } end,
+  target = function(_, output)
+    local shape = {}
+    for d = 1, #output.shape - 1 do shape[d] = output.shape[d] end
+    return shape, "i64"
+  end,
+  forward = function(self, logits, labels) return (Module.op(self, "SoftmaxCrossEntropy", { logits, labels }, self.o)) end,
+  metric = function(self, name, logits, labels)
+    if name ~= "accuracy" then error("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"", 0) end
+    return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, { ignore_index = self.o.ignore_index }))
+  end })
+
+--- Mean of the squared differences.
+loss.MseLoss = loss_class("MseLoss", { options = { name = none }, target = like_output, metric = regression_metric,
+  forward = function(self, y, t) return (Module.op(self, "MseLoss", { y, t })) end })
+
+--- Mean of the absolute differences.
+loss.L1Loss = loss_class("L1Loss", { options = { name = none }, target = like_output, metric = regression_metric,
+  forward = function(self, y, t) return (Module.op(self, "L1Loss", { y, t })) end })
+
+--- Binary cross entropy of logits and targets in 0..1, mean over elements: softplus(y) - y t.
+loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", { options = { name = none }, target = like_output,
+  forward = function(_, y, t) return (y:softplus() - y * t):mean() end,
+  metric = function(_, name, y, t)
+    if name ~= "accuracy" then error("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"", 0) end
+    local zero, half = y.net:const(0, y.dtype), y.net:const(0.5, y.dtype)
+    return y:gt(zero):eq(t:gt(half)):to("f32"):mean()
+  end })
+
+return loss

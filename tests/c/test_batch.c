@@ -1,0 +1,186 @@
+/* test_batch.c: the reader of batches: what each batch holds, readers closed early, hostile indices, refused memory. */
+#include "check.h"
+#include "io/batch.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+/* (n,2) of u8: row i is {i, 100 + i}. */
+static neap_tensor rows_of_two(int64_t n) {
+  neap_tensor t = {0};
+  neap_shape shape = NEAP_SHAPE(n, 2);
+  CHECK_OK(neap_tensor_new(&t, NEAP_DTYPE_U8, &shape, &error));
+  for (int64_t i = 0; i < n; i++) {
+    neap_element_set_i64(NEAP_DTYPE_U8, neap_tensor_data(&t), 2 * i, i);
+    neap_element_set_i64(NEAP_DTYPE_U8, neap_tensor_data(&t), 2 * i + 1, 100 + i);
+  }
+  return t;
+}
+
+/* (n) of u8: 0, 1, 2 .. */
+static neap_tensor counting(int64_t n) {
+  neap_tensor t = {0};
+  neap_shape shape = NEAP_SHAPE(n);
+  CHECK_OK(neap_tensor_new(&t, NEAP_DTYPE_U8, &shape, &error));
+  for (int64_t i = 0; i < n; i++) neap_element_set_i64(NEAP_DTYPE_U8, neap_tensor_data(&t), i, i);
+  return t;
+}
+
+static double at(const neap_tensor *t, int64_t i) { return neap_element_get(t->dtype, neap_tensor_data(t), i); }
+
+TEST(batches_hold_the_rows_asked_for_in_order) {
+  neap_tensor x = rows_of_two(10), y = counting(10), out[2];
+  neap_batch_field field[2] = {{.source = x, .dtype = NEAP_DTYPE_F32, .scale = 0.5, .shift = 1}, {.source = y, .dtype = NEAP_DTYPE_I64, .scale = 1}};
+  const int64_t index[] = {7, 0, 9, 9, 3};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(2, field, 2, 5, index, false, &reader, &error));
+  int64_t row = 0;
+  for (int b = 0; b < 3; b++) {
+    int64_t n = neap_batch_reader_next(reader, out);
+    CHECK_EQ(n, b < 2 ? 2 : 1);
+    CHECK_EQ(out[0].shape.dim[0], n);
+    CHECK_EQ(out[0].dtype, NEAP_DTYPE_F32);
+    for (int64_t i = 0; i < n; i++, row++) {
+      CHECK_NEAR(at(&out[0], 2 * i), 0.5 * (double)index[row] + 1, 0);
+      CHECK_NEAR(at(&out[0], 2 * i + 1), 0.5 * (double)(100 + index[row]) + 1, 0);
+      CHECK_NEAR(at(&out[1], i), (double)index[row], 0);
+    }
+    neap_tensor_fini(&out[0]), neap_tensor_fini(&out[1]);
+  }
+  CHECK_EQ(neap_batch_reader_next(reader, out), 0);
+  CHECK_EQ(neap_batch_reader_next(reader, out), 0); /* and stays at the end */
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&x), neap_tensor_fini(&y);
+}
+
+TEST(the_last_smaller_batch_can_be_dropped) {
+  neap_tensor y = counting(5), out;
+  neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_U8, .scale = 1};
+  const int64_t index[] = {0, 1, 2, 3, 4};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(1, &field, 2, 5, index, true, &reader, &error));
+  for (int b = 0; b < 2; b++) {
+    CHECK_EQ(neap_batch_reader_next(reader, &out), 2);
+    neap_tensor_fini(&out);
+  }
+  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&y);
+}
+
+TEST(windows_read_text_and_its_next_characters) {
+  neap_tensor text = counting(10), out[2];
+  neap_batch_field field[2] = {{.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4},
+                               {.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4, .offset = 1}};
+  const int64_t index[] = {5, 0};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(2, field, 2, 2, index, false, &reader, &error));
+  CHECK_EQ(neap_batch_reader_next(reader, out), 2);
+  for (int64_t r = 0; r < 2; r++)
+    for (int64_t i = 0; i < 4; i++) {
+      CHECK_NEAR(at(&out[0], 4 * r + i), (double)(index[r] + i), 0);
+      CHECK_NEAR(at(&out[1], 4 * r + i), (double)(index[r] + i + 1), 0);
+    }
+  neap_tensor_fini(&out[0]), neap_tensor_fini(&out[1]);
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&text);
+}
+
+/* A reader may end before its first batch, with both sets full, or while a batch is still in use. */
+TEST(a_reader_can_be_closed_at_any_time) {
+  enum { N = 64 };
+  neap_tensor y = counting(N), out;
+  int64_t index[N];
+  for (int64_t i = 0; i < N; i++) index[i] = i;
+  neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  int64_t live = neap_memory_read().n_live;
+  for (int taken = 0; taken < 6; taken++) {
+    neap_batch_reader *reader = NULL;
+    CHECK_OK(neap_batch_reader_new(1, &field, 4, N, index, false, &reader, &error));
+    neap_tensor last = {0};
+    for (int b = 0; b < taken; b++) {
+      CHECK_EQ(neap_batch_reader_next(reader, &out), 4);
+      neap_tensor_fini(&last);
+      last = out;
+    }
+    if (taken % 2 == 1) usleep(2000); /* let the thread fill both sets and wait */
+    neap_batch_reader_free(reader);
+    if (taken > 0) CHECK_NEAR(at(&last, 3), 4.0 * taken - 1, 0); /* a batch outlives its reader */
+    neap_tensor_fini(&last);
+  }
+  CHECK_EQ(neap_memory_read().n_live, live);
+  neap_batch_reader_free(NULL);
+  neap_tensor_fini(&y);
+}
+
+TEST(hostile_indices_are_refused) {
+  neap_tensor x = rows_of_two(10), text = counting(10), out;
+  neap_batch_reader *reader = NULL;
+  static const int64_t bad[] = {-1, 10, INT64_MAX, INT64_MIN, INT64_MAX - 1};
+  neap_batch_field rows = {.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  neap_batch_field window = {.source = text, .dtype = NEAP_DTYPE_F32, .scale = 1, .window = 4, .offset = 1};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    const int64_t index[] = {0, bad[i]};
+    CHECK_FAILS(neap_batch_reader_new(1, &rows, 2, 2, index, false, &reader, &error), NEAP_DATA, "outside the 10 rows");
+    CHECK_FAILS(neap_batch_reader_new(1, &window, 2, 2, index, false, &reader, &error), NEAP_DATA, "outside the 10 rows");
+  }
+  const int64_t last_fits = 5, one_more = 6, zero = 0;
+  CHECK_OK(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error));
+  CHECK_EQ(neap_batch_reader_next(reader, &out), 1);
+  CHECK_NEAR(at(&out, 3), 9, 0);
+  neap_tensor_fini(&out);
+  neap_batch_reader_free(reader);
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &one_more, false, &reader, &error), NEAP_DATA, "row 6");
+  window.window = INT64_MAX, window.offset = INT64_MAX;
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &zero, false, &reader, &error), NEAP_DATA, "outside");
+  window.window = 4, window.offset = -2;
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error), NEAP_ARGUMENT, "offset");
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 0, 1, &zero, false, &reader, &error), NEAP_ARGUMENT, "batch");
+  rows.window = 2;
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, 1, &zero, false, &reader, &error), NEAP_SHAPE, "one dimension");
+  neap_tensor_fini(&x), neap_tensor_fini(&text);
+}
+
+TEST(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are) {
+  neap_tensor y = counting(3), out;
+  neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(1, &field, 4, 0, NULL, false, &reader, &error));
+  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  neap_batch_reader_free(reader);
+  const int64_t index[] = {2, 1, 0};
+  CHECK_OK(neap_batch_reader_new(1, &field, INT64_MAX, 3, index, false, &reader, &error));
+  CHECK_EQ(neap_batch_reader_next(reader, &out), 3);
+  CHECK_NEAR(at(&out, 0), 2, 0);
+  neap_tensor_fini(&out);
+  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&y);
+}
+
+TEST(refused_memory_is_an_error_and_leaves_nothing) {
+  neap_tensor y = counting(8);
+  neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  const int64_t index[] = {0, 1, 2, 3};
+  int64_t live = neap_memory_read().n_live;
+  bool passed = false;
+  for (int64_t n = 1; n < 40 && !passed; n++) {
+    neap_batch_reader *reader = NULL;
+    neap_error error = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_batch_reader_new(1, &field, 2, 4, index, false, &reader, &error);
+    neap_memory_fail_nth(0, false);
+    passed = status == NEAP_OK;
+    if (passed) neap_batch_reader_free(reader);
+    CHECK(passed || status == NEAP_MEMORY);
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(passed);
+  neap_tensor_fini(&y);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order), T(the_last_smaller_batch_can_be_dropped),
+             T(windows_read_text_and_its_next_characters), T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
+             T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are), T(refused_memory_is_an_error_and_leaves_nothing));
+}
