@@ -40,7 +40,7 @@ OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
 API_OBJ := $(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/neap.c))
 ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ)) $(API_OBJ)
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
-EMBEDDED := $(shell find lua/neap db -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
+EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
 C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
 
 .PHONY: all lib objects c-tests

@@ -3,9 +3,11 @@
 #include "lua/binding.h"
 
 #include <lualib.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static lua_State *main_state;
 
@@ -35,6 +37,23 @@ static int catch_interrupt(lua_State *L) {
   return 0;
 }
 
+/* core.program_path() -> the file of this program, for commands that start it again; nil where the system does not tell. */
+static int program_path(lua_State *L) {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  if (n <= 0 || (size_t)n >= sizeof path) return 0;
+  lua_pushlstring(L, path, (size_t)n);
+  return 1;
+}
+
+/* core.wait_input() -> true when standard input has something to read or has ended, false after Ctrl-C. */
+static int wait_input(lua_State *L) {
+  struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+  int n = neap_interrupted ? -1 : poll(&in, 1, -1);
+  lua_pushboolean(L, n > 0);
+  return 1;
+}
+
 /* Opens the libraries and runs the command line; returns its exit code. */
 static int run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
@@ -47,6 +66,10 @@ static int run(lua_State *L) {
   lua_call(L, 1, 1);
   lua_pushcfunction(L, catch_interrupt);
   lua_setfield(L, -2, "clear_interrupt");
+  lua_pushcfunction(L, program_path);
+  lua_setfield(L, -2, "program_path");
+  lua_pushcfunction(L, wait_input);
+  lua_setfield(L, -2, "wait_input");
   catch_interrupt(L);
   lua_warning(L, "@on", 0);
   lua_getglobal(L, "require");

@@ -1,35 +1,52 @@
 --- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a net, or
--- { model =, loss =, optimizer =, batch = }; a name without .lua is looked up in the zoo, scripts/nets.
+-- { model =, loss =, optimizer =, batch = }.
+--
+-- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is found from any working
+-- directory; a file NAME.lua in the folder $NEAP_NETS comes first.
 -- @module neap.netfile
 local core = require "neap.core"
 local options = require "neap.options"
 local netfile = {}
 
---- Where the nets lie from the folder of the program or module: build, PREFIX/bin, PREFIX/lib/lua/5.4.
-local from_program = { "/../scripts/nets/", "/../share/neap/nets/", "/../../../share/neap/nets/" }
+local zoo_folder = "scripts/nets/"
 
-local function readable(path)
-  local file = io.open(path, "r")
-  if file then file:close() end
-  return file ~= nil
+local function read_file(path)
+  local file, message = io.open(path, "rb")
+  if not file then return nil, message end
+  local text, why = file:read "a"
+  file:close()
+  return text, why and path .. ": " .. why
 end
 
---- The file of a net of the zoo: in $NEAP_NETS, in this repository, or where `make install` put it.
-local function zoo_path(name)
-  local list = {}
-  local here = os.getenv "NEAP_NETS"
-  if here then list[1] = here .. "/" end
-  list[#list + 1] = "scripts/nets/"
-  local folder = core.where()
-  for _, rest in ipairs(folder and from_program or {}) do list[#list + 1] = folder .. rest end
-  for _, place in ipairs(list) do
-    if readable(place .. name .. ".lua") then return place .. name .. ".lua" end
-  end
-end
-
---- Names of the zoo's nets.
+--- Names of the zoo's nets, sorted.
 function netfile.names()
-  return { "gpt", "lenet", "mlp", "resnet18c", "resnet50", "vgg16" }
+  local names = {}
+  for _, path in ipairs(core.embedded()) do
+    local name = path:match "^scripts/nets/([%w_]+)%.lua$"
+    if name then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+--- Text and chunk name of a zoo net; nil when there is none.
+local function zoo_text(name)
+  local folder = os.getenv "NEAP_NETS"
+  if folder and folder ~= "" then
+    local path = folder .. "/" .. name .. ".lua"
+    local text = read_file(path)
+    if text then return text, "@" .. path end
+  end
+  local text = core.embedded(zoo_folder .. name .. ".lua")
+  if text then return text, "@" .. name .. ".lua" end
+end
+
+local function no_such_net(stem)
+  local names = netfile.names()
+  local near = options.nearest(stem, names)
+  error(core.error { code = "name", message = ("there is no net \"%s\""):format(stem),
+    hint = (near and ("did you mean \"%s\"? "):format(near) or "") .. ("the zoo has %s; a file of your own ends in .lua"):format(
+      table.concat(names, ", ")) }, 0)
 end
 
 --- Loads a net file by path or zoo name.
@@ -39,40 +56,43 @@ end
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
-  local path = stem
-  if not stem:match "%.lua$" then
-    path = zoo_path(stem)
-    if not path then
-      local near = options.nearest(stem, netfile.names())
-      error(("no net \"%s\" in the zoo%s; it has %s, and NAME.lua is a file of your own"):format(stem,
-        near and " (did you mean \"" .. near .. "\"?)" or "", table.concat(netfile.names(), ", ")), 0)
-    end
+  if batch and math.tointeger(batch) == 0 then error(("\"%s\": a batch has at least 1 row"):format(name), 0) end
+  local text, chunk_name
+  if stem:match "%.lua$" then
+    text, chunk_name = read_file(stem)
+    if not text then error(chunk_name, 0) end
+    chunk_name = "@" .. stem
+  else
+    text, chunk_name = zoo_text(stem)
+    if not text then no_such_net(stem) end
   end
-  local chunk, message = loadfile(path)
+  local chunk, message = load((text:gsub("^#[^\n]*", "")), chunk_name)
   if not chunk then error(message, 0) end
   local result = chunk(...)
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
   if type(result) ~= "table" or not (result.model or result.net) then
-    error(("%s: a net file returns a module, a net, or { model = .. }, got a %s"):format(path, type(result)), 0)
+    error(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)), 0)
   end
   result.name = result.name or stem:match "([^/]+)%.lua$" or stem
   result.batch = math.tointeger(batch) or result.batch or 1
-  result.path = path
   return result
 end
 
 --- The net of a loaded file for one mode; defaults: cross-entropy, SGD with momentum.
 -- @param file table from load
 -- @param o table {train = bool, batch =}
--- @return net, blobs
+-- @return net, blobs, string|nil what was assumed, in words
 function netfile.build(file, o)
   if file.net then return file.net, {} end
   local neap = require "neap"
-  local train = o.train or false
-  return file.model:net { batch = o.batch or file.batch, train = train, name = file.name,
+  local train, assumed = o.train or false, {}
+  if train and not file.loss then assumed[1] = "cross-entropy" end
+  if train and not file.optimizer then assumed[#assumed + 1] = "SGD with momentum" end
+  local net, blobs = file.model:net { batch = o.batch or file.batch, train = train, name = file.name,
     loss = train and (file.loss or neap.nn.CrossEntropyLoss {}) or nil,
     optimizer = train and (file.optimizer or neap.optim.SGD { lr = 0.01, momentum = 0.9 }) or nil }
+  return net, blobs, #assumed > 0 and table.concat(assumed, ", ") or nil
 end
 
 return netfile

@@ -1,19 +1,20 @@
 --- The REPL: Lua with neap at hand. Expressions print themselves, `_` is the last value, unfinished input continues,
 -- `:name args` runs a command of the command line or one of the colon commands.
 --
--- With a terminal and lua-readline: editing, history and completion of nested names. Through a pipe: plain lines.
+-- With a terminal and lua-readline: editing, history and completion of nested names. Through a pipe: plain lines, and the
+-- exit code tells whether every input ran.
 -- @module neap.repl
+local cli = require "neap.cli"
 local core = require "neap.core"
 local repl = {}
 
-local env = setmetatable({}, { __index = _G, __newindex = _G })
-
 -- ---- completion ----------------------------------------------------------------------------------------------------------
 
+--- Names that a value answers to: its own, and those of its class. Neap's lazy parts (neap.nn) are named before they are loaded.
 local function fields_of(value)
   local names, seen = {}, {}
   local function add(t)
-    for key in pairs(t) do
+    for key in next, t do
       if type(key) == "string" and key:match "^[%a_][%w_]*$" and not seen[key] and key:sub(1, 2) ~= "__" then
         seen[key] = true
         names[#names + 1] = key
@@ -23,8 +24,8 @@ local function fields_of(value)
   if type(value) == "table" then add(value) end
   for _ = 1, 4 do
     local meta = debug.getmetatable(value)
-    local index = meta and rawget(meta, "__index")
-    if meta and type(rawget(meta, "__names")) == "function" then
+    local index = type(meta) == "table" and rawget(meta, "__index")
+    if type(meta) == "table" and type(rawget(meta, "__names")) == "function" then
       for _, name in ipairs(meta.__names(value)) do add { [name] = true } end
     end
     if type(index) ~= "table" then break end
@@ -42,8 +43,10 @@ function repl.complete(line)
   local word = line:match "[%w_%.:]*$"
   if word:sub(1, 1) == ":" and not word:find("%.") then
     local found = {}
-    for name in pairs(repl.commands) do
-      if name:sub(1, #word - 1) == word:sub(2) then found[#found + 1] = ":" .. name end
+    for _, from in ipairs { repl.commands, cli.verbs() } do
+      for name in pairs(from) do
+        if name:sub(1, #word - 1) == word:sub(2) and (from == repl.commands or not repl.commands[name]) then found[#found + 1] = ":" .. name end
+      end
     end
     table.sort(found)
     return found
@@ -78,44 +81,70 @@ command("help", "this list", function()
   for name in pairs(repl.commands) do names[#names + 1] = name end
   table.sort(names)
   for _, name in ipairs(names) do print((":%-8s %s"):format(name, repl.commands[name].summary)) end
-  print(":x a      is `neap x a`; help(thing) explains a function, an op or a class")
+  local verbs = {}
+  for name in pairs(cli.verbs()) do
+    if not repl.commands[name] and name ~= "repl" then verbs[#verbs + 1] = ":" .. name end
+  end
+  table.sort(verbs)
+  print("as `neap x`: " .. table.concat(verbs, " ") .. "; help(thing) explains a function, an op or a class")
 end)
-command("mem", "bytes planned, held and resident", function() print(require("neap").memory()) end)
+command("mem", "bytes held by tensors, plans and Lua, and resident", function() print(require("neap").memory()) end)
 command("time", "CODE: run it and say how long it took", function(rest)
   local start = core.clock()
-  repl.evaluate(rest)
+  local good = repl.evaluate(rest)
   print(("%.3f ms"):format((core.clock() - start) * 1e3))
+  return good
 end)
-command("sql", "QUERY: ask the database", function(rest)
-  local neap = require "neap"
-  local db <close> = assert(neap.db())
-  print(db:sql(rest))
+command("sql", "QUERY: ask the database; a canned query by its name", function(rest)
+  local name, params = rest:match "^([%w_]*)%s*(.*)$"
+  if name == "" or not rest:find "%s" or params:match "^[%w_]+=" then return cli.main { "sql", table.unpack(repl.split(rest)) } == 0 end
+  return cli.main { "sql", rest } == 0
 end)
 command("quit", "leave", function() repl.done = true end)
 
-local function split(text)
-  local words = {}
-  for word in text:gmatch "%S+" do words[#words + 1] = word end
-  return words
+--- Words of a command line; "a b" and 'a b' are one.
+function repl.split(text)
+  local words, at = {}, 1
+  while true do
+    at = text:find("%S", at)
+    if not at then return words end
+    local quote = text:sub(at, at):match "[\"']"
+    local stop = quote and text:find(quote, at + 1, true)
+    if stop then
+      words[#words + 1], at = text:sub(at + 1, stop - 1), stop + 1
+    else
+      local word = text:match("^%S+", at)
+      words[#words + 1], at = word, at + #word
+    end
+  end
 end
 
+--- Runs ":name rest". @return whether it went well
 local function run_command(line)
-  local name, rest = line:match "^:(%S*)%s*(.*)$"
-  if repl.commands[name] then return repl.commands[name].run(rest) end
-  local cli = require "neap.cli"
-  if cli.verbs()[name] then return cli.main { name, table.unpack(split(rest)) } end
-  io.stderr:write(("no command \":%s\"; :help lists them\n"):format(name))
+  local name, rest = line:match "^:(%S*)%s*(.-)%s*$"
+  if repl.commands[name] then return repl.commands[name].run(rest) ~= false end
+  if cli.verbs()[name] and name ~= "repl" then return cli.main { name, table.unpack(repl.split(rest)) } == 0 end
+  local known = {}
+  for _, from in ipairs { repl.commands, cli.verbs() } do
+    for key in pairs(from) do known[#known + 1] = key end
+  end
+  table.sort(known)
+  local near = require("neap.options").nearest(name, known)
+  io.stderr:write(("no command \":%s\"%s; :help lists them\n"):format(name, near and ", did you mean \":" .. near .. "\"?" or ""))
+  return false
 end
 
 -- ---- evaluating ----------------------------------------------------------------------------------------------------------------
 
 local function is_unfinished(message) return message and message:match "<eof>$" ~= nil end
 
---- Compiles a line, as an expression if it is one. @return chunk, or nil, message, is it unfinished
+--- Compiles an input, as an expression if it is one. A `local` that begins it would be gone with the line: here it stays, as a
+-- global. @return chunk, or nil, message, is it unfinished
 function repl.compile(text)
-  local chunk = load("return " .. text, "=stdin", "t", env)
+  if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then text = text:gsub("local%s+", "", 1) end
+  local chunk = load("return " .. text, "=stdin", "t")
   if chunk then return chunk end
-  local statement, message = load(text, "=stdin", "t", env)
+  local statement, message = load(text, "=stdin", "t")
   return statement, message, is_unfinished(message)
 end
 
@@ -130,27 +159,30 @@ local function show(results)
   end
 end
 
-local function handler(err)
-  if type(err) == "string" then return (debug.traceback(err, 2):gsub("\n%s*%[C%]: in function 'xpcall'.*$", "")) end
-  return err
+local function complain(err)
+  io.stdout:flush()
+  local is_plain = type(err) == "table" and not (getmetatable(err) or {}).__tostring
+  io.stderr:write(is_plain and "(the error is a table)" or tostring(err), "\n")
 end
 
 --- Runs one complete input and prints its values. Errors go to standard error; the REPL lives on.
+-- @return whether it went well
 function repl.evaluate(text)
-  local quiet = text:match ";%s*$" ~= nil
-  local chunk, message = repl.compile(quiet and text:gsub(";%s*$", "") or text)
+  local body = text:gsub("%s*;%s*$", "")
+  local chunk, message = repl.compile(body)
+  local quiet = chunk and body ~= text
   if not chunk then chunk, message = repl.compile(text) end
   if not chunk then
-    io.stderr:write(message, "\n")
+    complain(message)
     return false
   end
-  local results = table.pack(xpcall(chunk, handler))
+  local results = table.pack(xpcall(chunk, cli.handler))
   core.clear_interrupt()
   if not results[1] then
-    io.stderr:write(tostring(results[2]), "\n")
+    complain(results[2])
     return false
   end
-  if results.n > 1 and results[2] ~= nil then
+  if results.n > 1 then
     rawset(_G, "_", results[2])
     if not quiet then show { n = results.n - 1, table.unpack(results, 2, results.n) } end
   end
@@ -160,74 +192,126 @@ end
 -- ---- reading lines --------------------------------------------------------------------------------------------------------------
 
 local function history_path()
-  local base = os.getenv "XDG_DATA_HOME" or ((os.getenv "HOME" or ".") .. "/.local/share")
+  local base = os.getenv "XDG_DATA_HOME"
+  if base == nil or base == "" then base = (os.getenv "HOME" or ".") .. "/.local/share" end
   return base .. "/neap/history"
 end
 
---- A function prompt -> line or nil, with editing when it can be had.
-local function line_reader()
-  if not core.is_terminal() then
-    return function(prompt)
-      if core.is_terminal(0) then io.write(prompt) io.flush() end
-      return io.read "l"
-    end
-  end
-  local ok, readline = pcall(require, "readline")
-  if not ok then
-    return function(prompt)
+--- Lines as they come; the prompt only where somebody sees it.
+local function plain_reader(interactive)
+  return function(prompt)
+    if interactive then
       io.write(prompt)
       io.flush()
-      return io.read "l"
     end
-  end
-  core.make_folder(history_path():match "^(.*)/")
-  readline.set_options { histfile = history_path(), keeplines = 2000, completion = true, ignoredups = true }
-  readline.set_readline_name "neap"
-  readline.set_complete_function(function(text, from, _)
-    local line = text
-    if type(from) == "number" and from > 1 then line = text end
-    return repl.complete(line)
-  end)
-  return function(prompt)
-    local line = readline.readline(prompt)
-    if line == nil then readline.save_history() end
-    return line
+    return io.read "l"
   end
 end
 
---- The loop. @return integer exit code
+--- What readline asks for: all that the word under the cursor may become. The part before the last name, "f(neap.nn.Li", stays.
+local function completer(readline)
+  return function(text, from, to)
+    local word = text:sub(from, to)
+    local found = repl.complete(text:sub(1, to))
+    local tail = #(text:sub(1, to):match "[%w_%.:]*$")
+    local head = word:sub(1, math.max(0, #word - tail))
+    -- Where readline broke the word within ours ("a:b" may be one word to us), only its part is replaced.
+    local skip = math.max(0, tail - #word)
+    for i, name in ipairs(found) do found[i] = head .. name:sub(skip + 1) end
+    readline.set_completion_append_character ""
+    return found
+  end
+end
+
+--- Lines by readline, a character at a time: between characters we wait ourselves, so that Ctrl-C drops the line instead of
+-- being held back. Returns nil at the end, false after Ctrl-C.
+local function editing_reader(readline)
+  core.make_folder(history_path():match "^(.*)/")
+  readline.set_options { histfile = history_path(), keeplines = 2000, completion = true, auto_add = false }
+  readline.set_readline_name "neap"
+  readline.set_complete_function(completer(readline))
+  local last
+  return function(prompt)
+    local line, got
+    readline.handler_install(prompt, function(text)
+      line, got = text, true
+      readline.handler_remove()
+    end)
+    local ok, err = pcall(function()
+      while not got do
+        if core.wait_input() then readline.read_char() else error("interrupted", 0) end
+      end
+    end)
+    if not ok then
+      readline.handler_remove()
+      core.clear_interrupt()
+      print "^C"
+      if not tostring(err):find("interrupted", 1, true) then complain(err) end
+      return false
+    end
+    if line and line:match "%S" and line ~= last then
+      readline.add_history(line)
+      last = line
+    end
+    return line
+  end, readline.save_history
+end
+
+--- A function prompt -> line, nil at the end, false when the line was dropped; and one to call at the end.
+local function line_reader(interactive)
+  if interactive and core.wait_input then
+    local ok, readline = pcall(require, "readline")
+    if ok then return editing_reader(readline) end
+  end
+  return plain_reader(interactive), function() end
+end
+
+--- One line of input: a colon command, or the next of a chunk. @return what the chunk lacks, or nil; whether all went well
+local function take(line, text)
+  if text == nil and line:match "^%s*:%a" then
+    local ok, result = xpcall(run_command, cli.handler, (line:gsub("^%s+", "")))
+    core.clear_interrupt()
+    if not ok then complain(result) end
+    return nil, ok and result
+  end
+  if text == nil and not line:match "%S" then return nil, true end
+  text = text and text .. "\n" .. line or line:gsub("^%s*=", "return ", 1)
+  local chunk, _, unfinished = repl.compile(text)
+  if chunk or not unfinished then return nil, repl.evaluate(text) end
+  return text, true
+end
+
+--- The loop. @return integer exit code: through a pipe 1 when any input failed
 function repl.main()
   local neap = require "neap"
+  local interactive = core.is_terminal(0) and core.is_terminal(1)
   rawset(_G, "neap", neap)
   rawset(_G, "help", function(x) return neap.help(x) end)
-  if core.is_terminal() then
-    print(("neap %s  help() explains, :help lists commands, Ctrl-D leaves"):format(neap.version))
-  end
-  local read, text = line_reader(), nil
-  local good = true
+  if interactive then print(("neap %s   help() explains, :help lists commands, Ctrl-D leaves"):format(neap.version)) end
+  local read, leave = line_reader(interactive)
+  local text, good = nil, true
   repl.done = false
   while not repl.done do
-    local line = read(text and ">> " or "> ")
-    if line == nil then break end
-    if text == nil and line:match "^%s*:%a" then
-      local ok, err = xpcall(run_command, handler, (line:gsub("^%s+", "")))
+    local ok, line = pcall(read, text and ">> " or "> ")
+    if not ok then -- Ctrl-C while waiting for a plain line
       core.clear_interrupt()
-      if not ok then io.stderr:write(tostring(err), "\n") end
-    elseif text ~= nil or line:match "%S" then
-      text = text and text .. "\n" .. line or line
-      local chunk, _, unfinished = repl.compile(text)
-      if chunk or not unfinished then
-        good = repl.evaluate(text) and good
-        text = nil
-      end
+      if not interactive then error(line, 0) end
+      print()
+      line = false
+    end
+    if line == nil then break end
+    if line == false then
+      text = nil
+    else
+      local fine
+      text, fine = take(line, text)
+      good = good and fine
     end
   end
-  if text then
-    repl.evaluate(text)
-    good = false
-  end
-  if core.is_terminal() then print() end
-  return (good or core.is_terminal()) and 0 or 1
+  if text then good = repl.evaluate(text) and good end -- says what is unfinished
+  leave()
+  if interactive and not repl.done then print() end
+  return (good or interactive) and 0 or 1
 end
 
 return repl

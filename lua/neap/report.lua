@@ -103,16 +103,20 @@ local function pad(text, n, right)
   return right and fill .. text or text .. fill
 end
 
---- Shrinks the widest columns of text until the line fits; none below 12.
+--- Shrinks the widest columns of text until the line fits, none below 12. A line that can't fit so is broken into blocks, and
+-- keeps its columns as wide as they are, up to the room.
 local function fit(widths, numeric, room)
-  local total = 2 * (#widths - 1)
+  local wide, total = table.move(widths, 1, #widths, 1, {}), 2 * (#widths - 1)
   for _, w in ipairs(widths) do total = total + w end
   while total > room do
     local widest
     for i, w in ipairs(widths) do
       if not numeric[i] and w > 12 and (widest == nil or w > widths[widest]) then widest = i end
     end
-    if widest == nil then break end
+    if widest == nil then
+      for i, w in ipairs(wide) do widths[i] = math.min(w, math.max(room, 12)) end
+      return
+    end
     widths[widest] = widths[widest] - 1
     total = total - 1
   end
@@ -182,14 +186,15 @@ local function total_names(self)
   return names
 end
 
-function Report.__tostring(self)
+--- The text of a report for lines of `room` columns (math.huge: nothing is cut).
+function report.text(self, room)
   local parts = {}
   if self._title then parts[#parts + 1] = self._title end
   if self._text then
     parts[#parts + 1] = (self._text:gsub("\n+$", ""))
     return table.concat(parts, "\n")
   end
-  if #self._columns > 0 and #self > 0 then parts[#parts + 1] = table_text(self, report.terminal_width()) end
+  if #self._columns > 0 and #self > 0 then parts[#parts + 1] = table_text(self, room) end
   local totals = {}
   for _, name in ipairs(total_names(self)) do
     if self._totals[name] ~= nil then totals[#totals + 1] = name .. " " .. cell_text(self._totals[name]) end
@@ -198,6 +203,8 @@ function Report.__tostring(self)
   if #parts == 0 then parts[1] = "(nothing)" end
   return table.concat(parts, "\n")
 end
+
+function Report.__tostring(self) return report.text(self, report.terminal_width()) end
 
 -- ---- JSON and CSV --------------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads well. */
 neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
 
-#define NEAP_TRY(call)                        \
-  do {                                        \
-    neap_status try_status_ = (call);         \
+#define NEAP_TRY(call)                              \
+  do {                                              \
+    neap_status try_status_ = (call);               \
     if (try_status_ != NEAP_OK) return try_status_; \
   } while (0)
 
@@ -131,8 +131,8 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
 
 /* ---- threads (thread.c) ------------------------------------------------------------------------------------------- */
 
-int neap_threads(void);        /* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores */
-void neap_threads_set(int n);  /* also tells OpenMP */
+int neap_threads(void);       /* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores */
+void neap_threads_set(int n); /* also tells OpenMP */
 
 /* Runs body(context, begin, end) over [0,n) in chunks of at least `grain`, on up to n_thread threads.
  * INVARIANT: parallel regions never nest; inside one this runs on the calling thread. */
@@ -154,7 +154,7 @@ int64_t neap_clock_ns(void); /* monotonic */
 /* Elements a thread should have at least, for loops that are bound by memory. */
 enum { NEAP_GRAIN = 16384 };
 
-/* ---- embedded files (embedded.c): lua/neap/.. and db/.., under their paths in the repository, in the paths' order ----- */
+/* ---- embedded files (embedded.c): lua/neap/.., db/.., scripts/nets/.., by their paths in the repository, in order -------- */
 
 /* The text, ended by a zero that *n (may be NULL) does not count; NULL when there is no such file. */
 const char *neap_embedded_find(const char *path, size_t *n);

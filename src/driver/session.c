@@ -24,6 +24,7 @@ struct neap_session {
   neap_store *store;
   int64_t plan_id, run_id;
   int64_t planned_bytes, held_bytes, n_alloc_last, started_at, last_ns, min_ns;
+  int64_t own_bytes; /* DATA bytes of the workspace at the start, and what compiling and running added */
   int64_t n_step;
   int n_thread;
   int64_t ring[N_RING];
@@ -90,7 +91,9 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
   session->store = options->store;
   session->started_at = (int64_t)time(NULL);
   session->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
+  session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_status status = fill(session, net, options, error);
+  session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);
     return status;
@@ -104,12 +107,14 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
 /* A failed step is not counted and leaves no time; its error goes to the run row. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
-  int64_t n_alloc = neap_memory_read().n_alloc, start_ns = neap_clock_ns();
+  neap_memory_stats before = neap_memory_read();
+  int64_t start_ns = neap_clock_ns();
   neap_status status = neap_workspace_run(session->ws, session->program, session->times, &own);
   int64_t took = neap_clock_ns() - start_ns;
   neap_memory_stats memory = neap_memory_read();
   session->held_bytes = memory.held_bytes[NEAP_DATA_BYTES];
-  session->n_alloc_last = memory.n_alloc - n_alloc;
+  session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
+  session->n_alloc_last = memory.n_alloc - before.n_alloc;
   session->failed = own;
   if (status != NEAP_OK) {
     if (error != NULL && error->code == NEAP_OK) *error = own;
@@ -186,7 +191,8 @@ static void print_error_json(const neap_error *error, neap_buffer *out) {
   neap_buffer_add(out, "}");
 }
 
-/* Sets run_id. Bytes are those after the last step: closing frees them soon. */
+/* Sets run_id. Bytes are those after the last step: closing frees them soon. Tensors that the caller made meanwhile are not
+ * the run's: only what compiling and running took counts. */
 static neap_status add_run(neap_session *session, const char *status, neap_error *error) {
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
@@ -203,8 +209,8 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
                         .step_min_ns = stats.min_ns,
                         .step_median_ns = stats.median_ns,
                         .planned_bytes = stats.planned_bytes,
-                        .held_bytes = stats.held_bytes,
-                        .resident_bytes = (int64_t)neap_process_resident_bytes()};
+                        .held_bytes = session->own_bytes,
+                        .resident_bytes = (int64_t)neap_process_resident_peak_bytes()};
   neap_status result = neap_store_add_run(session->store, &row, &session->run_id, error);
   neap_buffer_fini(&error_json);
   return result;

@@ -95,8 +95,14 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
       int source = version_source(graph, node, c->in_blob, c->out_blob != NULL ? c->out_blob[k] : NULL);
       out_argument[k] = source >= 0 ? source : node->n_in + k;
     }
-    neap_sub_spec spec = {.net = subnet_at(node, subnet), .n_in = n_in, .in_type = in, .in_name = c->in_blob != NULL ? c->in_blob + first : NULL,
-                          .in_argument = in_argument, .n_out = n_out, .out_name = c->out_blob, .out_argument = out_argument};
+    neap_sub_spec spec = {.net = subnet_at(node, subnet),
+                          .n_in = n_in,
+                          .in_type = in,
+                          .in_name = c->in_blob != NULL ? c->in_blob + first : NULL,
+                          .in_argument = in_argument,
+                          .n_out = n_out,
+                          .out_name = c->out_blob,
+                          .out_argument = out_argument};
     neap_graph *sub;
     NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
     graph->node[c->node].sub[subnet] = sub;
@@ -145,8 +151,14 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0) in[i] = graph->value[spec->in[i]].type;
   infer_context context = {b, index, spec->in_blob, spec->out_name};
-  neap_infer infer = {.op = spec->op, .attrs = spec->attrs, .n_in = spec->n_in, .n_out = spec->n_out, .in = in, .out = *out,
-                      .infer_subnet = infer_subnet, .graph = &context};
+  neap_infer infer = {.op = spec->op,
+                      .attrs = spec->attrs,
+                      .n_in = spec->n_in,
+                      .n_out = spec->n_out,
+                      .in = in,
+                      .out = *out,
+                      .infer_subnet = infer_subnet,
+                      .graph = &context};
   if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
   for (int i = 0; i < spec->n_in; i++) {
     const neap_arg *arg = neap_op_input(spec->op, i);
@@ -248,8 +260,10 @@ static neap_status read_names(neap_builder *b, const neap_net_op *op, neap_value
 static neap_value_id emit_constant(neap_builder *b, neap_type type, double value) {
   neap_grad g = {.graph = b};
   return neap_grad_emit1(&g, "Constant", 0, NULL, NULL,
-                         (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), NEAP_SET_FLOAT("value", value),
-                                      NEAP_SET_INT("dtype", type.dtype), {0}});
+                         (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim),
+                                      NEAP_SET_FLOAT("value", value),
+                                      NEAP_SET_INT("dtype", type.dtype),
+                                      {0}});
 }
 
 static neap_value_id emit_copy(neap_builder *b, neap_value_id v) {
@@ -259,7 +273,8 @@ static neap_value_id emit_copy(neap_builder *b, neap_value_id v) {
 
 /* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
  * copied, since each blob has its own bytes. */
-static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error) {
+static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt,
+                                  neap_error *error) {
   b->emit_status = NEAP_OK;
   b->emit_error = error;
   for (int i = 0; i < op->n_out; i++) {
@@ -307,7 +322,8 @@ static neap_status copy_before_write(neap_builder *b, const neap_op *op, neap_va
   b->emit_error = error;
   for (int p = 0; p < op->n_enforced; p++) {
     int i = op->enforced[p].in;
-    if (i >= n_in || in[i] < 0 || b->graph->value[in[i]].region != NEAP_REGION_ARGUMENT || is_writable(&b->graph->value[in[i]])) continue;
+    if (i >= n_in || in[i] < 0 || b->graph->value[in[i]].region != NEAP_REGION_ARGUMENT || is_writable(&b->graph->value[in[i]]))
+      continue;
     in[i] = emit_copy(b, in[i]);
     NEAP_TRY(b->emit_status);
   }
@@ -330,8 +346,14 @@ static neap_status build_ops(neap_builder *b, neap_error *error) {
     const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
     if (out_name == NULL) return graph_no_memory(error);
     for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
-    neap_node_spec spec = {.op = op->op, .attrs = graph_copy_attrs(b->graph, op->op, op->attrs), .n_in = op->n_in, .n_out = n_out,
-                           .out_name = out_name, .name = neap_intern(op->name), .scope = neap_intern(op->scope), .line = neap_intern(op->line),
+    neap_node_spec spec = {.op = op->op,
+                           .attrs = graph_copy_attrs(b->graph, op->op, op->attrs),
+                           .n_in = op->n_in,
+                           .n_out = n_out,
+                           .out_name = out_name,
+                           .name = neap_intern(op->name),
+                           .scope = neap_intern(op->scope),
+                           .line = neap_intern(op->line),
                            .in_blob = (const char *const *)op->in};
     neap_value_id *in;
     int node;
@@ -353,11 +375,32 @@ static bool is_kept(const neap_builder *b, const char *name) {
   return b->options->keep_all;
 }
 
+/* A name to keep that the net lacks is a slip of the pen, and would be missed when it is fetched. */
+static neap_status check_keeps(const neap_builder *b, neap_error *error) {
+  for (int i = 0; i < b->options->n_keep; i++) {
+    const char *name = b->options->keep[i];
+    int v = 0;
+    while (v < b->graph->n_value && strcmp(b->graph->value[v].name, name) != 0) v++;
+    if (v < b->graph->n_value) continue;
+    const char *best = NULL;
+    int least = 1 + (int)strlen(name) / 3;
+    for (v = 0; v < b->graph->n_value; v++) {
+      int d = neap_text_distance(name, b->graph->value[v].name);
+      if (d <= least) least = d - 1, best = b->graph->value[v].name;
+    }
+    neap_fail(error, NEAP_NAME, "keep: net \"%s\" has no blob \"%s\"", neap_net_name(b->net), name);
+    if (best != NULL) neap_hint(error, "did you mean \"%s\"?", best);
+    return NEAP_NAME;
+  }
+  return NEAP_OK;
+}
+
 /* The last version of a name gets the name's role. A value that is two things at once (an output that is also another
  * blob's value) can't arise: each name was bound to a value of its own. */
 static neap_status assign_roles(neap_builder *b, neap_error *error) {
   neap_graph *graph = b->graph;
   int n_output = neap_net_n_outputs(b->net);
+  NEAP_TRY(check_keeps(b, error));
   graph->output = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
   if (graph->output == NULL) return graph_no_memory(error);
   for (int v = 0; v < graph->n_value; v++) {
@@ -367,7 +410,8 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
     const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
     if (blob != NULL) value->role = blob->role;
     value->keep = (blob != NULL && blob->keep) || is_kept(b, value->name);
-    value->region = value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
+    value->region =
+        value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
   }
   for (int k = 0; k < n_output; k++) {
     const char *name = neap_net_output_at(b->net, k);
@@ -381,11 +425,17 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out, neap_error *error) {
+static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out,
+                             neap_error *error) {
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
-  neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))), .net = net, .options = options != NULL ? options : &none, .rewrite = rewrite,
-                    .all_outputs = neap_net_is_train(net), .forward = -1, .stream = &stream};
+  neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))),
+                    .net = net,
+                    .options = options != NULL ? options : &none,
+                    .rewrite = rewrite,
+                    .all_outputs = neap_net_is_train(net),
+                    .forward = -1,
+                    .stream = &stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK) status = assign_roles(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, error);
@@ -475,7 +525,8 @@ static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int
   return NEAP_OK;
 }
 
-static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out, neap_error *error) {
+static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out,
+                                neap_error *error) {
   neap_value_id *seed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)), *dseed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)),
                 *wrt = arena_ids(b, NEAP_MAX(spec->n_wrt, 1));
   if (seed == NULL || dseed == NULL || wrt == NULL) return graph_no_memory(error);
@@ -517,9 +568,14 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
 }
 
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
-  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"), .net = spec->net, .options = outer->options,
-                    .rewrite = outer->rewrite, .no_commits = outer->no_commits || spec->n_seed > 0,
-                    .all_outputs = outer->all_outputs, .forward = -1, .stream = outer->stream};
+  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
+                    .net = spec->net,
+                    .options = outer->options,
+                    .rewrite = outer->rewrite,
+                    .no_commits = outer->no_commits || spec->n_seed > 0,
+                    .all_outputs = outer->all_outputs,
+                    .forward = -1,
+                    .stream = outer->stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   builder_fini(&b);
   if (status != NEAP_OK) {

@@ -6,6 +6,7 @@
 #include "lua/binding.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct handle {
@@ -140,6 +141,8 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = neap_lua_store(L)};
   const char *script = neap_lua_line(L);
   o.script = script[0] != '\0' ? script : NULL;
+  const char *profile = getenv("NEAP_PROFILE");
+  o.profile = profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0;
   if (lua_isnoneornil(L, index)) return o;
   luaL_checktype(L, index, LUA_TTABLE);
   int n = 0;

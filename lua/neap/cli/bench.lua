@@ -1,18 +1,26 @@
---- neap bench [NET:BATCH ...] [--infer]: steps per second and bytes, all measured in this run.
+--- neap bench [NET:BATCH ...] [--infer]: time and bytes of a step, all measured in this run.
 -- @module neap.cli.bench
 return {
   name = "bench", summary = "Time and memory of the benchmark nets, measured now.",
   define = function(command)
-    command:argument "nets":args "*":description "NET:BATCH; all six benchmark nets without."
+    local whole = require("neap.cli").whole
+    command:argument "nets":args "*":argname "<net:batch>":description "Nets of the zoo or net files; all six benchmark nets without."
     command:flag "--infer":description "Inference instead of training."
-    command:option "--steps":convert(math.tointeger):default "10":description "Steps timed, after two to warm up."
-    command:option "--seconds":convert(tonumber):default "4":description "Stop after so many seconds and at least 5 steps."
-    command:option "--engine":choices { "ref", "blas", "dnnl" }
+    command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "Steps timed, after two to warm up."
+    command:option "--seconds":argname "<s>":convert(tonumber):default "4":description "Stop after so many seconds and 5 steps."
+    command:option "--engine":choices { "ref", "blas", "dnnl" }:description "Only these kernels, and ref where they have none."
   end,
   run = function(args)
-    local cli, bench = require "neap.cli", require "neap.bench"
-    local report = bench.run { nets = #args.nets > 0 and args.nets or nil, infer = args.infer, steps = args.steps, seconds = args.seconds,
-      engine = args.engine }
-    cli.show(report, args)
+    local cli, bench, core = require "neap.cli", require "neap.bench", require "neap.core"
+    local head = not args.json and bench.head()
+    local rows = bench.run { nets = #args.nets > 0 and args.nets or nil, train = not args.infer, steps = args.steps, seconds = args.seconds,
+      engine = args.engine, program = core.program_path and core.program_path(),
+      on_row = not args.json and function(row)
+        if head then print(head) end
+        head = nil
+        print(bench.line(row))
+        io.stdout:flush()
+      end or nil }
+    if args.json then cli.show(rows, args) end
   end,
 }

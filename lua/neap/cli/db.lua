@@ -5,27 +5,33 @@ return {
   define = function(command)
     command:argument "action":choices { "info", "verify", "path", "prune", "backup" }
     command:argument "target":args "?":description "backup: the file to write."
-    command:option "--db":description "The database file."
-    command:option "--days":convert(tonumber):default "30":description "prune: plans unused for so many days."
+    command:option "--db":argname "<file>":description "The database file; the default one without."
+    command:option "--days":argname "<n>":convert(require("neap.cli").whole(0)):default "30":description "prune: plans unused for so many days."
   end,
   run = function(args)
-    local neap, cli = require "neap", require "neap.cli"
+    local neap, cli, report = require "neap", require "neap.cli", require "neap.report"
+    --- One fact: a sentence for people, an object for programs.
+    local function say(text, fields) cli.show(args.json and report.new { totals = fields } or report.new { text = text }, args) end
+    if args.target and args.action ~= "backup" then cli.usage(("%s takes no file, got \"%s\""):format(args.action, args.target)) end
+    if args.action == "backup" and not args.target then cli.usage "backup needs a file to write" end
     if args.action == "path" then
-      print(args.db or neap.db_path() or "off")
+      local path = args.db or neap.db_path() or "off"
+      say(path, { path = path })
       return 0
     end
     local db <close> = assert(neap.db(args.db))
     if args.action == "info" then
       cli.show(db:info(), args)
     elseif args.action == "verify" then
-      local report = db:verify()
-      cli.show(report, args)
-      return report.ok and 0 or 1
+      local report_of = db:verify()
+      cli.show(report_of, args)
+      return report_of.ok and 0 or 1
     elseif args.action == "prune" then
-      print(("%d plans removed"):format(db:prune { days = args.days }))
+      local n = db:prune { days = args.days }
+      say(("%d plan%s removed"):format(n, n == 1 and "" or "s"), { n_plan = n })
     else
-      if not args.target then error("backup needs a file to write", 0) end
       assert(db:backup(args.target))
+      say("written to " .. args.target, { path = args.target })
     end
   end,
 }

@@ -1,13 +1,19 @@
 --- The command line: `neap VERB ...`. Each verb is one module neap.cli.NAME, found by its name:
 --
 --   { name =, summary =, define = function(command) ... end,   -- adds argparse options
---     run = function(args) ... return exit_code end }          -- nil is 0
+--     run = function(args) ... return exit_code end,           -- nil is 0
+--     plain = true }                                           -- it has no --json
 --
 -- Exit codes: 0 done; 1 it failed, with a message on standard error; 2 wrong use; 130 interrupted.
 -- @module neap.cli
 local argparse = require "argparse"
+local core = require "neap.core"
 
 local cli = {}
+
+--- Raised to end a command early with a code: after --help, and for wrong use that only the verb can see.
+local Stop = {}
+Stop.__index = Stop
 
 --- The verbs, by name.
 function cli.verbs()
@@ -26,73 +32,147 @@ local function sorted_names(verbs)
   return names
 end
 
-local function build(verbs)
-  local parser = argparse("neap", "Neap: nets in Lua whose memory is planned before they run. Without arguments: the REPL.")
-    :add_help_command():command_target "verb"
-  parser:flag "--version":description "Print the version.":action(function()
-    print("neap " .. require("neap").version)
-    os.exit(0)
-  end)
-  for _, name in ipairs(sorted_names(verbs)) do
-    local command = parser:command(name, verbs[name].summary)
-    verbs[name].define(command)
-    command:flag "--json":description "Print JSON instead of tables."
-  end
-  return parser
+--- Ends the command: wrong use, exit code 2.
+function cli.usage(message) error(setmetatable({ message = message, code = 2 }, Stop), 0) end
+
+--- Code of a command that an option (--help, --version) has ended; argparse turns every error into text, so it is kept here.
+local ended
+
+local function finish()
+  ended = 0
+  error("ended", 0)
 end
 
---- Prints a report as the user asked for it.
+--- argparse ends the process after --help; the REPL must live on, so that its help is ours.
+local function add_help(parser)
+  parser:add_help(false)
+  parser:flag "-h --help":description "Show this and stop.":action(function()
+    print(parser:get_help())
+    finish()
+  end)
+end
+
+--- Turns "64" into 64; anything else is wrong use. For argparse's convert.
+-- @param least integer smallest value
+function cli.whole(least)
+  return function(text)
+    local n = math.tointeger(tonumber(text))
+    if n == nil or n < least then return nil, ("\"%s\" is not a whole number of at least %d"):format(text, least) end
+    return n
+  end
+end
+
+--- The parser of the whole command line, and of each verb by name.
+function cli.parser()
+  local verbs = cli.verbs()
+  local parser = argparse("neap", "Neap: nets in Lua whose memory is planned before they run. Without arguments: the REPL.",
+    "neap FILE.lua and neap -e CODE are short for neap run; neap help env lists the environment variables.")
+    :command_target "verb"
+  parser:usage_max_width(100):help_max_width(100)
+  add_help(parser)
+  parser:flag "--version":description "Print the version and stop.":action(function()
+    print("neap " .. core.version)
+    finish()
+  end)
+  local commands = {}
+  for _, name in ipairs(sorted_names(verbs)) do
+    local command = parser:command(name, verbs[name].summary)
+    add_help(command)
+    verbs[name].define(command)
+    if not verbs[name].plain then command:flag "--json":description "Print JSON instead of tables." end
+    commands[name] = command
+  end
+  return parser, commands
+end
+
+--- Prints a report as the user asked for it. A terminal gets what fits it, a pipe everything.
 function cli.show(report, args)
   if args.json then
     io.stdout:write(report:json(), "\n")
   else
-    print(report)
+    local room = core.is_terminal() and require("neap.report").terminal_width() or math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or math.huge
+    print(require("neap.report").text(report, room))
   end
 end
 
-local function fail(err)
-  local code = type(err) == "table" and err.code
-  io.stderr:write("neap: ", tostring(err), "\n")
-  return code == "interrupted" and 130 or 1
+--- A traceback of user code only: frames of C and of Neap's own files say nothing to the reader. Empty when what is left is
+-- the one line that the message names anyway.
+-- @param message string
+-- @param level integer of the first frame, as debug.traceback takes it
+function cli.short_traceback(message, level)
+  local frames = {}
+  for line in debug.traceback("", level + 1):gmatch "\n\t([^\n]+)" do
+    if not (line:match "^%[C%]" or line:match "^neap:" or line:match "^%(%.%.%.tail calls" or line:match "^%.%.%.\t") then
+      frames[#frames + 1] = (line:gsub("in local 'chunk'$", "in main chunk"))
+    end
+  end
+  if #frames < 2 then return message end
+  return message .. "\n  " .. table.concat(frames, "\n  ", 1, math.min(#frames, 10)) .. (#frames > 10 and "\n  ..." or "")
 end
 
---- Keeps an error object as it is, so that its fields reach the caller; adds a traceback to strings when debugging.
-local function handler(err)
-  if type(err) == "string" and os.getenv "NEAP_DEBUG" then return debug.traceback(err, 2) end
-  return err
+--- For xpcall: error objects stay what they are; texts get the short traceback, with NEAP_DEBUG the whole one.
+function cli.handler(err)
+  if type(err) ~= "string" then return err end
+  if os.getenv "NEAP_DEBUG" then return debug.traceback(err, 2) end
+  return cli.short_traceback(err, 2)
 end
+
+--- Says what went wrong. @return exit code
+local function fail(err)
+  if getmetatable(err) == Stop then
+    if err.message then io.stderr:write("neap: ", err.message, "\n") end
+    return err.code
+  end
+  io.stdout:flush()
+  local is_table = type(err) == "table"
+  local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)" or tostring(err)
+  io.stderr:write("neap: ", text, "\n")
+  return is_table and rawget(err, "code") == "interrupted" and 130 or 1
+end
+
+--- What stands for `neap run`: -e, a Lua file, or `-` as the first word.
+local function expand(args)
+  local first = args[1]
+  if first == nil then return { "repl" } end
+  if first == "-e" or first == "-" or first:match "%.lua$" then return { "run", table.unpack(args) } end
+  return table.move(args, 1, #args, 1, {})
+end
+
+--- Takes what follows the script, or -e CODE, off a `run` command line: it belongs to the script, options too.
+-- @return string[]
+local function take_rest(args)
+  local rest = {}
+  if args[1] ~= "run" then return rest end
+  local i = 2
+  while args[i] == "-h" or args[i] == "--help" do i = i + 1 end
+  if args[i] == "-e" then i = i + 1 end
+  for k = i + 1, #args do
+    rest[#rest + 1] = args[k]
+    args[k] = nil
+  end
+  return rest
+end
+
+local function argparse_parse(args) return cli.parser():pparse(args) end
 
 --- Runs one command line.
 -- @param args string[]
 -- @return integer exit code
 function cli.main(args)
-  local verbs = cli.verbs()
-  local first = args[1]
-  if first == nil then
-    args = { "repl" }
-  elseif first == "-e" then
-    args = { "run", "-e", table.unpack(args, 2) }
-  elseif first:match "%.lua$" and verbs[first] == nil then
-    args = { "run", table.unpack(args) }
-  end
-  -- What follows a script belongs to the script, options too: argparse must not see it.
-  local rest = {}
-  if args[1] == "run" then
-    local i = 2
-    while args[i] and args[i]:sub(1, 1) == "-" and args[i] ~= "-" do i = i + (args[i] == "-e" and 2 or 1) end
-    for k = i + 1, #args do
-      rest[#rest + 1] = args[k]
-      args[k] = nil
+  args = expand(args)
+  local rest = take_rest(args)
+  local good, result = xpcall(function()
+    ended = nil
+    local called, ok, parsed = pcall(argparse_parse, args)
+    if ended then return ended end
+    if not called then error(ok, 0) end
+    if not ok then
+      local verb = cli.verbs()[args[1] or ""] and args[1] .. " " or ""
+      cli.usage(("%s\nTry: neap %s--help"):format(tostring(parsed), verb))
     end
-  end
-  local parser = build(verbs)
-  local ok, parsed = parser:pparse(args)
-  if not ok then
-    io.stderr:write("neap: ", tostring(parsed), "\nTry: neap help\n")
-    return 2
-  end
-  parsed.rest = rest
-  local good, result = xpcall(verbs[parsed.verb].run, handler, parsed)
+    parsed.rest = rest
+    return cli.verbs()[parsed.verb].run(parsed)
+  end, cli.handler)
   if not good then return fail(result) end
   return result or 0
 end

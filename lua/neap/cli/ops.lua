@@ -8,10 +8,6 @@ return {
   end,
   run = function(args)
     local neap, cli = require "neap", require "neap.cli"
-    if args.op then
-      cli.show(neap.help(args.op), args)
-    else
-      cli.show(neap.ops(args.all), args)
-    end
+    cli.show(args.op and neap.help(args.op) or neap.ops(args.all), args)
   end,
 }

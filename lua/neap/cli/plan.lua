@@ -1,28 +1,46 @@
 --- neap plan NET: will it fit? The memory plan of a net file, without data and without allocating a byte of it.
 -- @module neap.cli.plan
-local netfile = require "neap.netfile"
+
+--- The forecast with what one asks next: where the peak is, how memory goes over a step, what was assumed.
+local function overview(plan, args, assumed)
+  local neap = require "neap"
+  local lines = { tostring(plan:forecast()) }
+  local ops, peak = plan:ops(), plan.peak_step
+  if #ops > 0 then
+    local op = ops[peak]
+    lines[#lines + 1] = ("peak       %s at step %d of %d, %s \"%s\"%s"):format(neap.bytes(op.live_bytes), peak, #ops, op.type, op.name,
+      (op.line or "") ~= "" and ", " .. op.line or "")
+    lines[#lines + 1] = "over steps " .. tostring(plan:curve())
+  end
+  if assumed then lines[#lines + 1] = "assumed    " .. assumed end
+  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --values"):format(args.net, args.train and " --train" or "",
+    args.batch and " --batch " .. args.batch or "")
+  return table.concat(lines, "\n")
+end
 
 return {
   name = "plan", summary = "Plan a net's memory: will it fit? No data, no allocation.",
   define = function(command)
-    command:argument "net":description "A net file, or a name of the zoo (resnet50, lenet, gpt ...)."
+    command:argument "net":args "?":description "A net file, or a name of the zoo: resnet50, lenet, gpt ... NET:N is a batch of N."
     command:flag "--train":description "The training step: forward, loss, backward, update."
-    command:option "--batch":convert(math.tointeger):description "Batch size."
+    command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>":description "Batch size."
     command:option "--explain":args "?":argname "<blob>":description "Where a blob lies and why; without a name, the whole plan."
-    command:option "--keep":count "*":argname "<blob>":description "Keep a blob fetchable."
-    command:option "--policy":choices { "none", "name", "offset" }:description "Where addresses come from."
+    command:option "--keep":count "*":argname "<blob>":description "Keep a blob fetchable; may be repeated."
+    command:option "--policy":choices { "none", "name", "offset" }:description "Where addresses come from; offset plans them exactly."
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
-    command:option "--budget":description "Most bytes of the arena: 64MiB, 60%."
+    command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
   end,
   run = function(args)
-    local cli = require "neap.cli"
+    local cli, netfile = require "neap.cli", require "neap.netfile"
+    -- `--explain lenet` with nothing after it: the name was the net's.
+    if not args.net and args.explain and args.explain[1] then args.net, args.explain = table.remove(args.explain), {} end
+    if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
     local file = netfile.load(args.net)
-    local net = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan { keep = args.keep, policy = args.policy, executor = args.executor, budget = args.budget }
-    local explain = args.explain and (args.explain[1] or args.explain)
+    local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
+    local plan = net:plan { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor, budget = args.budget }
     if args.ops then
       cli.show(plan:ops(), args)
     elseif args.values then
@@ -30,9 +48,11 @@ return {
     elseif args.peak then
       cli.show(plan:peak(), args)
     elseif args.explain then
-      cli.show(plan:explain(type(explain) == "string" and explain or nil), args)
-    else
+      cli.show(plan:explain(args.explain[1]), args)
+    elseif args.json then
       cli.show(plan:forecast(), args)
+    else
+      print(overview(plan, args, assumed))
     end
   end,
 }

@@ -1,32 +1,41 @@
 --- neap profile list|show|run: measured runs.
 -- @module neap.cli.profile
-local netfile = require "neap.netfile"
+
+local list_sql = [[
+select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms, held_bytes, status,
+  exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops, datetime(started_at, 'unixepoch', 'localtime') as started
+from v_run order by run_id desc limit 30]]
+
+local show_sql = [[
+select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent, gflop_per_s, live_bytes, line
+from v_op_time where run_id = :id order by median_ns desc limit 40]]
 
 return {
   name = "profile", summary = "Measured runs: list them, show one op by op, or make one.",
   define = function(command)
+    local whole = require("neap.cli").whole
     command:argument "action":choices { "list", "show", "run" }
-    command:argument "what":args "?":description "show: a run's number (the newest without); run: a net file."
-    command:option "--db":description "The database file."
-    command:option "--steps":convert(math.tointeger):default "10"
-    command:flag "--train"
-    command:option "--batch":convert(math.tointeger)
+    command:argument "what":args "?":description "show: a run's number (the newest with op times without); run: a net file or zoo name."
+    command:option "--db":argname "<file>":description "list, show: the database file; the default one without."
+    command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "run: steps timed."
+    command:flag "--train":description "run: the training step."
+    command:option "--batch":argname "<n>":convert(whole(1)):description "run: batch size."
   end,
   run = function(args)
     local neap, cli = require "neap", require "neap.cli"
-    local db <close> = assert(neap.db(args.db))
-    if args.action == "list" then
-      cli.show(db:sql [[select run_id, net, mode, batch, n_step as steps, step_median_ns / 1000 as median_us, held_bytes, status,
-        datetime(started_at, 'unixepoch') as started from v_run order by run_id desc limit 30]], args)
-    elseif args.action == "show" then
-      local id = args.what and math.tointeger(args.what) or db:sql("select max(run_id) as id from run_op")[1].id
-      if not id then error("no run with op times is stored; make one: neap profile run NET", 0) end
-      cli.show(db:sql([[select step, name as op, phase, kernel, n_call, median_ns / 1000 as median_us, percent, gflop_per_s, live_bytes
-        from v_op_time where run_id = :id order by median_ns desc limit 40]], { id = id }), args)
-    else
-      if not args.what then error("profile run needs a net file", 0) end
-      local bench = require "neap.bench"
-      cli.show(bench.profile(netfile.load(args.what), { train = args.train, batch = args.batch, steps = args.steps }), args)
+    if args.action == "run" then
+      if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
+      local file = require("neap.netfile").load(args.what)
+      return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps }), args)
     end
+    local db <close> = assert(neap.db(args.db))
+    if args.action == "list" then return cli.show(assert(db:sql(list_sql)), args) end
+    local id = args.what and math.tointeger(tonumber(args.what))
+    if args.what and not id then cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what)) end
+    id = id or assert(db:sql "select max(run_id) as id from run_op")[1].id
+    if not id then error("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1", 0) end
+    local report = assert(db:sql(show_sql, { id = id }))
+    if #report == 0 then error(("run %d has no op times; neap profile list shows which have"):format(id), 0) end
+    cli.show(report, args)
   end,
 }

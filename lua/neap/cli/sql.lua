@@ -1,22 +1,39 @@
 --- neap sql QUERY: SQL over stored plans and profiles; a name of db/queries runs that query.
 -- @module neap.cli.sql
+
+local function list(args)
+  local cli, core, report = require "neap.cli", require "neap.core", require "neap.report"
+  local rows = {}
+  for _, name in ipairs(require("neap.db").queries()) do
+    local first = core.embedded("db/queries/" .. name .. ".sql"):match "^%-%- *([^\n]*)"
+    rows[#rows + 1] = { query = name, answers = first:gsub("^" .. name .. ": *", "") }
+  end
+  cli.show(report.new { rows = rows, columns = { "query", "answers" } }, args)
+end
+
 return {
   name = "sql", summary = "Ask the database of plans and runs.",
   define = function(command)
-    command:argument "query":description "SQL, or the name of a canned query with name=value parameters."
-    command:argument "params":args "*":description "name=value, for :name in the query."
-    command:option "--db":description "The database file."
+    command:argument "query":args "?":description "SQL, or the name of a canned query; without, the list of these."
+    command:argument "params":args "*":argname "<name=value>":description "Values for :name in the query."
+    command:option "--db":argname "<file>":description "The database file; the default one without."
+    command:flag "--csv":description "Print CSV."
   end,
   run = function(args)
     local neap, cli = require "neap", require "neap.cli"
+    if not args.query then return list(args) end
     local params = {}
     for _, pair in ipairs(args.params) do
       local name, value = pair:match "^([%w_]+)=(.*)$"
-      if not name then error(("parameter \"%s\" is not of the form name=value"):format(pair), 0) end
-      params[name] = math.tointeger(value) or tonumber(value) or value
+      if not name then cli.usage(("parameter \"%s\" is not of the form name=value"):format(pair)) end
+      params[name] = math.tointeger(tonumber(value)) or tonumber(value) or value
     end
     local db <close> = assert(neap.db(args.db))
-    local report = args.query:match "^[%w_]+$" and db:query(args.query, params) or db:sql(args.query, params)
-    cli.show(report, args)
+    local report = assert(args.query:match "^[%w_]+$" and db:query(args.query, params) or not args.query:match "^[%w_]+$" and db:sql(args.query, params))
+    if args.csv then
+      io.stdout:write(report:csv())
+    else
+      cli.show(report, args)
+    end
   end,
 }
