@@ -158,13 +158,12 @@ doc: ## reference of the Lua modules in build/doc, by ldoc
 
 ROOT = $(DESTDIR)$(PREFIX)
 .PHONY: install uninstall
-install: all lib ## copy program, module, library, header and nets below PREFIX (DESTDIR in front)
-	@install -d $(ROOT)/bin $(ROOT)/lib/lua/5.4 $(ROOT)/include $(ROOT)/share/neap/nets $(ROOT)/share/doc/neap
+install: all lib ## copy program, module, library and header below PREFIX (DESTDIR in front)
+	@install -d $(ROOT)/bin $(ROOT)/lib/lua/5.4 $(ROOT)/include $(ROOT)/share/doc/neap
 	@install $(BUILD)/neap $(ROOT)/bin/neap
 	@install -m 644 $(BUILD)/neap.so $(ROOT)/lib/lua/5.4/neap.so
 	@install -m 644 $(BUILD)/libneap.so $(ROOT)/lib/libneap.so
 	@install -m 644 src/neap.h $(ROOT)/include/neap.h
-	@install -m 644 scripts/nets/*.lua $(ROOT)/share/neap/nets
 	@install -m 644 LICENSE $(ROOT)/share/doc/neap/LICENSE
 
 .PHONY: install-rock
@@ -175,7 +174,7 @@ install-rock: all # for luarocks, which names the folders
 
 uninstall: ## remove what install copied
 	@rm -f $(ROOT)/bin/neap $(ROOT)/lib/lua/5.4/neap.so $(ROOT)/lib/libneap.so $(ROOT)/include/neap.h
-	@rm -rf $(ROOT)/share/neap $(ROOT)/share/doc/neap
+	@rm -rf $(ROOT)/share/doc/neap
 
 .PHONY: help clean
 help: ## this list

@@ -169,4 +169,8 @@ return setmetatable(neap, { __index = function(t, key)
   if part[2] then value = value[part[2]] end
   rawset(t, key, value)
   return value
+end, __names = function() -- for completion
+  local names = {}
+  for name in pairs(lazy) do names[#names + 1] = name end
+  return names
 end })

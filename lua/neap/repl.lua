@@ -10,6 +10,10 @@ local repl = {}
 
 -- ---- completion ----------------------------------------------------------------------------------------------------------
 
+-- Fields that C handles compute.
+local computed = { ["neap.tensor"] = { shape = true, dtype = true, name = true }, ["neap.blob"] = { shape = true, dtype = true, name = true },
+  ["neap.program"] = { plan = true, net = true, workspace = true } }
+
 --- Names that a value answers to: its own, and those of its class. Neap's lazy parts (neap.nn) are named before they are loaded.
 local function fields_of(value)
   local names, seen = {}, {}
@@ -22,6 +26,11 @@ local function fields_of(value)
     end
   end
   if type(value) == "table" then add(value) end
+  local class = (debug.getmetatable(value) or {}).__name
+  local methods = type(class) == "string" and core[class:match "^neap%.%l" and (class:gsub("^neap%.(%l)", string.upper))]
+  if methods then add(methods) end
+  if computed[class] then add(computed[class]) end
+  if class == "neap.tensor" or class == "neap.blob" then add(require("neap").op_functions) end
   for _ = 1, 4 do
     local meta = debug.getmetatable(value)
     local index = type(meta) == "table" and rawget(meta, "__index")
@@ -142,9 +151,10 @@ local function is_unfinished(message) return message and message:match "<eof>$" 
 -- global. @return chunk, or nil, message, is it unfinished
 function repl.compile(text)
   if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then text = text:gsub("local%s+", "", 1) end
-  local chunk = load("return " .. text, "=stdin", "t")
+  local chunk, as_expression = load("return " .. text, "=stdin", "t")
   if chunk then return chunk end
   local statement, message = load(text, "=stdin", "t")
+  if not statement and is_unfinished(as_expression) then message = as_expression end -- "1 +" may yet become one
   return statement, message, is_unfinished(message)
 end
 

@@ -4,27 +4,11 @@
  */
 #include "lua/binding.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FOLDER "lua/neap/"
-
-/* where() -> the folder of the file that holds this code: build, PREFIX/bin or PREFIX/lib/lua/5.4; nil when unknown. */
-static int where(lua_State *L) {
-  Dl_info info;
-  char path[PATH_MAX];
-  if (dladdr((const void *)(uintptr_t)where, &info) == 0 || info.dli_fname == NULL) return 0;
-  /* A program's own name may be one that was found in PATH. */
-  bool is_program = strchr(info.dli_fname, '/') == NULL;
-  if (realpath(is_program ? "/proc/self/exe" : info.dli_fname, path) == NULL) return 0;
-  char *slash = strrchr(path, '/');
-  if (slash == NULL) return 0;
-  lua_pushlstring(L, path, (size_t)(slash - path));
-  return 1;
-}
 
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
@@ -37,8 +21,6 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_plan(L);
   neap_lua_open_db(L);
   neap_lua_open_file(L);
-  lua_pushcfunction(L, where);
-  lua_setfield(L, -2, "where");
   neap_lua_set_text(L, "version", NEAP_VERSION);
   char kernels[160];
   neap_kernel_set_text(kernels);
