@@ -2,7 +2,8 @@
 --
 -- An entry is a function (net, blobs, attrs) -> list of output blobs. `blobs` are the inputs by name; a golden's axes count
 -- from 0, Neap's from 1. An entry may return nil, reason: that case needs something Neap lacks. A third result, `read`, turns
--- an expected output into what the op gives, where a golden stores it in a form of its own.
+-- an expected output into what the op gives, where a golden stores it in a form of its own. What takes several ops and no
+-- thought about any one of them stands in compose.lua.
 local map = {}
 
 --- 0-based or negative axis to ours.
@@ -45,10 +46,6 @@ for golden, type in pairs { add = "Add", sub = "Sub", mul = "Mul", div = "Div", 
   int_floor_divide = "FloorDiv", logical_xor = "LogicalXor" } do
   map[golden] = binary(type)
 end
-map.div_rounding = function(net, b, a)
-  if a.rounding_mode ~= "floor" then return nil, "division rounded towards zero" end
-  return op(net, "FloorDiv", { b.x, b.y })
-end
 map.pow_scalar = function(net, b, a) return op(net, "Pow", { b.x, net:const(a.exponent) }) end
 map.where = function(net, b) return op(net, "Where", { b.c, b.x, b.y }) end
 
@@ -56,10 +53,10 @@ local function reduction(type)
   return function(net, b, a) return op(net, type, { b.x }, { axes = axes(given(a.dim)), keepdim = a.keepdim or false }) end
 end
 for golden, type in pairs { sum = "Sum", mean = "Mean", prod = "Prod", amax = "Max", amin = "Min" } do map[golden] = reduction(type) end
-local function arg(type)
+local function arg_of(type)
   return function(net, b, a) return op(net, type, { b.x }, { axis = given(a.dim) and axis(a.dim), keepdim = a.keepdim or false }) end
 end
-map.argmax, map.argmin = arg "ArgMax", arg "ArgMin"
+map.argmax, map.argmin = arg_of "ArgMax", arg_of "ArgMin"
 
 map.softmax = function(net, b, a) return op(net, "Softmax", { b.x }, { axis = axis(a.dim) }) end
 map.log_softmax = function(net, b, a) return op(net, "LogSoftmax", { b.x }, { axis = axis(a.dim) }) end
@@ -198,12 +195,13 @@ local function adaptive(reduce)
     local x = b.x
     local rank = #x.shape - 2
     local wanted = each(a.output, rank)
-    if reduce == "Mean" and rank * 1 == #wanted and math.max(table.unpack(wanted)) == 1 then return op(net, "GlobalAveragePool", { x }) end
+    if reduce == "Mean" and math.max(table.unpack(wanted)) == 1 then return op(net, "GlobalAveragePool", { x }) end
     for d = 1, rank do
       local n, parts = x.shape[d + 2], {}
       for i = 0, wanted[d] - 1 do
         local from, to = i * n // wanted[d], -(-(i + 1) * n // wanted[d])
-        parts[i + 1] = op(net, reduce, op(net, "Slice", { x }, { axes = { d + 2 }, starts = { from + 1 }, ends = { to } }), { axes = { d + 2 }, keepdim = true })[1]
+        local window = op(net, "Slice", { x }, { axes = { d + 2 }, starts = { from + 1 }, ends = { to } })
+      parts[i + 1] = op(net, reduce, window, { axes = { d + 2 }, keepdim = true })[1]
       end
       x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
     end
@@ -282,12 +280,12 @@ map.multihead_attention = function(net, b, a)
 end
 map.transformer_encoder_layer = function(net, b, a)
   local function norm(x, n) return op(net, "LayerNorm", { x, b["p.norm" .. n .. ".weight"], b["p.norm" .. n .. ".bias"] }, { eps = a.eps })[1] end
-  local function fc(x, name) return op(net, "FC", { x, b["p." .. name .. "weight"], b["p." .. name .. "bias"] })[1] end
+  local function linear(x, name) return fc(net, x, b["p." .. name .. "weight"], b["p." .. name .. "bias"]) end
   local function attention(x)
-    local y = op(net, "PackedAttention", { fc(x, "self_attn.in_proj_") }, { heads = a.heads })[1]
-    return fc(y, "self_attn.out_proj.")
+    local y = op(net, "PackedAttention", { linear(x, "self_attn.in_proj_") }, { heads = a.heads })[1]
+    return linear(y, "self_attn.out_proj.")
   end
-  local function feed(x) return fc(op(net, a.activation == "gelu" and "Gelu" or "Relu", { fc(x, "linear1.") })[1], "linear2.") end
+  local function feed(x) return linear(op(net, a.activation == "gelu" and "Gelu" or "Relu", { linear(x, "linear1.") })[1], "linear2.") end
   local function add(x, y) return op(net, "Add", { x, y })[1] end
   if a.norm_first then
     local x = add(b.x, attention(norm(b.x, 1)))
@@ -335,8 +333,8 @@ function optimizers.SGD(net, p, a)
 end
 function optimizers.Adam(net, p, a)
   local attrs = { beta1 = a.betas and a.betas[1], beta2 = a.betas and a.betas[2], eps = a.eps, weight_decay = a.weight_decay, decoupled = a.class == "AdamW" }
-  local m, v = net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 }), net:declare("v", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
-  local t = net:declare("steps", "state", {}, "i64", { op = "Constant", value = 0 })
+  local function state(name, shape, dtype) return net:declare(name, "state", shape, dtype, { op = "Constant", value = 0 }) end
+  local m, v, t = state("m", p.shape, p.dtype), state("v", p.shape, p.dtype), state("steps", {}, "i64")
   return function(g, lr) net:Adam({ p, g, lr, m, v, t }, { p, m, v, t }, attrs) end
 end
 optimizers.AdamW = optimizers.Adam
@@ -379,5 +377,7 @@ map.cast_bits = function(net, b, a)
     return values
   end
 end
+
+for name, f in pairs(dofile((arg[0]:match "^(.*/)" or "") .. "compose.lua")) do map[name] = map[name] or f end
 
 return map

@@ -240,7 +240,8 @@ local function check_differences(case, engine)
     loss_at(name, feeds[name])
     local largest = math.sqrt(dot(analytic[name][2], analytic[name][2]))
     local limit = difference_tolerance * math.max(largest, scale, 1e-3)
-    if not (math.abs(numeric - analytic[name][1]) <= limit) then
+    local difference = math.abs(numeric - analytic[name][1])
+    if difference ~= difference or difference > limit then
       error(("gradient of %s by %s: along a direction %.9g, differences say %.9g, allowed %.2g"):format(
         case.inputs[tonumber(name:sub(3))].arg.name, engine, analytic[name][1], numeric, limit), 2)
     end
