@@ -81,7 +81,7 @@ WHERE a.region = 'arena';
 -- What was run, where, how fast?
 CREATE VIEW v_run AS
 SELECT
-  p.net, p.mode, p.batch, p.dtype, p.net_id,
+  p.net, p.mode, p.batch, p.dtype, p.policy, p.net_id,
   r.*,
   p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
