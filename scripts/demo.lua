@@ -135,7 +135,7 @@ end
 local function new_trainer(memory, schedule)
   local again = netfile.load(net_name)
   return neap.trainer { model = again.model, loss = again.loss, optimizer = again.optimizer, seed = 1, name = net_name, memory = memory,
-    schedule = schedule }
+    schedule = schedule, nan = "off" } -- the very net that `neap plan chargpt --train` plans
 end
 
 --- Makes the program of a step, and with it all the memory it will use.
@@ -156,7 +156,8 @@ end
 
 --- Steps until the time is over. @return {n, first, loss, seconds, allocations = most in any step after the first}
 local function train_for(trainer, set, most_seconds)
-  local bar, is_terminal = progress.new { title = "     second", total = math.ceil(most_seconds) }, core.is_terminal()
+  local is_terminal = core.is_terminal()
+  local bar <close> = progress.new { title = "     second", total = math.ceil(most_seconds) }
   local r, began, shown, epoch = { n = 0, allocations = 0, seconds = 0 }, core.clock(), 0, 0
   repeat
     epoch = epoch + 1
@@ -177,7 +178,6 @@ local function train_for(trainer, set, most_seconds)
       if r.seconds >= most_seconds and r.n > 1 then break end
     end
   until r.seconds >= most_seconds and r.n > 1
-  if is_terminal then bar:clear() end
   return r
 end
 

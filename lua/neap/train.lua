@@ -59,7 +59,7 @@ local function new(given)
   end
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, records = {},
-    position = start_position(), memory = {} }, Trainer)
+    position = start_position(), memory = {}, rate = core.tensor(0.0) }, Trainer) -- one tensor for all rates: a step allocates nothing
   self.metric_names = build.metric_names(self.metrics)
   self.ws = o.model:workspace()
   if o.seed then self.ws:seed(o.seed) end
@@ -176,7 +176,8 @@ function Trainer:step(batch)
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
   feed(self, batch)
-  self.ws:feed("lr", core.tensor(lr))
+  self.rate:set(lr)
+  self.ws:feed("lr", self.rate)
   local start = core.clock()
   self.position.pending = { before = self.ws:step(), entry = entry, rows = rows }
   local ok, err = pcall(entry.program.run, entry.program)
