@@ -294,4 +294,6 @@ const neap_op neap_op_BatchNormGrad = {
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl_grad, .bind = bind_dnnl_grad,
                                     .unbind = neap_dnnl_unbind, .run = neap_dnnl_run},
                                    {.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_grad}, {0}},
+  .cases = "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, tol=1e-4}, "
+           "{x={2,20,3,3}, dy={2,20,3,3}, mean={20}, var={{20}, low=0.5, high=2}, gamma={20}, tol=1e-4} }",
 };
