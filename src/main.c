@@ -54,6 +54,16 @@ static int wait_input(lua_State *L) {
   return 1;
 }
 
+/* Warnings as they are: a line on standard error. Control messages ("@on") mean nothing here. */
+static void warn(void *context, const char *text, int to_be_continued) {
+  static bool inside; /* a message in several pieces */
+  (void)context;
+  if (!inside && !to_be_continued && text[0] == '@') return;
+  fputs(text, stderr);
+  inside = to_be_continued != 0;
+  if (!inside) fputc('\n', stderr);
+}
+
 /* Opens the libraries and runs the command line; returns its exit code. */
 static int run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
@@ -71,7 +81,7 @@ static int run(lua_State *L) {
   lua_pushcfunction(L, wait_input);
   lua_setfield(L, -2, "wait_input");
   catch_interrupt(L);
-  lua_warning(L, "@on", 0);
+  lua_setwarnf(L, warn, L);
   lua_getglobal(L, "require");
   lua_pushliteral(L, "neap.cli");
   lua_call(L, 1, 1);

@@ -228,7 +228,7 @@ local function completer(readline)
     -- Where readline broke the word within ours ("a:b" may be one word to us), only its part is replaced.
     local skip = math.max(0, tail - #word)
     for i, name in ipairs(found) do found[i] = head .. name:sub(skip + 1) end
-    readline.set_completion_append_character ""
+    if word:sub(1, 1) ~= ":" then readline.set_completion_append_character "" end
     return found
   end
 end

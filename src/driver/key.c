@@ -73,7 +73,8 @@ void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
                   resolved->n_thread);
 }
 
-/* The first loss says most; later ones tend to follow from it. */
+/* The first loss says most; later ones tend to follow from it. `what` is NULL where the message itself says what was lost. */
 void neap_warn(char warning[256], const char *what, const neap_error *error) {
-  if (warning[0] == '\0') snprintf(warning, 256, "%s: %.200s", what, error->message);
+  if (warning[0] == '\0')
+    snprintf(warning, 256, "%s%s%.200s", what != NULL ? what : "", what != NULL ? ": " : "", error->message);
 }

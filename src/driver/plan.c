@@ -50,7 +50,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose =
-      (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX};
+    (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX};
   NEAP_TRY(resolve_engine(options, &r->choose, error));
   return resolve_budget(graph, options, r, error);
 }
@@ -201,7 +201,7 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
   const char *choices, *plan_text;
   if (neap_store_find_plan(store, w->key_text, w->key.text, neap_net_name(w->net), net_text, &id, &same_net, &choices, &plan_text,
                            &error) != NEAP_OK) {
-    neap_warn(out->warning, "no plan was looked up", &error);
+    neap_warn(out->warning, NULL, &error);
     return;
   }
   if (id == 0) return;
@@ -217,8 +217,7 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
     if (neap_store_touch_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "a hit was not counted", &error);
     return;
   }
-  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK)
-    neap_warn(out->warning, "the plan was not stored", &error);
+  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK) neap_warn(out->warning, NULL, &error);
 }
 
 /* ---- the door --------------------------------------------------------------------------------------------------- */
@@ -241,8 +240,7 @@ static neap_status go(way *w, const neap_compile_options *options, neap_forecast
   neap_status status = out->hit ? NEAP_OK : plan_fresh(w, error);
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
-    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK)
-      neap_warn(out->warning, "the plan was not stored", &lost);
+    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK) neap_warn(out->warning, NULL, &lost);
   }
   neap_buffer_fini(&net_text);
   return status;

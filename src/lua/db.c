@@ -66,7 +66,7 @@ neap_store *neap_lua_store(lua_State *L) {
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
   neap_error error = {0};
   if (neap_store_open(path, &h->store, &error) != NEAP_OK) {
-    lua_warning(L, "neap: no plans are kept: ", 1);
+    lua_warning(L, "neap: ", 1);
     lua_warning(L, error.message, 0);
     lua_pop(L, 1);
     lua_pushboolean(L, 0);

@@ -192,8 +192,19 @@ static int release(lua_State *L) {
   return 0;
 }
 
+static const char warned_key; /* its address: in the registry, what was last said about the database */
+
+/* A trouble with the database is told once, not for every program that meets it. */
 static void warn(lua_State *L, const char *warning) {
   if (warning[0] == '\0') return;
+  const char *trouble = strstr(warning, "database \"");
+  if (trouble != NULL) {
+    lua_pushstring(L, trouble);
+    bool again = lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
+    lua_pop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &warned_key);
+    if (again) return;
+  }
   lua_warning(L, "neap: ", 1);
   lua_warning(L, warning, 0);
 }

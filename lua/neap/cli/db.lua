@@ -19,7 +19,7 @@ return {
       say(path, { path = path })
       return 0
     end
-    local db <close> = assert(neap.db(args.db))
+    local db <close> = cli.need(neap.db(args.db))
     if args.action == "info" then
       cli.show(db:info(), args)
     elseif args.action == "verify" then
@@ -30,7 +30,7 @@ return {
       local n = db:prune { days = args.days }
       say(("%d plan%s removed"):format(n, n == 1 and "" or "s"), { n_plan = n })
     else
-      assert(db:backup(args.target))
+      cli.need(db:backup(args.target))
       say("written to " .. args.target, { path = args.target })
     end
   end,

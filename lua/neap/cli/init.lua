@@ -43,6 +43,12 @@ local function finish()
   error("ended", 0)
 end
 
+--- assert without a position in Neap's own files: what a file or a query failed with is said as it is.
+function cli.need(value, message)
+  if not value then error(message, 0) end
+  return value
+end
+
 --- argparse ends the process after --help; the REPL must live on, so that its help is ours.
 local function add_help(parser)
   parser:add_help(false)

@@ -28,13 +28,13 @@ return {
       local file = require("neap.netfile").load(args.what)
       return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps }), args)
     end
-    local db <close> = assert(neap.db(args.db))
-    if args.action == "list" then return cli.show(assert(db:sql(list_sql)), args) end
+    local db <close> = cli.need(neap.db(args.db))
+    if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end
     local id = args.what and math.tointeger(tonumber(args.what))
     if args.what and not id then cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what)) end
-    id = id or assert(db:sql "select max(run_id) as id from run_op")[1].id
+    id = id or cli.need(db:sql "select max(run_id) as id from run_op")[1].id
     if not id then error("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1", 0) end
-    local report = assert(db:sql(show_sql, { id = id }))
+    local report = cli.need(db:sql(show_sql, { id = id }))
     if #report == 0 then error(("run %d has no op times; neap profile list shows which have"):format(id), 0) end
     cli.show(report, args)
   end,

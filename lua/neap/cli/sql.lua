@@ -28,8 +28,9 @@ return {
       if not name then cli.usage(("parameter \"%s\" is not of the form name=value"):format(pair)) end
       params[name] = math.tointeger(tonumber(value)) or tonumber(value) or value
     end
-    local db <close> = assert(neap.db(args.db))
-    local report = assert(args.query:match "^[%w_]+$" and db:query(args.query, params) or not args.query:match "^[%w_]+$" and db:sql(args.query, params))
+    local db <close> = cli.need(neap.db(args.db))
+    local ask = args.query:match "^[%w_]+$" and db.query or db.sql
+    local report = cli.need(ask(db, args.query, params))
     if args.csv then
       io.stdout:write(report:csv())
     else

@@ -1,0 +1,180 @@
+-- The command line as users meet it: build/neap in a process of its own, its output and its exit code.
+local cjson = require "cjson"
+
+local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+local folder
+
+--- Runs `neap WORDS`. @return standard output, exit code, standard error
+local function neap(words, environment)
+  local pipe = assert(io.popen(("cd %s && env -u NEAP_PROFILE NEAP_DB=%s/cli.db %s %s %s 2>stderr </dev/null; echo \"=$?\""):format(folder, folder,
+    environment or "", program, words)))
+  local text = pipe:read "a"
+  pipe:close()
+  local out, code = text:match "^(.*)=(%d+)\n$"
+  local file = assert(io.open(folder .. "/stderr"))
+  local err = file:read "a"
+  file:close()
+  return out, math.tointeger(code), err
+end
+
+local function write(name, text)
+  local file = assert(io.open(folder .. "/" .. name, "w"))
+  file:write(text)
+  file:close()
+end
+
+describe("the command line", function()
+  setup(function()
+    local pipe = assert(io.popen(("mktemp -d; realpath %s"):format(program)))
+    folder, program = pipe:read "l", pipe:read "l"
+    pipe:close()
+  end)
+  teardown(function() os.execute("rm -rf " .. folder) end)
+
+  it("prints version and help on standard output and ends with 0", function()
+    for _, words in ipairs { "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h" } do
+      local out, code, err = neap(words)
+      assert.equal(0, code, words)
+      assert.equal("", err, words)
+      assert.is_true(#out > 5, words)
+    end
+    assert.matches("^neap %d+%.%d+%.%d+\n$", (neap "--version"))
+    assert.matches("NEAP_DB .*NEAP_NUM_THREADS .*NEAP_SEED", (neap "help env"))
+  end)
+
+  it("has help and a summary for every verb", function()
+    local all = neap "--help"
+    for _, verb in ipairs { "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql" } do
+      assert.matches("\n +" .. verb .. " ", all)
+      assert.matches("^Usage: neap " .. verb, (neap(verb .. " --help")))
+    end
+  end)
+
+  it("ends with 2 and a word on help for wrong use", function()
+    for _, words in ipairs { "frob", "plan", "plan lenet --frob", "plan lenet --batch 0", "plan lenet --policy worst", "run", "db frob", "db backup",
+      "help frob", "sql plans net", "profile show x", "bench --steps 0" } do
+      local out, code, err = neap(words)
+      assert.equal(2, code, words)
+      assert.equal("", out, words)
+      assert.matches("^neap: ", err, words)
+    end
+  end)
+
+  it("ends with 1 and the reason when it fails", function()
+    for words, reason in pairs { ["plan nope"] = "no net \"nope\"", ["plan nope.lua"] = "nope.lua: No such file", ["ops Conx"] = "did you mean \"Conv\"",
+      ["run nope.lua"] = "nope.lua", ["sql frobnicate"] = "no query", ["sql 'select frob from plan'"] = "frob", ["bench lenet:0"] = "at least 1",
+      ["plan lenet --keep conb1"] = "did you mean \"conv1\"", ["plan lenet --train --budget 1KiB"] = "least arena", ["profile show 999"] = "no op times" } do
+      local out, code, err = neap(words)
+      assert.equal(1, code, words)
+      assert.equal("", out, words)
+      assert.matches(reason, err, 1, true)
+      assert.is_nil(err:find("neap:cli", 1, true), err)
+    end
+  end)
+
+  it("runs scripts with their own arguments, options too", function()
+    write("s.lua", "print(neap.version ~= nil, #arg, arg[0], ...)")
+    assert.equal("true\t3\ts.lua\ta\t--help\t-e\n", (neap "s.lua a --help -e"))
+    assert.equal("true\t1\ts.lua\t--json\n", (neap "run s.lua --json"))
+    assert.equal("b\t--help\n", (neap "-e 'print(...)' b --help"))
+    local pipe = assert(io.popen(("echo 'print(#arg, ...)' | NEAP_DB=off %s run - x"):format(program)))
+    assert.equal("1\tx\n", pipe:read "a")
+    pipe:close()
+  end)
+
+  it("gives a script's number as exit code, its error with the lines that led there", function()
+    assert.equal(7, select(2, neap "-e 'return 7'"))
+    assert.equal(5, select(2, neap "-e 'os.exit(5)'"))
+    write("bad.lua", "local function f() error 'boom' end\nlocal function g() f() return 1 end\ng()\n")
+    local _, code, err = neap "bad.lua"
+    assert.equal(1, code)
+    assert.matches("^neap: bad.lua:1: boom\n  bad.lua:1: .*\n  bad.lua:2: .*\n  bad.lua:3: in main chunk\n$", err)
+    assert.equal(1, select(2, neap "-e 'syntax error'"))
+  end)
+
+  it("ends with 130 on Ctrl-C", function()
+    local pipe = assert(io.popen(("NEAP_DB=off timeout -s INT 0.5 %s -e 'while true do end' 2>&1; echo $?"):format(program)))
+    local text = pipe:read "a"
+    pipe:close()
+    assert.matches("neap: .*interrupted", text) -- timeout tells 124, whatever the program's own code was
+    pipe = assert(io.popen(([[NEAP_DB=off sh -c '%s -e "while true do end" 2>/dev/null & sleep 0.5; kill -INT $!; wait $!; echo $?']]):format(program)))
+    local code = pipe:read "l"
+    pipe:close()
+    -- A shell without job control starts background programs deaf to Ctrl-C; ours asks for it again.
+    assert.equal("130", code)
+  end)
+
+  it("plans a zoo net from any folder, and tells the same as tables and as JSON", function()
+    local out = neap "plan lenet --train --batch 8"
+    local plan = cjson.decode((neap "plan lenet:8 --train --json"))
+    assert.equal(8, plan.batch)
+    assert.equal("train", plan.mode)
+    assert.is_true(plan.proved)
+    local sum = 0
+    for _, row in ipairs(plan.rows) do
+      if row.region ~= "total" then sum = sum + row.bytes end
+    end
+    assert.equal(plan.total_bytes, sum)
+    assert.matches(("total +[%%d.]+ %%a+ +%d\n"):format(math.tointeger(plan.total_bytes)), out)
+    assert.matches("peak .* lenet.lua:%d+\n", out)
+    assert.matches("assumed +cross%-entropy, SGD with momentum", out)
+  end)
+
+  it("explains a blob, the peak, the ops and the values", function()
+    assert.matches("^conv1 %(64,20,24,24%) f32, 4.5 MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
+    assert.matches("at step", (neap "plan lenet --train --peak"))
+    local ops = cjson.decode((neap "plan lenet --train --ops --json"))
+    assert.equal("Conv", (ops.rows or ops)[2].type)
+    assert.matches("conv1", (neap "plan lenet --values"))
+    assert.matches("lenet: ", (neap "plan --explain lenet"))
+  end)
+
+  it("takes net files of one's own", function()
+    write("own.lua", "local nn = require 'neap'.nn\nreturn nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }")
+    assert.matches("plan of \"own\", inference, batch 5", (neap "plan own.lua:5"))
+    write("mlp.lua", "local nn = require 'neap'.nn\nreturn { model = nn.Sequential { input = { 9 }, nn.Linear { 9, 3 } }, batch = 77 }")
+    assert.matches("batch 77", (neap("plan mlp", "NEAP_NETS=.")))
+    write("none.lua", "print 'a script'")
+    assert.equal(1, select(2, neap "plan none.lua"))
+  end)
+
+  it("measures the fields that bench promises, and they hold", function()
+    local out, code, err = neap "bench lenet:4 mlp:2 --json --steps 3"
+    assert.equal("", err)
+    assert.equal(0, code)
+    local rows = cjson.decode(out)
+    assert.equal(2, #rows)
+    for _, name in ipairs { "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median", "arena_bytes", "lower_bound_bytes",
+      "proved", "baseline_bytes", "scratch_bytes_max", "held_bytes", "resident_peak_bytes", "flops", "allocations_per_step" } do
+      assert.is_not_nil(rows[1][name], name)
+    end
+    for _, row in ipairs(rows) do
+      assert.equal(row.forecast_bytes, row.held_bytes)
+      assert.equal(0, row.allocations_per_step)
+      assert.is_true(row.arena_bytes >= row.lower_bound_bytes and row.proved == (row.arena_bytes == row.lower_bound_bytes))
+      assert.is_true(row.resident_peak_bytes > row.held_bytes and row.step_ms_min <= row.step_ms_median)
+    end
+    assert.equal("train", rows[1].mode)
+    assert.equal(2, rows[2].batch)
+    assert.equal("infer", cjson.decode((neap "bench mlp:2 --infer --json --steps 1"))[1].mode)
+  end)
+
+  it("prints bench's table within 100 columns", function()
+    local out = neap "bench lenet:4 --steps 2"
+    for line in out:gmatch "[^\n]+" do assert.is_true(#line <= 100, line) end
+    assert.matches("\nlenet:4 ", out)
+  end)
+
+  it("lists and shows profiles", function()
+    assert.matches("conv_1", (neap "profile run lenet:2 --train --steps 2"))
+    assert.matches("conv_1.*percent" and "conv_1", (neap "profile show"))
+    local runs = cjson.decode((neap "profile list --json"))
+    assert.equal(1, runs[1].ops)
+  end)
+
+  it("prints whole values into a pipe", function()
+    local out = neap "ops"
+    assert.is_nil(out:find("…", 1, true))
+    assert.matches("Convolution %(cross%-correlation%) over one, two or three spatial dimensions", out)
+  end)
+end)

@@ -1,0 +1,173 @@
+-- The database as users ask it: by plain SQL after runs of the program, and what happens when the file is in trouble.
+local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+local neap = require "neap"
+local folder
+
+local function shell(command)
+  local pipe = assert(io.popen(command .. "; echo \"=$?\""))
+  local text = pipe:read "a"
+  pipe:close()
+  local out, code = text:match "^(.*)=(%d+)\n$"
+  return out, math.tointeger(code)
+end
+
+--- One step of LeNet's training; output with standard error.
+local function bench(path, words) return shell(("NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path, program, words or "")) end
+
+local function rows(db, sql, params) return assert(db:sql(sql, params)) end
+
+describe("the database", function()
+  local path, db
+
+  setup(function()
+    folder = shell "mktemp -d":match "[^\n]+"
+    path = folder .. "/neap.db"
+    assert.equal(0, select(2, bench(path)))
+    assert.equal(0, select(2, bench(path, "--infer")))
+    assert.equal(0, select(2, shell(("NEAP_PROFILE=1 NEAP_DB=%s %s bench lenet:8 --steps 2"):format(path, program))))
+    db = assert(neap.db(path))
+  end)
+  teardown(function()
+    if db then db:close() end
+    os.execute("chmod -R u+w " .. folder .. "; rm -rf " .. folder)
+  end)
+
+  it("has one row a plan; the second run takes it from there", function()
+    local plans = rows(db, "select * from v_plan order by plan_id")
+    assert.equal(2, #plans)
+    assert.equal(1, plans[1].n_hit)
+    assert.equal(0, plans[2].n_hit)
+    assert.is_true(plans[1].used_at >= plans[1].created_at)
+    assert.equal(1, plans[1].newest)
+    assert.equal(1.0, plans[1].over_bound)
+    assert.equal(1, plans[1].proved)
+  end)
+
+  it("says what is live at the peak, to the byte", function()
+    local peak = rows(db, [[select sum(bytes) + max(scratch_bytes) as bytes, max(live_bytes) as live from v_peak
+      where net = 'lenet' and mode = 'train' and newest]])[1]
+    assert.equal(peak.live, peak.bytes)
+    assert.equal(rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes, peak.live)
+    local first = rows(db, "select blob, line from v_peak where mode = 'train' and newest order by bytes desc")[1]
+    assert.equal("conv1", first.blob)
+    assert.matches("^lenet.lua:%d+$", first.line)
+  end)
+
+  it("says who lies on the bytes of a blob and why that is safe", function()
+    local reuse = rows(db, "select b, shared_bytes, why from v_reuse where mode = 'train' and newest and a = 'conv1'")
+    assert.is_true(#reuse > 3)
+    for i = 1, #reuse do
+      local last, first = reuse[i].why:match "^conv1 is last read at step (%d+), .* first written at step (%d+)$"
+      assert.is_true(math.tointeger(last) < math.tointeger(first), reuse[i].why)
+      assert.is_true(reuse[i].shared_bytes > 0)
+    end
+    assert.equal(0, rows(db, "select count(*) as n from v_reuse where why like '%OVERLAP%'")[1].n)
+  end)
+
+  it("has one row a run, which held what was planned", function()
+    local runs = rows(db, "select * from v_run order by run_id")
+    assert.equal(3, #runs)
+    for i = 1, 3 do
+      assert.equal(runs[i].planned_bytes, runs[i].held_bytes)
+      assert.is_true(runs[i].resident_bytes > runs[i].held_bytes)
+      assert.equal("ok", runs[i].status)
+      assert.equal(4, runs[i].n_step)
+    end
+    assert.equal(0, runs[1].newest)
+    assert.equal(1, runs[3].newest)
+  end)
+
+  it("has rows per op of the profiled run only, and they add up", function()
+    local ops = rows(db, "select * from v_op_time")
+    assert.equal(rows(db, "select count(*) as n from plan_op o join v_plan p using (plan_id) where p.mode = 'train'")[1].n, #ops)
+    local percent = 0
+    for i = 1, #ops do
+      assert.equal(3, ops[i].run_id)
+      assert.equal(4, ops[i].n_call)
+      percent = percent + ops[i].percent
+    end
+    assert.is_true(math.abs(percent - 100) < 1, percent)
+  end)
+
+  it("counts the bytes of layers once", function()
+    local sum = rows(db, "select sum(parameter_bytes) as n, sum(peak_bytes) as peak from v_layer where mode = 'train' and newest")[1]
+    local all = rows(db, [[select sum(bytes) as n from plan_value join v_plan using (plan_id)
+      where mode = 'train' and role = 'parameter' and value_no = storage_no]])[1].n
+    assert.equal(all, sum.n)
+    assert.is_true(sum.peak <= rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes)
+  end)
+
+  it("answers every example of its manual and every canned query", function()
+    local file = io.open "db/README.md"
+    if file then
+      local n = 0
+      for sql in file:read "a":gmatch "`(SELECT [^`]+)`" do
+        assert.is_true(#rows(db, sql) > 0, sql)
+        n = n + 1
+      end
+      file:close()
+      assert.is_true(n >= 7)
+    end
+    for _, name in ipairs(require("neap.db").queries()) do
+      local text, params = require("neap.core").embedded("db/queries/" .. name .. ".sql"), {}
+      for param, value in pairs { net = "lenet", blob = "conv1" } do
+        if text:find(":" .. param .. "%f[^%w_]") then params[param] = value end
+      end
+      assert.is_true(#assert(db:query(name, params)) > 0, name)
+    end
+  end)
+
+  --- A run with a database in trouble: it succeeds, and exactly one line says what is wrong.
+  local function goes_on(where, pattern)
+    local out, code = bench(where)
+    assert.equal(0, code, out)
+    assert.matches("\nlenet:8 +train", out)
+    local n = 0
+    for line in out:gmatch "[^\n]+" do
+      if line:match "^neap: " then
+        n = n + 1
+        assert.matches(pattern, line)
+      end
+    end
+    assert.equal(1, n, out)
+  end
+
+  it("never stops a run: damaged, newer, unreachable or no database", function()
+    local file = assert(io.open(folder .. "/bad.db", "wb"))
+    file:write(("this is no database at all "):rep(300))
+    file:close()
+    goes_on(folder .. "/bad.db", "damaged, or is no database")
+    os.execute(("cp %s/neap.db %s/new.db"):format(folder, folder))
+    if shell("command -v sqlite3") ~= "" then
+      os.execute(("sqlite3 %s/new.db 'pragma user_version = 99'"):format(folder))
+      goes_on(folder .. "/new.db", "made by a newer Neap")
+    end
+    goes_on("/proc/none/neap.db", "can't be opened")
+    goes_on(folder, "database")
+  end)
+
+  it("goes on without room: a limit on file size stands for a full disk", function()
+    local out, code = shell(("sh -c 'trap \"\" XFSZ; ulimit -f 40; NEAP_DB=%s/full.db exec %s bench lenet:8 --steps 2' 2>&1"):format(folder, program))
+    assert.equal(0, code, out)
+    assert.matches("lenet:8 +train", out)
+    assert.matches("neap: [^\n]*full", out)
+  end)
+
+  it("is not touched when NEAP_DB is off", function()
+    local out, code = bench "off"
+    assert.equal(0, code)
+    assert.is_nil(out:find("neap: ", 1, true))
+    assert.equal("off\n", (shell(("NEAP_DB=off %s db path"):format(program))))
+    assert.equal(1, select(2, shell(("NEAP_DB=off %s sql plans 2>&1"):format(program))))
+  end)
+
+  it("is used by two processes at once", function()
+    local two = folder .. "/two.db"
+    local command = ("NEAP_DB=%s %s bench mlp:2 --steps 1 2>&1"):format(two, program)
+    local out = shell(("(%s) & (%s); wait"):format(command, command))
+    assert.is_nil(out:find("neap: ", 1, true), out)
+    local both <close> = assert(neap.db(two))
+    assert.equal(2, rows(both, "select count(*) as n from run")[1].n)
+    assert.is_true(both:verify().ok)
+  end)
+end)

@@ -1,0 +1,142 @@
+-- The REPL, through a pipe and, where tmux is there, through a terminal.
+local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+
+--- Feeds lines. @return what was printed (standard error included, in order), exit code
+local function repl(lines)
+  local name = os.tmpname()
+  local file = assert(io.open(name, "w"))
+  file:write(lines)
+  file:close()
+  local pipe = assert(io.popen(("NEAP_DB=off %s <%s 2>&1; echo \"=$?\""):format(program, name)))
+  local text = pipe:read "a"
+  pipe:close()
+  os.remove(name)
+  local out, code = text:match "^(.*)=(%d+)\n$"
+  return out, math.tointeger(code)
+end
+
+describe("the REPL through a pipe", function()
+  it("prints values, keeps the last in _ and is silent after ;", function()
+    assert.equal("2\n", (repl "1+1\n"))
+    assert.equal("3\n6\n", (repl "3\n_*2\n"))
+    assert.equal("4\n", (repl "3;\n_+1\n"))
+    assert.equal("\"a\\nb\"\n1\n2\n", (repl "'a\\nb'\n1, 2\n"))
+    assert.equal("nil\n", (repl "nil\n"))
+    assert.equal("", (repl "x = 1\n\n"))
+    assert.equal("5\n", (repl "= 5\n"))
+  end)
+
+  it("continues unfinished input", function()
+    assert.equal("1\n2\n3\n", (repl "for i = 1, 2 do\nprint(i)\nend\n1 +\n2\n"))
+    local out, code = repl "for i = 1, 2 do\n"
+    assert.matches("'end' expected", out)
+    assert.equal(1, code)
+  end)
+
+  it("keeps locals, which a line of their own would lose", function()
+    assert.equal("7\n9\n", (repl "local a, b = 3, 4\na + b\nlocal function f() return 9 end\nf()\n"))
+  end)
+
+  it("lives on after errors, with a short traceback, and tells by its exit code", function()
+    local out, code = repl "function f() error 'deep' end\nfunction g() f() end\ng()\n1+1\n"
+    assert.equal(1, code)
+    assert.equal("stdin:1: deep\n  stdin:1: in function 'f'\n  stdin:1: in function 'g'\n2\n", out)
+    assert.matches("expects an integer", (repl "neap.zeros('x')\n"))
+    assert.equal(0, select(2, repl "1\n"))
+  end)
+
+  it("has neap, help and reports at hand", function()
+    assert.matches("f32 %(2%)", (repl "neap.ones(2)\n"))
+    assert.matches("Convolution", (repl "help 'Conv'\n"))
+    assert.matches("neap.help", (repl "help()\n"))
+    assert.matches("tensor: ", (repl "help(neap.ones(2))\n"))
+  end)
+
+  it("runs colon commands, those of the command line too", function()
+    local out, code = repl ":help\n:mem\n:time 1+1\n:plan lenet\n:plan --help\n:ops Conv\n3\n"
+    assert.equal(0, code)
+    for _, part in ipairs { ":quit", "resident", "\n2\n%d+%.%d+ ms\n", "plan of \"lenet\"", "Usage: neap plan", "Convolution", "\n3\n$" } do
+      assert.matches(part, out)
+    end
+    out, code = repl ":plam lenet\n4\n"
+    assert.matches("did you mean \":plan\"%?.*\n4\n$", out)
+    assert.equal(1, code)
+    assert.equal("1\n", (repl "1\n:quit\n2\n"))
+  end)
+
+  it("completes nested names", function()
+    local names = repl "r = require 'neap.repl' x = neap.ones(2)\n\z
+      for _, w in ipairs { 'neap.nn.Li', 'print(neap.zer', 'x:softp', 'x.sha', 'neap.opt', ':pla' } do\n\z
+      print((table.concat(r.complete(w), ' '))) end\n"
+    assert.equal("neap.nn.Linear\nneap.zeros\nx:softplus\nx.shape\nneap.optim\n:plan\n", names)
+  end)
+end)
+
+describe("the REPL in a terminal", function()
+  local has_tmux = os.execute "command -v tmux >/dev/null 2>&1"
+  local socket, home
+
+  local function tmux(words)
+    local pipe = assert(io.popen(("tmux -L %s %s 2>&1"):format(socket, words)))
+    local text = pipe:read "a"
+    pipe:close()
+    return text
+  end
+  local function keys(...)
+    for _, key in ipairs { ... } do tmux("send-keys -t r '" .. key .. "'") end
+  end
+  --- Waits until the screen matches. @return the screen
+  local function screen(pattern)
+    local text
+    for _ = 1, 60 do
+      text = tmux "capture-pane -t r -p"
+      if text:match(pattern) then return text end
+      os.execute "sleep 0.1"
+    end
+    error(("the screen never matched %s:\n%s"):format(pattern, text), 2)
+  end
+
+  setup(function()
+    if not has_tmux then return end
+    local pipe = assert(io.popen "mktemp -d")
+    home = pipe:read "l"
+    pipe:close()
+    socket = "neap" .. home:match "%w+$"
+    tmux(("new-session -d -s r -x 90 -y 40 \"env HOME=%s XDG_DATA_HOME=%s NEAP_DB=off %s; echo ended; sleep 60\""):format(home, home, program))
+  end)
+  teardown(function()
+    if not has_tmux then return end
+    tmux "kill-server"
+    os.execute("rm -rf " .. home)
+  end)
+
+  it("edits, completes, remembers, stops at Ctrl-C and leaves at Ctrl-D", function()
+    if not has_tmux then return pending "tmux is not installed" end
+    screen "help%(%) explains.*\n>%s"
+    keys("1+40", "Enter")
+    screen "\n41\n>%s"
+    keys("while true do end", "Enter")
+    os.execute "sleep 0.5"
+    keys "C-c"
+    screen "interrupted\n>%s"
+    keys("net = neap.net \"a\"; x = net:input(\"x\", {500,500}); net:MatMul({x,x}, \"y\"); ws = neap.workspace{}; t = neap.ones(500,500)", "Enter",
+      "for i = 1, 1e9 do ws:run(net, {x = t}) end", "Enter")
+    os.execute "sleep 0.7"
+    keys "C-c"
+    screen "interrupted\n>%s.*interrupted\n>%s"
+    keys("print(", "Enter")
+    screen ">>%s"
+    keys "C-c"
+    screen ">> %^C\n>%s"
+    keys("2*21", "Enter")
+    screen "\n42\n>%s"
+    if pcall(require, "readline") then
+      keys("neap.nn.Lin", "Tab", "{2,3}", "Enter")
+      screen "> neap.nn.Linear{2,3}\nLinear"
+      keys("Up", "Up", "Enter")
+      screen "> 2%*21\n42\n>%s"
+    end
+    keys "C-d"
+    screen "ended"
+  end)
+end)
