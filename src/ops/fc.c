@@ -108,7 +108,7 @@ static void run_grad_weight(const neap_call *call) {
 
 /* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with our own loop in the forward,
  * is the best way (measured). choice->algorithm. */
-enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 64 };
+enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *y = kind == NEAP_ONEDNN_FC ? &choose->out[0] : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
