@@ -331,6 +331,8 @@ end
 
 --- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f: `local _ <close> = net:scope "a"`.
 function Net:scope(name, f, ...)
+  if type(name) ~= "string" or name == "" then error("net:scope expects a name, got a " .. type(name), 2) end
+  if f ~= nil and type(f) ~= "function" then error("net:scope expects a function, got a " .. type(f), 2) end
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
   state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name

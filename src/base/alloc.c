@@ -51,7 +51,7 @@ static bool refused(void) {
 
 static void *take(size_t bytes, neap_account account) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
-  size_t whole = neap_align(bytes + HEADER_BYTES);
+  size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES); /* a block of size 0 lies inside its own memory too */
   char *base = aligned_alloc(NEAP_ALIGN, whole);
   if (base == NULL) return NULL;
 #ifdef MADV_HUGEPAGE

@@ -116,7 +116,9 @@ describe("wrong use", function()
   end)
 
   it("of programs and plans", function()
-    for _, name in ipairs(sorted(core.Program)) do batter(core.Program[name], function() return program end, 20) end
+    for _, name in ipairs(sorted(core.Program)) do
+      if name ~= "run" and name ~= "profile" then batter(core.Program[name], function() return program end, 20) end -- 2^53 steps take long
+    end
     for _, name in ipairs(sorted(core.Plan)) do batter(core.Plan[name], function() return plan end, 40) end
   end)
 
