@@ -1,0 +1,34 @@
+-- Every example runs with --quick and ends well.
+local data = require("neap").data
+
+local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+
+local function runs(name, words)
+  local pipe = io.popen(("%s run scripts/examples/%s.lua --quick 2>&1 </dev/null; echo status $?"):format(program, name))
+  local text = pipe:read "a"
+  pipe:close()
+  assert.is_truthy(text:find "status 0\n$", text)
+  assert.is_truthy(text:find(words), text)
+end
+
+describe("example", function()
+  local file = io.open(program)
+  if not file then
+    pending(program .. " is not built")
+    return
+  end
+  file:close()
+  it("xor", function() runs("xor", "final loss 0%.0") end)
+  it("lenet", function()
+    if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
+    runs("lenet", "test accuracy %d+%.%d+ %%\nstatus")
+  end)
+  it("cifar", function()
+    if not data.find "cifar10/cifar10_train_first2000.bin.gz" then return pending "CIFAR-10 is absent" end
+    runs("cifar", "train accuracy %d+%.%d+ %%\nstatus")
+  end)
+  it("gpt", function()
+    if not data.find("text/tinyshakespeare.txt", "tinyshakespeare.txt") then return pending "tinyshakespeare is absent" end
+    runs("gpt", "validation loss %d%.%d+ nats per character\nstatus")
+  end)
+end)

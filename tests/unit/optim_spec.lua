@@ -1,0 +1,119 @@
+-- Optimizers against steps worked out by hand, groups, clipping, schedules.
+local neap = require "neap"
+local nn, optim = neap.nn, neap.optim
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+end
+
+--- Steps on loss = sum(w * g) with fixed g: the gradient of w is g at every step. @return w after each step
+local function steps(optimizer, w0, g, n, lr)
+  local net = neap.net "steps"
+  local x = net:input("g", { #g })
+  local w = net:param("w", { #g })
+  local loss = net:Sum({ w * x }, "loss")
+  optimizer:apply(net, net:gradient(loss))
+  net:outputs { loss }
+  local ws <close> = neap.workspace {}
+  ws:init(net)
+  ws:feed("w", neap.tensor(w0))
+  local out = {}
+  for i = 1, n do
+    ws:run(net, { g = neap.tensor(g), lr = neap.tensor(lr or optimizer.lr) })
+    out[i] = ws:fetch("w"):totable()
+  end
+  return out
+end
+
+local function near(expected, got, tolerance)
+  for i, v in ipairs(expected) do
+    assert.is_true(math.abs(v - got[i]) <= (tolerance or 1e-6), ("%d: expected %.8g, got %.8g"):format(i, v, got[i]))
+  end
+end
+
+describe("optim", function()
+  it("SGD steps against the gradient", function() near({ 0.9, 2.2 }, steps(optim.SGD { lr = 0.1 }, { 1, 2 }, { 1, -2 }, 1)[1]) end)
+  it("SGD has momentum, Nesterov and weight decay", function()
+    local w = steps(optim.SGD { lr = 0.1, momentum = 0.5 }, { 1 }, { 1 }, 3)
+    near({ 0.9 }, w[1])
+    near({ 0.9 - 0.15 }, w[2])
+    near({ 0.75 - 0.175 }, w[3])
+    w = steps(optim.SGD { lr = 0.1, momentum = 0.5, nesterov = true }, { 1 }, { 1 }, 1)
+    near({ 1 - 0.1 * 1.5 }, w[1])
+    near({ 2 - 0.1 * (1 + 0.01 * 2) }, steps(optim.SGD { lr = 0.1, weight_decay = 0.01 }, { 2 }, { 1 }, 1)[1])
+  end)
+  it("Adam and AdamW follow the papers", function()
+    local function adam(decay, decoupled)
+      local w, m, v, out = 2, 0, 0, {}
+      for t = 1, 3 do
+        local g = 0.5 + (decoupled and 0 or decay * w)
+        if decoupled then w = w - 0.1 * decay * w end
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w = w - 0.1 * (m / (1 - 0.9 ^ t)) / (math.sqrt(v / (1 - 0.999 ^ t)) + 1e-8)
+        out[t] = w
+      end
+      return out
+    end
+    for _, case in ipairs { { optim.Adam { lr = 0.1 }, adam(0, false) }, { optim.Adam { lr = 0.1, weight_decay = 0.1 }, adam(0.1, false) },
+      { optim.AdamW { lr = 0.1, weight_decay = 0.1 }, adam(0.1, true) } } do
+      local got = steps(case[1], { 2 }, { 0.5 }, 3)
+      for t = 1, 3 do near({ case[2][t] }, got[t], 2e-6) end
+    end
+  end)
+  it("clips by the norm of all gradients", function()
+    near({ 1 - 0.6, 1 - 0.8 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 3, 4 }, 1)[1], 1e-5)
+    near({ 1 - 0.3, 1 - 0.4 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 0.3, 0.4 }, 1)[1], 1e-5)
+  end)
+  it("has groups by glob, with rates of their own", function()
+    local function moved(optimizer)
+      local m = nn.Sequential { input = { 2 }, seed = 1, nn.Linear { 2, 2 }, nn.Linear { 2, 2 } }
+      local before = m:state_dict()
+      local t <close> = neap.trainer { model = m, optimizer = optimizer }
+      t:step { x = neap.ones(1, 2), y = neap.tensor({ 1 }, "i64") }
+      local out = {}
+      for name, p in m:parameters() do out[name] = p.data - before[name] end
+      return out
+    end
+    local plain, grouped = moved(optim.SGD { lr = 0.1 }), moved(optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*.bias", lr = 0 } })
+    assert.is_true(grouped["linear1.weight"]:close(plain["linear1.weight"] * 3, { atol = 1e-6 }))
+    assert.is_true(grouped["linear1.bias"]:close(plain["linear1.bias"] * 3, { atol = 1e-6 })) -- the first group that matches
+    assert.is_true(grouped["linear2.weight"]:equal(plain["linear2.weight"]))
+    assert.are.equal(0, grouped["linear2.bias"]:abs():sum():item())
+    raises("matches no trainable parameter", moved, optim.SGD { lr = 0.1, { "linaer1.*", lr = 0.3 } })
+  end)
+  it("takes a new rate at the next step, without planning", function()
+    local m = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }
+    local opt = optim.SGD { lr = 0.1 }
+    local t <close> = neap.trainer { model = m, optimizer = opt }
+    local batch = { x = neap.ones(1, 2), y = neap.tensor({ 1 }, "i64") }
+    t:step(batch)
+    local program = t:program(1)
+    opt.lr = 0
+    local before = m:state_dict()["linear1.weight"]
+    assert.are.equal(0, t:step(batch).lr)
+    assert.is_true(m.linear1.weight.data:equal(before))
+    assert.are.equal(program, t:program(1))
+  end)
+  it("says what is wrong", function()
+    raises('did you mean "momentum"?', optim.SGD, { lr = 1, momentun = 0.9 })
+    raises("takes { lr = number }", optim.SGD, {})
+    raises("lr expects a number", optim.SGD, { lr = -1 })
+    raises('did you mean "AdamW"?', function() return optim.Adamw end)
+    raises("not available yet", optim.RmsProp, { lr = 1 })
+    raises("lr can", function() optim.SGD({ lr = 1 }).momentum = 0.5 end)
+  end)
+  it("schedules", function()
+    local cosine = optim.cosine { 10, warmup = 2, least = 0.1 }
+    assert.are.equal(0.5, cosine(1, 1))
+    assert.are.equal(1, cosine(2, 1))
+    assert.is_true(math.abs(cosine(6, 1) - 0.55) < 1e-12)
+    assert.is_true(math.abs(cosine(10, 1) - 0.1) < 1e-12)
+    local step = optim.step { every = 3, factor = 0.5 }
+    assert.are.same({ 1, 1, 1, 0.5, 0.5, 0.5, 0.25 }, { step(1, 1), step(2, 1), step(3, 1), step(4, 1), step(5, 1), step(6, 1), step(7, 1) })
+    local warmup = optim.warmup { 4, next = step }
+    assert.are.same({ 0.25, 1, 1, 0.5 }, { warmup(1, 1), warmup(4, 1), warmup(5, 1), warmup(8, 1) })
+    raises("steps expects", optim.cosine, {})
+  end)
+end)

@@ -1,0 +1,279 @@
+-- The trainer: steps, validation, resuming with the same bits, interrupts, losses that are not finite, patience.
+local neap = require "neap"
+local core = require "neap.core"
+local nn, optim, data = neap.nn, neap.optim, neap.data
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+--- 22 points in two classes that a line parts; batches of 4, the last one of 2.
+local function points(o)
+  o = o or {}
+  local x, y = {}, {}
+  for i = 1, 22 do
+    x[i] = { math.sin(i), math.cos(1.7 * i), math.sin(0.3 * i) }
+    y[i] = x[i][1] + x[i][2] > 0 and 1 or 0
+  end
+  return data.tensors { x = neap.tensor(x), y = neap.tensor(y, "i64"), batch = o.batch or 4, shuffle = true, seed = 4, map = o.map, last = o.last }
+end
+
+--- With all that a resumed run has to bring back: dropout, running statistics, momentum or Adam's moments, a schedule.
+local function make(o)
+  o = o or {}
+  local model = nn.Sequential { input = { 3 }, seed = 7, nn.Linear { 3, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 8, 2 } }
+  return neap.trainer { model = model, metrics = { "accuracy" }, seed = 11, nan = o.nan, optimizer = o.optimizer or optim.Adam { lr = 0.02 },
+    schedule = optim.cosine { 40 }, name = "test" }
+end
+
+local quiet = { epochs = 2, verbose = 0 }
+local function with(o)
+  for key, value in pairs(quiet) do
+    if o[key] == nil then o[key] = value end
+  end
+  return o
+end
+
+--- Everything a checkpoint holds, as tensors.
+local function everything(t)
+  local path = os.tmpname() .. ".safetensors"
+  assert(t:save(path))
+  local tensors = assert(neap.load(path))
+  os.remove(path)
+  return tensors
+end
+
+local function assert_same_bits(a, b)
+  local x, y, n = everything(a), everything(b), 0
+  for name, tensor in pairs(x) do
+    n = n + 1
+    assert.is_truthy(y[name], name)
+    assert.is_true(tensor:equal(y[name]), name .. " differs")
+  end
+  for name in pairs(y) do assert.is_truthy(x[name], name) end
+  assert.is_true(n >= 8)
+end
+
+local function losses(t, set, o)
+  local list = {}
+  o.on_step = function(r) list[#list + 1] = r.loss end
+  t:fit(set, o)
+  return list
+end
+
+describe("fit", function()
+  it("learns, and keeps a history with validation", function()
+    local t <close> = make()
+    local h = t:fit(points(), { epochs = 12, valid = points(), verbose = 0 })
+    assert.are.equal(12, #h)
+    assert.is_true(h[12].loss < h[1].loss)
+    assert.is_true(h[12].valid.accuracy > 0.85)
+    assert.are.equal(h[12].valid_loss, h[12].valid.loss)
+    assert.are.equal(72, h[12].step)
+    assert.is_truthy(tostring(h):find "valid_accuracy")
+    local e = t:evaluate(points())
+    assert.are.equal(22, e.n)
+    assert.is_true(math.abs(e.loss - h[12].valid.loss) < 1e-6)
+  end)
+  it("runs a smaller batch in the same arena", function()
+    local t <close> = make()
+    t:fit(points { last = "drop" }, with { epochs = 1 })
+    local arena = t.ws:arena_bytes()
+    t:fit(points(), with {})
+    assert.are.equal(arena, t.ws:arena_bytes())
+    assert.is_truthy(t.programs["train 2"])
+  end)
+  it("gives the same bits for the same seeds", function()
+    local a <close>, b <close> = make(), make()
+    assert.are.same(losses(a, points(), with {}), losses(b, points(), with {}))
+    assert_same_bits(a, b)
+  end)
+  it("stops by steps, by patience, and calls back", function()
+    local t <close> = make()
+    local n, epochs = 0, 0
+    t:fit(points(), { steps = 8, verbose = 0, on_step = function(r) n = n + 1; assert.are.equal(n, r.step) end,
+      on_epoch = function() epochs = epochs + 1 end })
+    assert.are.equal(8, n)
+    assert.are.equal(2, epochs)
+    local still <close> = make { optimizer = optim.SGD { lr = 0 } }
+    local model = still.model
+    model:find("BatchNorm1d")[1]:eval()
+    model:find("Dropout")[1]:eval()
+    assert.are.equal(3, #still:fit(points(), { epochs = 9, patience = 2, verbose = 0, valid = points() }))
+  end)
+  it("says what is wrong", function()
+    local t <close> = make()
+    raises('did you mean "epochs"?', t.fit, t, points(), { epoch = 3 })
+    raises("expects a data set", t.fit, t, {})
+    raises("needs an optimizer", neap.trainer, { model = nn.Linear { 1, 1 } })
+    raises("takes { model", neap.trainer, { model = 3 })
+    raises('nan is one of', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe" })
+    raises("reserved", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 4 })
+    raises("out of range", t.step, t, { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 2, 9 }, "i64") })
+  end)
+  it("takes functions as loss and metrics", function()
+    local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }
+    local x = neap.rand(8, 3)
+    local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, loss = function(y, target) return (y - target):square():mean() end,
+      metrics = { worst = function(y, target) return (y - target):abs():max() end } }
+    local set = data.tensors { x = x, y = x:sum { axes = { 2 }, keep_dims = true }, batch = 4 }
+    local h = t:fit(set, { epochs = 30, verbose = 0 })
+    assert.is_true(h[30].loss < 0.2 * h[1].loss)
+    assert.is_true(h[30].worst > 0)
+  end)
+end)
+
+describe("a run that was stopped", function()
+  local function check(stop_at, o)
+    local path = os.tmpname() .. ".safetensors"
+    local straight <close> = make(o)
+    local expected = losses(straight, points(), with {})
+    local first <close> = make(o)
+    local got = losses(first, points(), { steps = stop_at, checkpoint = path, verbose = 0 })
+    local second <close> = make(o) -- as in a new process: nothing but the file is shared
+    for _, loss in ipairs(losses(second, points(), with { checkpoint = path, resume = true })) do got[#got + 1] = loss end
+    assert.are.same(expected, got)
+    assert_same_bits(straight, second)
+    local a, b = straight:history(), second:history()
+    assert.are.equal(a[#a].loss, b[#b].loss)
+    assert.are.equal(a[#a].accuracy, b[#b].accuracy)
+    os.remove(path)
+  end
+  it("goes on from the file with the same bits, inside an epoch", function() check(3) end)
+  it("after the last, smaller batch", function() check(6) end)
+  it("in a later epoch, with momentum", function() check(8, { optimizer = optim.SGD { lr = 0.05, momentum = 0.9, clip = 1 } }) end)
+  it("by an error goes on with the same bits", function()
+    local straight <close>, broken <close> = make(), make()
+    local expected, got = losses(straight, points(), with {}), {}
+    raises("enough", broken.fit, broken, points(), with { on_step = function(r)
+      got[#got + 1] = r.loss
+      if r.step == 4 then error "enough" end
+    end })
+    for _, loss in ipairs(losses(broken, points(), with { resume = true })) do got[#got + 1] = loss end
+    assert.are.same(expected, got)
+    assert_same_bits(straight, broken)
+    assert.are.equal(straight:history()[2].loss, broken:history()[2].loss)
+  end)
+  it("between a step and its count loses nothing", function()
+    -- As by Ctrl-C that comes while the engine ends a step: the run is over, the error comes before anything is counted.
+    local straight <close>, broken <close> = make(), make()
+    losses(straight, points(), with {})
+    local meta = getmetatable(broken.ws)
+    local program = broken:program(4)
+    local run, n = core.Program.run, 0
+    core.Program.run = function(p, ...)
+      run(p, ...)
+      n = n + 1
+      if n == 3 then error(core.error { code = "interrupted", message = "interrupted" }, 0) end
+    end
+    local ok, err = pcall(broken.fit, broken, points(), with {})
+    core.Program.run = run
+    assert.is_false(ok)
+    assert.are.equal("interrupted", err.code)
+    assert.are.equal(3, broken.position.step)
+    broken:fit(points(), with { resume = true })
+    assert_same_bits(straight, broken)
+    assert.is_truthy(meta and program)
+  end)
+  it("by Ctrl-C writes its checkpoint", function()
+    local path = os.tmpname() .. ".safetensors"
+    local straight <close>, broken <close>, later <close> = make(), make(), make()
+    losses(straight, points(), with {})
+    local ok = pcall(broken.fit, broken, points(), with { checkpoint = path, on_step = function(r)
+      if r.step == 5 then error(core.error { code = "interrupted", message = "interrupted" }, 0) end
+    end })
+    assert.is_false(ok)
+    later:fit(points(), with { checkpoint = path, resume = true })
+    assert_same_bits(straight, later)
+    os.remove(path)
+  end)
+  it("saves every so many steps when asked", function()
+    local path = os.tmpname() .. ".safetensors"
+    local t <close> = make()
+    pcall(t.fit, t, points(), with { checkpoint = { path, every = 2 }, on_step = function(r) if r.step == 3 then error "stop" end end })
+    local _, meta = neap.load(path)
+    assert.are.equal("2", meta["trainer.step"])
+    os.remove(path)
+  end)
+  it("says when the file is another model's", function()
+    local path = os.tmpname() .. ".safetensors"
+    local t <close> = make()
+    t:fit(points(), with { checkpoint = path })
+    local other <close> = neap.trainer { model = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }, optimizer = optim.SGD { lr = 0.1 } }
+    other:step { x = neap.ones(1, 3), y = neap.tensor({ 1 }, "i64") }
+    local before = other.model:state_dict()["linear1.weight"]
+    local ok, message = other:load(path)
+    assert.is_nil(ok)
+    assert.is_truthy(message)
+    assert.is_true(other.model.linear1.weight.data:equal(before))
+    os.remove(path)
+  end)
+end)
+
+describe("a loss that is not finite", function()
+  local function spoiled() -- the third batch holds a NaN
+    local n = 0
+    return points { map = function(b)
+      n = n + 1
+      return n == 3 and { x = b.x * (0 / 0), y = b.y } or b
+    end }
+  end
+  it("stops by default, with everything as before the step", function()
+    local t <close>, short <close> = make(), make()
+    local err = raises("the loss is NaN at step 3", t.fit, t, spoiled(), with {})
+    assert.are.equal("numeric", err.code)
+    short:fit(points(), { steps = 2, verbose = 0 })
+    local a, b = t.model:state_dict(), short.model:state_dict()
+    for name, tensor in pairs(a) do assert.is_true(tensor:equal(b[name]), name) end
+  end)
+  it("is passed by with nan = \"skip\"", function()
+    local t <close> = make { nan = "skip" }
+    local skipped, n = 0, 0
+    local h = t:fit(spoiled(), with { on_step = function(r)
+      n = n + 1
+      if r.skipped then skipped = skipped + 1 end
+    end })
+    assert.are.equal(1, skipped)
+    assert.are.equal(12, n)
+    assert.are.equal(11, t.position.step)
+    assert.are.equal(h[2].loss, h[2].loss)
+  end)
+  it("goes into the parameters with nan = \"off\"", function()
+    local t <close> = make { nan = "off" }
+    t:fit(spoiled(), with {})
+    assert.is_true(t.model.linear1.weight.data:stats().nan > 0)
+  end)
+end)
+
+describe("a trainer", function()
+  it("predicts in evaluation mode and leaves the mode as it was", function()
+    local t <close> = make()
+    t:fit(points(), with {})
+    local x = neap.rand(5, 3)
+    assert.is_true(t:predict(x):equal(t:predict(x)))
+    assert.is_true(t.model.training)
+  end)
+  it("holds what its plan says", function()
+    local t <close> = make()
+    local r = t:step { x = neap.rand(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
+    assert.are.equal(t:plan(4).total_bytes, r.held_bytes)
+    assert.are.equal(1, r.step)
+    assert.is_true(r.ms > 0)
+  end)
+  it("prints one line an epoch where output is no terminal", function()
+    local printed, old = {}, print
+    print = function(line) printed[#printed + 1] = line end -- luacheck: ignore
+    local ok, err = pcall(function()
+      local t <close> = make()
+      t:fit(points(), { epochs = 2 })
+    end)
+    print = old -- luacheck: ignore
+    assert.is_true(ok, err)
+    if core.is_terminal() then return pending "output is a terminal" end
+    assert.are.equal(2, #printed)
+    assert.is_truthy(printed[2]:find "^epoch 2 .*accuracy.*loss")
+  end)
+end)
