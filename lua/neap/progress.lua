@@ -57,6 +57,7 @@ function Bar:finish(values)
   if self.verbose == 0 then return end
   local seconds = core.clock() - self.start
   print(("%s  %s  %s"):format(self.title, clock_text(seconds), fields(values)))
+  io.stdout:flush() -- who reads a log wants the line when the epoch ends
 end
 
 --- neap.progress(i, n, {loss = ..}): a bar of one's own loop.

@@ -276,7 +276,8 @@ end
 -- @return self, or nil, message, code
 function Trainer:load(path)
   if self.batch or self.input then program_for(self, self.batch or 1, true) end -- so that names and shapes are compared with the model's
-  local meta, message, code = self.ws:load(path)
+  local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
+  if not ok then return nil, path .. ": " .. tostring(meta), type(meta) ~= "string" and meta.code or "data" end
   if meta == nil then return nil, message, code end
   local position = start_position()
   for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end

@@ -66,7 +66,7 @@ end
 
 describe("fit", function()
   it("learns, and keeps a history with validation", function()
-    local t <close> = make()
+    local t <close> = make { optimizer = optim.Adam { lr = 0.1 } }
     local h = t:fit(points(), { epochs = 12, valid = points(), verbose = 0 })
     assert.are.equal(12, #h)
     assert.is_true(h[12].loss < h[1].loss)
@@ -87,7 +87,8 @@ describe("fit", function()
     assert.is_truthy(t.programs["train 2"])
   end)
   it("gives the same bits for the same seeds", function()
-    local a <close>, b <close> = make(), make()
+    local a <close> = make()
+    local b <close> = make()
     assert.are.same(losses(a, points(), with {}), losses(b, points(), with {}))
     assert_same_bits(a, b)
   end)
@@ -119,7 +120,7 @@ describe("fit", function()
     local x = neap.rand(8, 3)
     local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, loss = function(y, target) return (y - target):square():mean() end,
       metrics = { worst = function(y, target) return (y - target):abs():max() end } }
-    local set = data.tensors { x = x, y = x:sum { axes = { 2 }, keep_dims = true }, batch = 4 }
+    local set = data.tensors { x = x, y = x:sum { axes = { 2 }, keepdim = true }, batch = 4 }
     local h = t:fit(set, { epochs = 30, verbose = 0 })
     assert.is_true(h[30].loss < 0.2 * h[1].loss)
     assert.is_true(h[30].worst > 0)
@@ -146,7 +147,8 @@ describe("a run that was stopped", function()
   it("after the last, smaller batch", function() check(6) end)
   it("in a later epoch, with momentum", function() check(8, { optimizer = optim.SGD { lr = 0.05, momentum = 0.9, clip = 1 } }) end)
   it("by an error goes on with the same bits", function()
-    local straight <close>, broken <close> = make(), make()
+    local straight <close> = make()
+    local broken <close> = make()
     local expected, got = losses(straight, points(), with {}), {}
     raises("enough", broken.fit, broken, points(), with { on_step = function(r)
       got[#got + 1] = r.loss
@@ -159,7 +161,8 @@ describe("a run that was stopped", function()
   end)
   it("between a step and its count loses nothing", function()
     -- As by Ctrl-C that comes while the engine ends a step: the run is over, the error comes before anything is counted.
-    local straight <close>, broken <close> = make(), make()
+    local straight <close> = make()
+    local broken <close> = make()
     losses(straight, points(), with {})
     local meta = getmetatable(broken.ws)
     local program = broken:program(4)
@@ -180,7 +183,9 @@ describe("a run that was stopped", function()
   end)
   it("by Ctrl-C writes its checkpoint", function()
     local path = os.tmpname() .. ".safetensors"
-    local straight <close>, broken <close>, later <close> = make(), make(), make()
+    local straight <close> = make()
+    local broken <close> = make()
+    local later <close> = make()
     losses(straight, points(), with {})
     local ok = pcall(broken.fit, broken, points(), with { checkpoint = path, on_step = function(r)
       if r.step == 5 then error(core.error { code = "interrupted", message = "interrupted" }, 0) end
@@ -207,7 +212,7 @@ describe("a run that was stopped", function()
     local before = other.model:state_dict()["linear1.weight"]
     local ok, message = other:load(path)
     assert.is_nil(ok)
-    assert.is_truthy(message)
+    assert.is_truthy(message:find("expects f32 (2,3)", 1, true))
     assert.is_true(other.model.linear1.weight.data:equal(before))
     os.remove(path)
   end)
@@ -222,7 +227,8 @@ describe("a loss that is not finite", function()
     end }
   end
   it("stops by default, with everything as before the step", function()
-    local t <close>, short <close> = make(), make()
+    local t <close> = make()
+    local short <close> = make()
     local err = raises("the loss is NaN at step 3", t.fit, t, spoiled(), with {})
     assert.are.equal("numeric", err.code)
     short:fit(points(), { steps = 2, verbose = 0 })
@@ -259,21 +265,9 @@ describe("a trainer", function()
   it("holds what its plan says", function()
     local t <close> = make()
     local r = t:step { x = neap.rand(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
-    assert.are.equal(t:plan(4).total_bytes, r.held_bytes)
+    assert.are.equal(t:plan(4).total_bytes, t.ws:held_bytes())
+    assert.is_true(r.held_bytes >= t:plan(4).total_bytes) -- counted for the whole process
     assert.are.equal(1, r.step)
     assert.is_true(r.ms > 0)
-  end)
-  it("prints one line an epoch where output is no terminal", function()
-    local printed, old = {}, print
-    print = function(line) printed[#printed + 1] = line end -- luacheck: ignore
-    local ok, err = pcall(function()
-      local t <close> = make()
-      t:fit(points(), { epochs = 2 })
-    end)
-    print = old -- luacheck: ignore
-    assert.is_true(ok, err)
-    if core.is_terminal() then return pending "output is a terminal" end
-    assert.are.equal(2, #printed)
-    assert.is_truthy(printed[2]:find "^epoch 2 .*accuracy.*loss")
   end)
 end)
