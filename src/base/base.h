@@ -118,6 +118,7 @@ typedef struct neap_hash {
 } neap_hash;
 
 neap_hash neap_hash_bytes(const void *bytes, size_t n);
+neap_hash neap_hash_words(const void *bytes, size_t n); /* another function, for tensors: of this machine's byte order */
 void neap_hash_text(neap_hash hash, char text[33]);
 
 /* ---- random numbers (philox.c) ----------------------------------------------------------------------------------- */

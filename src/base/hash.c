@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 neap_hash neap_hash_bytes(const void *bytes, size_t n) {
   __extension__ typedef unsigned __int128 u128;
@@ -10,6 +11,21 @@ neap_hash neap_hash_bytes(const void *bytes, size_t n) {
   u128 h = ((u128)0x6c62272e07bb0142u << 64) | 0x62b821756295c58du;
   const unsigned char *p = bytes;
   for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * prime;
+  return (neap_hash){(uint64_t)(h >> 64), (uint64_t)h};
+}
+
+/* The same step on 64-bit words, the last one filled up with zeros, the length last: eight times as fast. */
+neap_hash neap_hash_words(const void *bytes, size_t n) {
+  __extension__ typedef unsigned __int128 u128;
+  const u128 prime = ((u128)1 << 88) + 0x13b;
+  u128 h = ((u128)0x6c62272e07bb0142u << 64) | 0x62b821756295c58du;
+  const unsigned char *p = bytes;
+  for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    memcpy(&word, p + i, NEAP_MIN(n - i, sizeof word));
+    h = (h ^ word) * prime;
+  }
+  h = (h ^ n) * prime;
   return (neap_hash){(uint64_t)(h >> 64), (uint64_t)h};
 }
 

@@ -375,6 +375,17 @@ static int dim(lua_State *L) {
   return 1;
 }
 
+/* x:hash() -> 32 hexadecimal digits of a dense tensor's bytes: equal for equal bits, NaN and -0 included. */
+static int hash(lua_State *L) {
+  const neap_tensor *t = neap_lua_tensor_at(L, 1);
+  neap_type type = neap_tensor_type(t);
+  if (!neap_tensor_is_dense(t)) neap_lua_fail(L, NEAP_ARGUMENT, "hash expects a contiguous tensor; x:contiguous() makes one");
+  char text[33];
+  neap_hash_text(neap_hash_words(neap_tensor_data(t), neap_type_bytes(&type)), text);
+  lua_pushstring(L, text);
+  return 1;
+}
+
 static int n_element(lua_State *L) {
   lua_pushinteger(L, neap_tensor_elems(neap_lua_tensor_at(L, 1)));
   return 1;
@@ -453,6 +464,7 @@ void neap_lua_open_tensor(lua_State *L) {
                                      {"equal", equal},
                                      {"close", is_close},
                                      {"same", same},
+                                     {"hash", hash},
                                      {"size", size},
                                      {"stride", stride},
                                      {"dim", dim},

@@ -1,0 +1,116 @@
+--- Checks that a user can run on their own nets: what Neap promises of memory, measured.
+--
+-- `check.plan` runs a net unplanned (policy none: every value has bytes of its own) and planned, with the same choices and the
+-- same inputs, and compares all blobs that stay from step to step, bit for bit. It counts what the plan only foretold: the
+-- bytes held, read from the counted allocator, and the allocations of each step after the first.
+-- @module neap.check
+local core = require "neap.core"
+local neap = require "neap"
+local netfile = require "neap.netfile"
+local options = require "neap.options"
+local report = require "neap.report"
+local none = options.none
+local check = {}
+
+--- Inputs of step k, the same for everybody: floats from -1 to 1, integers below n_class.
+local function inputs_of_step(net, k, n_class)
+  local feeds = {}
+  for i, input in ipairs(net:inputs()) do
+    local float = input.dtype == "f32" or input.dtype == "f64"
+    if #input.shape == 0 and float then
+      feeds[input.name] = core.tensor(0.01, input.dtype)
+    else
+      -- A Weyl sequence: no two steps alike, no random state touched.
+      local x, at = core.zeros { dtype = input.dtype, table.unpack(input.shape) }, 0.31 * k + 0.17 * i
+      x:apply_(function()
+        at = (at + 0.61803398875) % 1
+        return float and 2 * at - 1 or at * n_class // 1
+      end)
+      feeds[input.name] = x
+    end
+  end
+  return feeds
+end
+
+--- Runs `net` for some steps and tells what happened. Everything is released again.
+-- @return table { hashes = {blob = bits}, names = sorted list, plan figures, held_bytes, forecast_bytes, allocations, engines }
+local function run(net, o, memory, poison)
+  local feeds = {}
+  for k = 1, o.steps do feeds[k] = inputs_of_step(net, k, o.n_class) end
+  collectgarbage()
+  collectgarbage()
+  local before = core.memory().held
+  local ws <close> = neap.workspace { seed = o.seed, store = false }
+  ws:poison(poison)
+  ws:init(net)
+  local program <close> = ws:compile(net, memory)
+  local plan = program.plan
+  local out = { hashes = {}, names = {}, engines = {}, allocations = 0, forecast_bytes = plan.total_bytes, arena_bytes = plan.arena_bytes,
+    lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes, scratch_bytes_max = plan.scratch_bytes_max }
+  for k = 1, math.max(o.steps, o.count_steps) do
+    for name, t in pairs(feeds[math.min(k, o.steps)]) do ws:feed(name, t) end
+    local allocations = core.memory().n_alloc
+    program:run()
+    if k > 1 then out.allocations = math.max(out.allocations, core.memory().n_alloc - allocations) end
+    if k == o.steps then -- what follows counts allocations only
+      for _, blob in ipairs(ws:_blobs()) do
+        if blob.kind == "tensor" and not blob.shares then
+          out.hashes[blob.name] = ws:view(blob.name):hash()
+          out.names[#out.names + 1] = blob.name
+        end
+      end
+    end
+  end
+  collectgarbage()
+  collectgarbage()
+  out.held_bytes = core.memory().held - before
+  for _, op in ipairs(plan:_ops()) do out.engines[#out.engines + 1] = op.name .. " " .. op.type .. " " .. op.engine end
+  table.sort(out.engines)
+  table.sort(out.names)
+  return out
+end
+
+--- The net of a zoo name, module, net or loaded net file, and its number of classes.
+local function net_of(what, o)
+  local file = what
+  if type(what) == "string" then file = netfile.load(what) end
+  if type(what) == "userdata" then file = { net = what } end
+  if type(what) == "table" and rawget(what, "_is_module") then file = { model = what, batch = 1 } end
+  if type(file) ~= "table" or not (file.net or file.model) then error("check.plan takes a model, a net, a net file or a name of the zoo", 3) end
+  return netfile.build(file, { train = o.train, batch = o.batch }), file.n_class or 2
+end
+
+--- Runs a net unplanned and planned and compares the bits of all blobs that stay.
+-- @param what model, net, net file or name of the zoo ("lenet", "gpt:8")
+-- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which allocations are counted), policy =, executor =,
+--   poison = bool, engine =, threads =, seed = 1, budget =, n_class = }
+-- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes, forecast_bytes, allocations, arena_bytes,
+--   lower_bound_bytes, proved, baseline_bytes
+-- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
+function check.plan(what, given)
+  local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
+    engine = none, threads = none, seed = 1, budget = none, n_class = none }, given, 2)
+  local net, n_class = net_of(what, o)
+  o.n_class = o.n_class or n_class
+  -- Kernels of a dag are chosen for one thread: the unplanned run must choose alike.
+  local threads = o.executor == "dag" and 1 or o.threads
+  local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
+    { policy = "none", store = false, engine = o.engine, threads = threads }, false)
+  local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false, engine = o.engine, threads = o.threads, budget = o.budget }, o.poison)
+  local rows, different = {}, nil
+  for _, name in ipairs(plain.names) do
+    local same = plain.hashes[name] == planned.hashes[name]
+    if not same and different == nil then different = name end
+    rows[#rows + 1] = { blob = name, same = same }
+  end
+  local choices = table.concat(plain.engines, "\n") == table.concat(planned.engines, "\n")
+  local totals = { same = different == nil and choices and #rows > 0 and #plain.names == #planned.names, same_choices = choices, n_blob = #rows,
+    different = different }
+  for _, key in ipairs { "held_bytes", "forecast_bytes", "allocations", "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes",
+    "scratch_bytes_max" } do
+    totals[key] = planned[key]
+  end
+  return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }
+end
+
+return check

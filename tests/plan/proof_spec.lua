@@ -1,0 +1,97 @@
+-- What a plan promises, on the benchmark nets: the planned run gives the bits of the unplanned one, the bytes held are the
+-- bytes foretold, nothing is allocated between steps, and the arena is as small as its lower bound. Small batches; the full
+-- ones are scripts/bench/proof.lua's.
+local neap = require "neap"
+local netfile = require "neap.netfile"
+
+--- A GPT of two short blocks; the full one is in the script.
+local function gpt()
+  local file = netfile.load("gpt:2", { layers = 2, width = 32, heads = 4, length = 16 })
+  file.batch = 2
+  return file
+end
+
+local function holds(name, what, o)
+  local r = neap.check.plan(what, o)
+  assert.is_true(r.same_choices, name .. ": the planned run has other kernels")
+  assert.is_nil(r.different, name .. ": not the unplanned run's bits")
+  assert.is_true(r.same and r.n_blob > 1)
+  assert.are.equal(0, r.allocations, name .. ": allocations in a step")
+  assert.are.equal(r.forecast_bytes, r.held_bytes, name .. ": bytes held")
+  return r
+end
+
+local function is_tight(name, r)
+  assert.is_true(r.proved, name .. ": the arena is not proved to be the least")
+  assert.is_true(r.arena_bytes <= 1.02 * r.lower_bound_bytes, name)
+end
+
+for _, mode in ipairs { "train", "infer" } do
+  describe("planned equals unplanned in " .. mode .. ":", function()
+    local train = mode == "train"
+    for _, name in ipairs { "mlp:4", "lenet:4", "resnet18c:2", "gpt" } do
+      it(name, function()
+        local what = name == "gpt" and gpt() or name
+        is_tight(name, holds(name, what, { train = train, count_steps = 10 }))
+        if name ~= "resnet18c:2" then
+          holds(name .. " by name", what, { train = train, policy = "name", poison = true })
+          holds(name .. " poisoned", what, { train = train, poison = true })
+        end
+        holds(name .. " as a dag", what, { train = train, executor = "dag", threads = 2, poison = true })
+      end)
+    end
+    it("resnet50:1", function() is_tight("resnet50", holds("resnet50", "resnet50:1", { train = train, steps = 2, count_steps = 3 })) end)
+    if train then
+      it("vgg16:1", function() is_tight("vgg16", holds("vgg16", "vgg16:1", { train = true, steps = 2, count_steps = 3 })) end)
+    end
+  end)
+end
+
+describe("the comparison", function()
+  it("sees one unplanned byte", function()
+    local net = netfile.build(netfile.load "mlp:4", { train = true })
+    collectgarbage()
+    collectgarbage()
+    local before = neap.memory().held
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net, { store = false })
+    ws:feed("x", neap.zeros(table.unpack(net:inputs()[1].shape)))
+    ws:feed("y", neap.zeros { 4, dtype = "i64" })
+    ws:feed("lr", 0.01)
+    program:run(2)
+    collectgarbage()
+    collectgarbage()
+    assert.are.equal(program.plan.total_bytes, neap.memory().held - before)
+    local stray = neap.zeros { 1, dtype = "u8" }
+    collectgarbage()
+    collectgarbage()
+    assert.are.equal(program.plan.total_bytes + 1, neap.memory().held - before)
+    assert.are.equal(1, stray:n_bytes())
+  end)
+
+  it("sees one bit that differs", function()
+    local x = neap.tensor { 1, 0, 3 }
+    local y = x:clone()
+    assert.are.equal(x:hash(), y:hash())
+    y:set(-0.0, 2)
+    assert.is_true(x:equal(y))
+    assert.are_not.equal(x:hash(), y:hash())
+  end)
+
+  it("sees another seed", function()
+    local file = netfile.load "mlp:4"
+    local nn = neap.nn
+    file.model = nn.Sequential { input = { 8 }, nn.Linear { 8, 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 2 } }
+    assert.is_true(neap.check.plan(file, { n_class = 2 }).same)
+  end)
+end)
+
+describe("the arena of ResNet-50 in training, batch 16,", function()
+  it("is at most 42 % of the baseline", function()
+    local net = netfile.build(netfile.load "resnet50:16", { train = true })
+    local plan = net:plan { store = false }
+    assert.is_true(plan.proved)
+    assert.is_true(plan.arena_bytes <= 0.42 * plan.baseline_bytes, ("%.1f %%"):format(100 * plan.arena_bytes / plan.baseline_bytes))
+  end)
+end)
