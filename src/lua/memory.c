@@ -103,6 +103,13 @@ static int clear_interrupt(lua_State *L) {
   return 0;
 }
 
+/* interrupt(): as Ctrl-C while the engine runs, for tests: the next step is stopped. */
+static int interrupt(lua_State *L) {
+  (void)L;
+  neap_interrupted = 1;
+  return 0;
+}
+
 void neap_lua_open_memory(lua_State *L) {
   static const luaL_Reg functions[] = {{"memory", memory},
                                        {"reset_peak", reset_peak},
@@ -114,7 +121,7 @@ void neap_lua_open_memory(lua_State *L) {
                                        {"terminal_width", terminal_width},
                                        {"parse_bytes", parse_bytes},
                                        {"bytes_text", bytes_text},
-                                       {"clear_interrupt", clear_interrupt},
+                                       {"interrupt", interrupt}, {"clear_interrupt", clear_interrupt},
                                        {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
   neap_memory_on_data = on_data;
