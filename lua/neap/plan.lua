@@ -1,6 +1,7 @@
 --- Plans: where every byte goes, and why. Figures are fields; the rest are reports.
 -- @module neap.plan
 local core = require "neap.core"
+local options = require "neap.options"
 local report = require "neap.report"
 
 local Plan = core.Plan
@@ -102,13 +103,25 @@ function Plan:values()
     "reason", "partner" } }
 end
 
+--- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the nearest name.
+local function known_name(p, name)
+  if p:_value(name) then return name end
+  local slashed = name:gsub("%.", "/")
+  if p:_value(slashed) then return slashed end
+  local names = {}
+  for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
+  local near = options.nearest(name, names) or options.nearest(slashed, names)
+  error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\""):format(figures(p).net, name),
+    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them" }, 3)
+end
+
 --- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
 function Plan:explain(blob)
   local name = type(blob) == "table" and blob.name or blob
   local rows = {}
   if name then
-    local row = self:_value(name)
-    if row then rows[1] = row end
+    name = known_name(self, name)
+    rows[1] = self:_value(name)
   end
   return report.new { rows = rows, text = self:_explain(name), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
     totals = rows[1] or {} }
