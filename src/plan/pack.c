@@ -107,7 +107,7 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
   bool exact = is_line && w->n <= NEAP_PACK_EXACT_MAX;
-  if (!neap_pack_is_done(w)) NEAP_TRY(exact ? neap_pack_exact(w, bound, error) : neap_pack_search(w, error));
+  if (!neap_pack_is_done(w)) NEAP_TRY(exact ? neap_pack_exact(w, w->stop_at_bytes, error) : neap_pack_search(w, error));
   *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
   return NEAP_OK;
 }

@@ -468,7 +468,7 @@ static int64_t find_unit(const neap_pack_work *w) {
   return unit > 0 && unit % align == 0 ? unit : 0;
 }
 
-neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *error) {
+neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error) {
   search x = {.w = w, .n = w->n, .unit = find_unit(w)};
   int *from, *to;
   int64_t *total;
@@ -480,7 +480,7 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *e
   }
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
-  int64_t low = ((int64_t)bound_bytes + x.unit - 1) / x.unit; /* all below is excluded */
+  int64_t low = ((int64_t)goal_bytes + x.unit - 1) / x.unit; /* all below is excluded */
   int64_t tried = low, percent = 75; /* below `tried` no answer came in time; the bound itself gets most of it */
   for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; percent = 25) {
     int64_t high = (int64_t)w->best_bytes / x.unit, now = neap_clock_ns();

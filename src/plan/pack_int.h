@@ -42,9 +42,9 @@ neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error);
 
 /* pack_search.c: hill climbing over orders; stops after some hundred moves without gain, or at the deadline. */
 neap_status neap_pack_search(neap_pack_work *w, neap_error *error);
-/* pack_exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `bound_bytes`: no packing is
- * smaller. Ends at the deadline, or when the best packing is good enough or proved to be the smallest. */
+/* pack_exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `goal_bytes`, the
+ * bound or what is good enough, is tried first. Ends there, at the deadline, or when nothing smaller can be had. */
 enum { NEAP_PACK_EXACT_MAX = 2000 };
-neap_status neap_pack_exact(neap_pack_work *w, size_t bound_bytes, neap_error *error);
+neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error);
 
 #endif

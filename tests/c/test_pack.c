@@ -156,14 +156,20 @@ static neap_block *read_blocks(const char *path, int *n) {
 }
 
 /* Packs an instance, prints what came out, checks it, and gives total / lower bound; 0 where the file is absent. */
-static double pack_file(const char *path, double seconds, neap_pack_result *r) {
+/* Packs a file's blocks and gives total over bound; 0 when the file is absent. With `enough` > 0 the search ends at that
+ * ratio, so that `seconds` is a patience, not a measure: a loaded machine takes longer and comes to the same. */
+static double pack_file(const char *path, double seconds, double enough, neap_pack_result *r) {
   char full[256];
   int n;
   snprintf(full, sizeof full, DATA "%s", path);
   neap_block *blocks = read_blocks(full, &n);
   if (blocks == NULL) return 0;
   int64_t start = neap_clock_ns();
-  CHECK_OK(neap_pack(n, blocks, &(neap_pack_options){.time_limit_ns = (int64_t)(seconds * 1e9)}, r, &error));
+  neap_pack_options options = {.time_limit_ns = 1};
+  CHECK_OK(neap_pack(n, blocks, &options, r, &error)); /* for the bound */
+  options.time_limit_ns = (int64_t)(seconds * 1e9);
+  options.stop_at_bytes = (size_t)(enough * (double)r->lower_bound_bytes);
+  CHECK_OK(neap_pack(n, blocks, &options, r, &error));
   double ratio = (double)r->total_bytes / (double)r->lower_bound_bytes;
   printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes, r->lower_bound_bytes, ratio,
          r->packer, (double)(neap_clock_ns() - start) * 1e-6, r->proved ? "  proved" : "");
@@ -182,23 +188,29 @@ TEST(tvm_and_tflite_instances_reach_the_bound) {
   static const size_t bounds[] = {67600, 216096, 100352, 176923, 64512, 12};
   for (int i = 0; i < NEAP_COUNT(paths); i++) {
     neap_pack_result r;
-    double ratio = pack_file(paths[i], 5, &r);
+    double ratio = pack_file(paths[i], 60, 0, &r);
     if (ratio == 0) SKIP("../shared/data is absent");
     CHECK_EQ(r.lower_bound_bytes, bounds[i]);
     CHECK_EQ(r.total_bytes, bounds[i]);
   }
 }
 
+/* Some are packed optimally within a second; of the others the test asks no more than comes at once. NEAP_PACK_SECONDS
+ * shows how far a longer search gets. */
 TEST(hard_instances) {
-  static const char *const names[] = {"A", "B", "E", "G", "H", "J"};
-  double seconds = getenv("NEAP_PACK_SECONDS") != NULL ? atof(getenv("NEAP_PACK_SECONDS")) : 2;
-  for (int i = 0; i < NEAP_COUNT(names); i++) {
+  static const struct {
+    const char *name;
+    double enough; /* ratio; 0: the bound itself */
+  } cases[] = {{"A", 0}, {"B", 0}, {"E", 1.249}, {"G", 0}, {"H", 1.249}, {"J", 1.249}};
+  const char *asked = getenv("NEAP_PACK_SECONDS");
+  for (int i = 0; i < NEAP_COUNT(cases); i++) {
     char path[64];
     neap_pack_result r;
-    snprintf(path, sizeof path, "minimalloc/challenging/%s.1048576.csv", names[i]);
-    double ratio = pack_file(path, seconds, &r);
+    snprintf(path, sizeof path, "minimalloc/challenging/%s.1048576.csv", cases[i].name);
+    double ratio = pack_file(path, asked != NULL ? atof(asked) : 120, asked != NULL ? 0 : cases[i].enough, &r);
     if (ratio == 0) SKIP("../shared/data is absent");
     CHECK(ratio < 1.25);
+    if (asked == NULL && cases[i].enough == 0) CHECK(r.proved);
   }
 }
 
@@ -209,7 +221,7 @@ TEST(large_instances) {
     char path[64];
     neap_pack_result r;
     snprintf(path, sizeof path, "idealloc/%s.csv", names[i]);
-    double ratio = pack_file(path, seconds, &r);
+    double ratio = pack_file(path, seconds, 0, &r);
     if (ratio == 0) SKIP("../shared/data is absent");
     CHECK(ratio < 1.01);
   }
