@@ -267,10 +267,13 @@ local function mnist()
   local test = neap.data.mnist { split = "test", batch = 100, limit = short and 500 or nil }
   local trainer <close> = neap.trainer { model = lenet.model, metrics = { "accuracy" }, seed = 1, name = "lenet",
     optimizer = neap.optim.SGD { lr = 0.02, momentum = 0.9, weight_decay = 5e-4 }, schedule = neap.optim.cosine { #set } }
-  local plan, began = trainer:plan(lenet.batch), core.clock()
-  for rows in set:epoch(1) do trainer:step(rows) end
-  local took = core.clock() - began
-  title("MNIST  LeNet, 1 epoch of %s images   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(set:spec().n), took,
+  local plan, began, took, n = trainer:plan(lenet.batch), core.clock(), 0, 0
+  for rows in set:epoch(1) do
+    trainer:step(rows)
+    took, n = core.clock() - began, n + rows.n
+    if took > 30 then break end -- a busy machine: as much of the epoch as there is time for
+  end
+  title("MNIST  LeNet, %s images%s   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(n), n == 60000 and ", 1 epoch" or "", took,
     100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes), plan.arena_bytes == plan.lower_bound_bytes and " = least possible" or "")
 end
 
