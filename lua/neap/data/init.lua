@@ -178,7 +178,8 @@ function data.mnist(given)
   local stem = o.split == "train" and "train" or "t10k"
   local function part(kind)
     local file = stem .. "-" .. kind
-    return must_find("MNIST", "https://github.com/cvdfoundation/mnist or yann.lecun.com/exdb/mnist", "mnist/" .. file .. ".gz", "mnist/" .. file, file .. ".gz", file)
+    return must_find("MNIST", "https://github.com/cvdfoundation/mnist or yann.lecun.com/exdb/mnist",
+      "mnist/" .. file .. ".gz", "mnist/" .. file, file .. ".gz", file)
   end
   local images = must(core.read_idx(part "images-idx3-ubyte"))
   local labels = must(core.read_idx(part "labels-idx1-ubyte"))
@@ -196,7 +197,8 @@ local function cifar_paths(names, split)
     paths[i] = data.find("cifar-10-batches-bin/" .. name, "cifar10/" .. name .. ".gz", "cifar10/" .. name)
     if not paths[i] then
       local sample = split == "train" and "cifar10/cifar10_train_first2000.bin" or "cifar10/cifar10_test_first1000.bin"
-      return { must_find("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)", "cifar-10-batches-bin/" .. name, sample .. ".gz", sample) }
+      return { must_find("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)",
+        "cifar-10-batches-bin/" .. name, sample .. ".gz", sample) }
     end
   end
   return paths
@@ -206,7 +208,8 @@ end
 function data.cifar10(given)
   local o = read_options("cifar10", { split = "train", limit = none, path = none }, given)
   one_of("cifar10", "split", o.split, "train", "test")
-  local names = o.split == "train" and { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" } or { "test_batch.bin" }
+  local names = o.split == "test" and { "test_batch.bin" }
+    or { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" }
   local paths = o.path and (type(o.path) == "table" and o.path or { o.path }) or cifar_paths(names, o.split)
   local parts = {}
   for i, path in ipairs(paths) do
@@ -253,7 +256,8 @@ function data.text(given)
   local rows, stride = {}, o.stride or o.length
   for start = 0, #text - o.length - 1, stride do rows[#rows + 1] = start end
   if #rows == 0 then
-    error(core.error { code = "data", message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#text, o.split, o.length) }, 0)
+    error(core.error { code = "data",
+      message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#text, o.split, o.length) }, 0)
   end
   local self = new(o, { x = { source = ids, dtype = "i64", window = o.length }, y = { source = ids, dtype = "i64", window = o.length, offset = 1 } },
     rows, { n_class = #chars, chars = chars })

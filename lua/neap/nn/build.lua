@@ -54,7 +54,9 @@ end
 local function metric_of(o, name, output, y)
   local metric = o.metrics[name]
   if type(metric) == "function" then return metric(output, y) end
-  if not o.loss.metric then error(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name), 0) end
+  if not o.loss.metric then
+    error(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name), 0)
+  end
   return o.loss:metric(name, output, y)
 end
 

@@ -344,5 +344,6 @@ end
 
 return setmetatable(nn, { __index = function(_, key)
   local near = options.nearest(tostring(key), nn.names())
-  error(("nn has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"), 2)
+  error(("nn has no \"%s\"%s"):format(tostring(key),
+    near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"), 2)
 end })
