@@ -7,6 +7,7 @@
 
 #include "neap.h"
 
+#include <signal.h>
 #include <stdarg.h>
 
 #define NEAP_ALIGN 64u /* of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register */
@@ -139,6 +140,13 @@ void neap_threads_set(int n); /* also tells OpenMP */
  * INVARIANT: parallel regions never nest; inside one this runs on the calling thread. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),
                        void *context);
+
+/* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's generated code at times has its
+ * stack pointer in a heap buffer; the frame of a signal handler, written below it, then lands in somebody's memory
+ * (measured: an interrupt during a matrix product corrupted the heap in 3 of 8 runs). Threads made meanwhile, those of
+ * OpenMP's pool above all, never take any. Signals of a thread's own faults are not held. */
+void neap_signals_hold(sigset_t *saved);
+void neap_signals_release(const sigset_t *saved);
 
 int64_t neap_clock_ns(void); /* monotonic */
 

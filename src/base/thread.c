@@ -1,6 +1,7 @@
 /* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all. */
 #include "base/base.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -22,11 +23,28 @@ int neap_threads(void) {
   return NEAP_MAX(n, 1);
 }
 
+void neap_signals_hold(sigset_t *saved) {
+  sigset_t held;
+  sigfillset(&held);
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+  for (int i = 0; i < NEAP_COUNT(own); i++) sigdelset(&held, own[i]);
+  pthread_sigmask(SIG_BLOCK, &held, saved);
+}
+
+void neap_signals_release(const sigset_t *saved) { pthread_sigmask(SIG_SETMASK, saved, NULL); }
+
+/* The pool's threads are made here, with signals held: they keep the mask they were made with. */
 void neap_threads_set(int n) {
   n = NEAP_MAX(n, 1);
   atomic_store(&n_thread_set, n);
 #ifdef _OPENMP
   omp_set_num_threads(n);
+  sigset_t saved;
+  neap_signals_hold(&saved);
+#pragma omp parallel num_threads(n)
+  {
+  }
+  neap_signals_release(&saved);
 #endif
 }
 

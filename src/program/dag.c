@@ -128,6 +128,7 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
     int step = pop(dag);
     pthread_mutex_unlock(&dag->mutex);
     neap_program_execute(program, step, state, lane);
+    if (lane->thread == 0) neap_run_let_signals_in(state);
     pthread_mutex_lock(&dag->mutex);
     dag->n_left--;
     release_successors(dag, step);

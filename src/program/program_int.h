@@ -75,10 +75,14 @@ typedef struct neap_run_state {
   neap_run *run;
   int64_t begin_ns;
   _Atomic int phase;
+  sigset_t signals;   /* mask of the calling thread outside the run; signals are held while kernels run */
+  int64_t let_in_ns;  /* when they were last let in */
 } neap_run_state;
 
 /* Runs one instruction on `lane`. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane);
+/* On the calling thread, between instructions: lets signals that wait come in, once a millisecond. */
+void neap_run_let_signals_in(neap_run_state *state);
 /* Polls fault and interrupt; true when the run must stop here. */
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane);
 neap_status neap_program_fault(const neap_lane *lane, neap_error *error);

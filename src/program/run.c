@@ -152,9 +152,19 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   if (run->poison) poison_after(program, i);
 }
 
+void neap_run_let_signals_in(neap_run_state *state) {
+  enum { EVERY_NS = 1000000 };
+  int64_t now = neap_clock_ns();
+  if (now - state->let_in_ns < EVERY_NS) return;
+  state->let_in_ns = now;
+  neap_signals_release(&state->signals);
+  neap_signals_hold(&state->signals);
+}
+
 /* Plan order, on the calling thread. */
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
   for (int step = 0; step < program->n_instruction; step++) {
+    if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
     if (neap_run_must_stop(state, lane)) return;
     neap_program_execute(program, step, state, lane);
   }
@@ -178,10 +188,12 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   program->base[0] = run->arena;
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   if (run->poison) poison_begin(program);
+  neap_signals_hold(&state.signals);
   if (program->dag != NULL)
     lane = neap_dag_run(program, &state);
   else
     run_steps(program, &state, lane);
+  neap_signals_release(&state.signals);
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
   run->finished = atomic_load(&state.phase) != NEAP_RUN_STOPPED;

@@ -213,7 +213,10 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   call->stream = stream;
   call->step = step;
   single->fault.set = false;
+  sigset_t saved;
+  neap_signals_hold(&saved);
   single->kernel->run(call);
+  neap_signals_release(&saved);
   for (int k = 0; k < call->n_out; k++)
     if (call->out[k].data != out[k])
       NEAP_TRY(neap_reorder(&call->out[k].type, &call->out[k].layout, call->out[k].data, &plain, out[k], error));
