@@ -190,7 +190,8 @@ neap_figures neap_session_figures(neap_session *session) {
 }
 
 /* The value a name stands for, or the op that took it in. */
-static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into, neap_error *error) {
+static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into,
+                              neap_error *error) {
   *into = NULL;
   *value = neap_graph_find(graph, name);
   for (int v = 0; *value == NEAP_NO_VALUE && v < graph->n_value; v++)

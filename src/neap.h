@@ -93,22 +93,22 @@ NEAP_API const char *neap_version(void);
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
 /* X(symbol, text): the one list of what can go wrong. */
-#define NEAP_STATUS_MAP(X) \
-  X(OK, "ok")              \
-  X(ARGUMENT, "argument")  \
-  X(NAME, "name")          \
-  X(ATTRIBUTE, "attribute") \
-  X(SHAPE, "shape")        \
-  X(DTYPE, "dtype")        \
-  X(GRAPH, "graph")        \
-  X(PLAN, "plan")          \
-  X(MEMORY, "memory")      \
-  X(RELEASED, "released")  \
-  X(DATA, "data")          \
-  X(NUMERIC, "numeric")    \
+#define NEAP_STATUS_MAP(X)      \
+  X(OK, "ok")                   \
+  X(ARGUMENT, "argument")       \
+  X(NAME, "name")               \
+  X(ATTRIBUTE, "attribute")     \
+  X(SHAPE, "shape")             \
+  X(DTYPE, "dtype")             \
+  X(GRAPH, "graph")             \
+  X(PLAN, "plan")               \
+  X(MEMORY, "memory")           \
+  X(RELEASED, "released")       \
+  X(DATA, "data")               \
+  X(NUMERIC, "numeric")         \
   X(INTERRUPTED, "interrupted") \
-  X(IO, "io")              \
-  X(DB, "db")              \
+  X(IO, "io")                   \
+  X(DB, "db")                   \
   X(INTERNAL, "internal")
 
 typedef enum neap_status {
@@ -126,10 +126,10 @@ NEAP_API const char *neap_status_text(neap_status status);
 typedef struct neap_error {
   neap_status code;
   char message[768];
-  char op[64];         /* op type, e.g. "Conv" */
-  char blob[128];      /* blob or attribute at fault, with its scope path */
-  char scope[128];     /* scope path of the op */
-  char line[160];      /* Lua file:line that made the op */
+  char op[64];     /* op type, e.g. "Conv" */
+  char blob[128];  /* blob or attribute at fault, with its scope path */
+  char scope[128]; /* scope path of the op */
+  char line[160];  /* Lua file:line that made the op */
   char expected[128];
   char got[128];
   char hint[256];      /* one thing to try */
@@ -157,7 +157,7 @@ typedef enum neap_dtype {
 #define X(symbol, name, bytes) NEAP_DTYPE_##symbol,
   NEAP_DTYPE_MAP(X)
 #undef X
-  NEAP_N_DTYPE
+    NEAP_N_DTYPE
 } neap_dtype;
 
 /* ---- nets ----------------------------------------------------------------------------------------------------- */

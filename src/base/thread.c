@@ -42,8 +42,7 @@ void neap_threads_set(int n) {
   sigset_t saved;
   neap_signals_hold(&saved);
 #pragma omp parallel num_threads(n)
-  {
-  }
+  {}
   neap_signals_release(&saved);
 #endif
 }

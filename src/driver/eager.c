@@ -158,7 +158,7 @@ static entry *look_up(const call *c) {
 /* Binds the case; takes over the call's arena. */
 static neap_status fill(entry *e, call *c, neap_error *error) {
   neap_single_options options = {
-      .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type, .n_thread = c->n_thread};
+    .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type, .n_thread = c->n_thread};
   if (c->engine != NULL) options.force = neap_engine_from_name(c->engine, &options.engine);
   neap_type *in = neap_arena_copy(&c->arena, c->type, (size_t)c->n_in * sizeof *in);
   if (in == NULL) return neap_fail_memory(error, (size_t)c->n_in * sizeof *in, "an eager op");

@@ -411,7 +411,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
     if (blob != NULL) value->role = blob->role;
     value->keep = (blob != NULL && blob->keep) || is_kept(b, value->name);
     value->region =
-        value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
+      value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
   }
   for (int k = 0; k < n_output; k++) {
     const char *name = neap_net_output_at(b->net, k);

@@ -14,13 +14,15 @@ typedef struct chooser {
   const neap_graph *graph;
   const neap_choose_options *options;
   neap_choices *out;
-  int first;            /* of this graph's choices in out */
-  int *index;           /* by node: its place in out */
+  int first;                  /* of this graph's choices in out */
+  int *index;                 /* by node: its place in out */
   const neap_kernel **kernel; /* by node: settled kernel of the pair, NULL before */
-  neap_layout *layout;  /* by value, as chosen so far */
+  neap_layout *layout;        /* by value, as chosen so far */
 } chooser;
 
-static neap_layout *new_layouts(chooser *c, int n) { return neap_arena_alloc(&c->out->arena, (size_t)NEAP_MAX(n, 1) * sizeof(neap_layout)); }
+static neap_layout *new_layouts(chooser *c, int n) {
+  return neap_arena_alloc(&c->out->arena, (size_t)NEAP_MAX(n, 1) * sizeof(neap_layout));
+}
 
 static bool same_types(const neap_graph *graph, neap_value_id a, neap_value_id b) {
   return neap_type_equal(&graph->value[a].type, &graph->value[b].type);
@@ -54,7 +56,9 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   const neap_node *node = &c->graph->node[n];
   neap_type *type = neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
   neap_layout *in_layout = new_layouts(c, node->n_in);
-  *choice = (neap_choice){.engine = kernel->engine, .n_thread = c->options->n_thread, .in = new_layouts(c, node->n_in),
+  *choice = (neap_choice){.engine = kernel->engine,
+                          .n_thread = c->options->n_thread,
+                          .in = new_layouts(c, node->n_in),
                           .out = new_layouts(c, node->n_out)};
   if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL) return NO_MEMORY;
   for (int i = 0; i < node->n_in; i++) {
@@ -68,8 +72,16 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
     if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
     return TAKEN;
   }
-  neap_choose ask = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = type, .out = type + node->n_in,
-                     .in_layout = in_layout, .train = c->graph->train, .pair = pair, .scratch_limit = c->options->scratch_limit,
+  neap_choose ask = {.op = node->op,
+                     .attrs = node->attrs,
+                     .n_in = node->n_in,
+                     .n_out = node->n_out,
+                     .in = type,
+                     .out = type + node->n_in,
+                     .in_layout = in_layout,
+                     .train = c->graph->train,
+                     .pair = pair,
+                     .scratch_limit = c->options->scratch_limit,
                      .choice = choice};
   return kernel->choose(&ask) ? TAKEN : REFUSED;
 }
@@ -124,7 +136,9 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
     if (v == TAKEN) return NEAP_OK;
   }
   if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) { /* instruction kinds without kernels */
-    *choice = (neap_choice){.engine = NEAP_ENGINE_REF, .n_thread = c->options->n_thread, .in = new_layouts(c, node->n_in),
+    *choice = (neap_choice){.engine = NEAP_ENGINE_REF,
+                            .n_thread = c->options->n_thread,
+                            .in = new_layouts(c, node->n_in),
                             .out = new_layouts(c, node->n_out)};
     return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
   }
@@ -133,7 +147,8 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap, neap_error *error);
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
+                                neap_error *error);
 
 static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   for (int n = 0; n < c->graph->n_node; n++) {
@@ -153,12 +168,14 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap, neap_error *error) {
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
+                                neap_error *error) {
   chooser c = {.graph = graph, .options = options, .out = out, .first = out->n};
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
   c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
-  neap_status status = c.index == NULL || c.kernel == NULL || c.layout == NULL ? graph_no_memory(error) : choose_all(&c, cap, error);
+  neap_status status =
+    c.index == NULL || c.kernel == NULL || c.layout == NULL ? graph_no_memory(error) : choose_all(&c, cap, error);
   neap_free(c.index);
   neap_free((void *)c.kernel);
   neap_free(c.layout);
@@ -192,7 +209,8 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     const neap_choice *c = &choices->choice[(*next)++];
-    neap_buffer_add(out, "%s %d %d %zu %zu |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes, c->stash_bytes);
+    neap_buffer_add(out, "%s %d %d %zu %zu |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
+                    c->stash_bytes);
     print_layouts(c->in, node->n_in, graph, node->in, out);
     neap_buffer_add(out, " >");
     print_layouts(c->out, node->n_out, graph, node->out, out);
@@ -211,7 +229,8 @@ static bool read_layouts(const char **text, int n, neap_layout *layout) {
     char name[NEAP_LAYOUT_TEXT];
     size_t bytes;
     int used;
-    if (sscanf(*text, " %47[^@ \n]@%zu%n", name, &bytes, &used) != 2 || !neap_layout_from_text(name, bytes, &layout[i])) return false;
+    if (sscanf(*text, " %47[^@ \n]@%zu%n", name, &bytes, &used) != 2 || !neap_layout_from_text(name, bytes, &layout[i]))
+      return false;
     *text += used;
   }
   return true;
@@ -225,13 +244,16 @@ static neap_status read_graph(const char **text, const neap_graph *graph, neap_c
     char engine[16];
     int used = 0;
     if (c.in == NULL || c.out == NULL) return graph_no_memory(error);
-    bool good = sscanf(*text, "%15s %d %d %zu %zu |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes, &used) == 5 &&
-                used > 0 && neap_engine_from_name(engine, &c.engine);
+    bool good =
+      sscanf(*text, "%15s %d %d %zu %zu |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes, &used) == 5 &&
+      used > 0 && neap_engine_from_name(engine, &c.engine);
     *text += used;
     good = good && read_layouts(text, node->n_in, c.in) && strncmp(*text, " >", 2) == 0;
     *text += good ? 2 : 0;
     good = good && read_layouts(text, node->n_out, c.out) && **text == '\n';
-    if (!good) return neap_fail(error, NEAP_PLAN, "stored choice %d, for %s \"%s\", can't be read", out->n + 1, node->op->name, node->name);
+    if (!good)
+      return neap_fail(error, NEAP_PLAN, "stored choice %d, for %s \"%s\", can't be read", out->n + 1, node->op->name,
+                       node->name);
     ++*text;
     if (!neap_list_grow(&out->choice, cap, out->n + 1, sizeof c)) return graph_no_memory(error);
     out->choice[out->n++] = c;
@@ -244,7 +266,8 @@ neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_ch
   int cap = 0;
   memset(out, 0, sizeof *out);
   neap_status status = read_graph(&text, graph, out, &cap, error);
-  if (status == NEAP_OK && *text != '\0') status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");
+  if (status == NEAP_OK && *text != '\0')
+    status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");
   if (status != NEAP_OK) neap_choices_fini(out);
   return status;
 }

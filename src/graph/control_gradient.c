@@ -15,14 +15,24 @@ typedef struct if_gradient {
   const char **in_name, **out_name;
 } if_gradient;
 
-static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out, neap_error *error) {
+static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out,
+                          neap_error *error) {
   const neap_net *net = NULL;
   for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
     if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) net = node->attrs[a].net;
-  neap_sub_spec spec = {.net = net, .n_in = g->n_cap + g->n_seed, .in_type = g->in_type, .in_name = g->in_name,
-                        .in_argument = g->in_argument, .n_out = net != NULL ? g->n_wrt : node->n_out, .out_name = g->out_name,
-                        .out_argument = g->out_argument, .n_seed = g->n_seed, .n_wrt = g->n_wrt, .seed_result = g->seed_result,
-                        .seed_param = g->seed_param, .wrt = g->wrt};
+  neap_sub_spec spec = {.net = net,
+                        .n_in = g->n_cap + g->n_seed,
+                        .in_type = g->in_type,
+                        .in_name = g->in_name,
+                        .in_argument = g->in_argument,
+                        .n_out = net != NULL ? g->n_wrt : node->n_out,
+                        .out_name = g->out_name,
+                        .out_argument = g->out_argument,
+                        .n_seed = g->n_seed,
+                        .n_wrt = g->n_wrt,
+                        .seed_result = g->seed_result,
+                        .seed_param = g->seed_param,
+                        .wrt = g->wrt};
   return build_sub(b, &spec, out, error);
 }
 
@@ -47,7 +57,8 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
   }
 }
 
-neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din, neap_error *error) {
+neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
+                              neap_error *error) {
   neap_graph *graph = b->graph;
   const neap_node node = graph->node[index];
   int most = node.n_in + node.n_out + 1;
@@ -59,7 +70,8 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
   g.in_name = neap_arena_alloc(&graph->arena, 2 * (size_t)most * sizeof *g.in_name);
   neap_value_id *in = neap_arena_alloc(&graph->arena, (size_t)most * sizeof *in);
   if (ints == NULL || g.in_type == NULL || g.in_name == NULL || in == NULL) return graph_no_memory(error);
-  g.seed_result = ints, g.seed_param = ints + most, g.wrt = ints + 2 * most, g.in_argument = ints + 3 * most, g.out_argument = ints + 4 * most;
+  g.seed_result = ints, g.seed_param = ints + most, g.wrt = ints + 2 * most, g.in_argument = ints + 3 * most,
+  g.out_argument = ints + 4 * most;
   g.out_name = g.in_name + most;
   in[0] = node.in[0];
   for (int i = 0; i < g.n_cap; i++) {

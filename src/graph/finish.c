@@ -72,7 +72,8 @@ static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *n
   for (; node->n_out > 1 && (node->effects & NEAP_EFFECT_CONTROL) == 0; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
     unsigned flags = neap_op_output(node->op, node->n_out - 1)->flags;
-    if (needed[last] || graph->value[last].is_blob || (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL) return;
+    if (needed[last] || graph->value[last].is_blob || (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL)
+      return;
   }
 }
 
@@ -179,7 +180,8 @@ static neap_status edge_too_late(const neap_graph *graph, int reader, int writer
   bool release = (w->effects & NEAP_EFFECT_RELEASE) != 0;
   neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name, w->op->name, w->name,
             release ? "freed" : "overwritten");
-  neap_hint(&inner, release ? "free it after its last reader, the backward pass included" : "take the gradient before the update, or copy the blob first");
+  neap_hint(&inner, release ? "free it after its last reader, the backward pass included"
+                            : "take the gradient before the update, or copy the blob first");
   return graph_locate(error, &inner, r->op->name, r->name, r->scope, r->line);
 }
 

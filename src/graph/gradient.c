@@ -11,7 +11,8 @@
 
 /* ---- emitting, for grad functions of op records ------------------------------------------------------------------------ */
 
-static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set, neap_error *error) {
+static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set,
+                                   neap_error *error) {
   int n = neap_op_n_attrs(op);
   neap_attr_value value[NEAP_OP_MAX_ATTR];
   for (int i = 0; i < n; i++) {
@@ -44,8 +45,14 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
     scope = forward->scope, line = forward->line, name = neap_intern(text);
     if (name == NULL) return graph_no_memory(error);
   }
-  neap_node_spec spec = {.op = op, .attrs = emit_attrs(b, op, inherit, set, error), .n_in = n_in, .n_out = n_out, .in = in,
-                         .name = name, .scope = scope, .line = line};
+  neap_node_spec spec = {.op = op,
+                         .attrs = emit_attrs(b, op, inherit, set, error),
+                         .n_in = n_in,
+                         .n_out = n_out,
+                         .in = in,
+                         .name = name,
+                         .scope = scope,
+                         .line = line};
   int node;
   if (spec.attrs == NULL) return NEAP_INTERNAL;
   NEAP_TRY(build_node(b, &spec, &node, error));
@@ -80,9 +87,10 @@ neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_val
   int n_axes = 0, lead = from.shape.n_dim - to.shape.n_dim;
   for (int d = 0; d < from.shape.n_dim; d++)
     if (d < lead || (to.shape.dim[d - lead] == 1 && from.shape.dim[d] != 1)) axes[n_axes++] = d;
-  neap_value_id sum = n_axes == 0 ? value
-                                  : neap_grad_emit1(grad, "Sum", 1, &value, NULL,
-                                                    (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
+  neap_value_id sum = n_axes == 0
+                        ? value
+                        : neap_grad_emit1(grad, "Sum", 1, &value, NULL,
+                                          (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
   if (lead == 0) return sum;
   return neap_grad_emit1(grad, "Reshape", 1, &sum, NULL,
                          (neap_set[]){NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
@@ -168,15 +176,24 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   } else if (node.op->grad == NULL) {
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
   } else {
-    neap_grad g = {.op = node.op, .attrs = node.attrs, .n_in = node.n_in, .n_out = node.n_out, .in = node.in, .out = node.out,
-                   .dout = dout, .want = want, .din = din, .graph = b};
+    neap_grad g = {.op = node.op,
+                   .attrs = node.attrs,
+                   .n_in = node.n_in,
+                   .n_out = node.n_out,
+                   .in = node.in,
+                   .out = node.out,
+                   .dout = dout,
+                   .want = want,
+                   .din = din,
+                   .graph = b};
     NEAP_TRY(node.op->grad(&g, error));
     NEAP_TRY(b->emit_status);
   }
   for (int i = 0; i < node.n_in; i++) {
     if (!want[i] || din[i] < 0) continue;
     if (!neap_type_equal(&b->graph->value[din[i]].type, &b->graph->value[node.in[i]].type))
-      return neap_fail(error, NEAP_INTERNAL, "the gradient of %s gives input %d another type than the input has", node.op->name, i + 1);
+      return neap_fail(error, NEAP_INTERNAL, "the gradient of %s gives input %d another type than the input has", node.op->name,
+                       i + 1);
     NEAP_TRY(add_part(w, node.in[i], din[i], error));
   }
   return NEAP_OK;
@@ -192,7 +209,8 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
   for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
   for (int n = 0; n < w.n_node; n++) {
     bool active = false;
-    for (int i = 0; i < graph->node[n].n_in; i++) active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
     for (int k = 0; active && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
   }
   b->emit_status = NEAP_OK;

@@ -41,8 +41,8 @@ void neap_graph_free(neap_graph *graph) {
 int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) {
   if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value)) return -1;
   int id = graph->n_value++;
-  graph->value[id] = (neap_value){.name = name, .type = *type, .node = -1, .root = id, .argument = -1,
-                                  .bytes = neap_type_bytes(type)};
+  graph->value[id] =
+    (neap_value){.name = name, .type = *type, .node = -1, .root = id, .argument = -1, .bytes = neap_type_bytes(type)};
   return id;
 }
 
@@ -51,8 +51,16 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
   if (ids == NULL || !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node)) return -1;
   for (int i = 0; i < n_in + n_out; i++) ids[i] = NEAP_NO_VALUE;
   int index = graph->n_node++;
-  graph->node[index] = (neap_node){.op = op, .n_in = n_in, .n_out = n_out, .in = ids, .out = ids + n_in, .forward = index,
-                                   .name = "", .scope = "", .line = "", .effects = op->effects};
+  graph->node[index] = (neap_node){.op = op,
+                                   .n_in = n_in,
+                                   .n_out = n_out,
+                                   .in = ids,
+                                   .out = ids + n_in,
+                                   .forward = index,
+                                   .name = "",
+                                   .scope = "",
+                                   .line = "",
+                                   .effects = op->effects};
   return index;
 }
 
@@ -67,7 +75,8 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const ne
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
   for (int i = 0; copy != NULL && i < n; i++) {
-    bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS || op->attrs[i].type == NEAP_ATTR_AXES;
+    bool is_list =
+      op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS || op->attrs[i].type == NEAP_ATTR_AXES;
     if (!is_list || copy[i].n == 0) continue;
     copy[i].ints = neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t)); /* doubles are as wide */
     if (copy[i].ints == NULL) return NULL;

@@ -15,20 +15,20 @@
 #include "net/net.h"
 
 /* Where a value's bytes lie. X(symbol, name). */
-#define NEAP_REGION_MAP(X)    \
-  X(ARENA, "arena")           \
-  X(PARAMETER, "parameters")  \
-  X(GRADIENT, "gradients")    \
-  X(STATE, "state")           \
-  X(IO, "io")                 \
-  X(CONSTANT, "constants")    \
-  X(FRAME, "frames")          \
-  X(ARGUMENT, "argument")     /* subgraphs: bytes of the owning instruction's operand */
+#define NEAP_REGION_MAP(X)   \
+  X(ARENA, "arena")          \
+  X(PARAMETER, "parameters") \
+  X(GRADIENT, "gradients")   \
+  X(STATE, "state")          \
+  X(IO, "io")                \
+  X(CONSTANT, "constants")   \
+  X(FRAME, "frames")         \
+  X(ARGUMENT, "argument") /* subgraphs: bytes of the owning instruction's operand */
 typedef enum neap_region {
 #define X(symbol, name) NEAP_REGION_##symbol,
   NEAP_REGION_MAP(X)
 #undef X
-  NEAP_N_REGION
+    NEAP_N_REGION
 } neap_region;
 const char *neap_region_name(neap_region region);
 
@@ -44,12 +44,12 @@ typedef struct neap_value {
   size_t bytes; /* with padding; known after lay_out (before: plain) */
   neap_role role;
   neap_region region;
-  bool is_last;  /* the last version of its blob's name: what fetch sees */
-  bool is_blob;  /* has a name the user can fetch */
+  bool is_last; /* the last version of its blob's name: what fetch sees */
+  bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
   int node, position; /* definition: node and output position; -1: exists before the graph runs */
-  int root;      /* oldest version of the same resident storage (enforced pairs); itself otherwise */
-  int argument;  /* region ARGUMENT: operand position of the owner: input k, or n_in + output k */
+  int root;           /* oldest version of the same resident storage (enforced pairs); itself otherwise */
+  int argument;       /* region ARGUMENT: operand position of the owner: input k, or n_in + output k */
 } neap_value;
 
 typedef struct neap_node {
@@ -81,18 +81,18 @@ struct neap_graph {
   int n_node, n_value, n_edge, n_output;
   neap_node *node;
   neap_value *value;
-  neap_edge *edge;           /* sorted by (from, to), no duplicates */
-  neap_value_id *output;     /* declared outputs, or a subgraph's results in order */
-  int n_param;               /* subgraphs: parameters in order */
+  neap_edge *edge;       /* sorted by (from, to), no duplicates */
+  neap_value_id *output; /* declared outputs, or a subgraph's results in order */
+  int n_param;           /* subgraphs: parameters in order */
   neap_value_id *param;
-  bool train;                /* holds a backward pass */
-  size_t baseline_bytes;     /* all transient values as the user named them, before rewrites: DESIGN section 5 */
-  int n_gone;                /* names of blobs that a rewrite removed, each with the op that absorbed it */
+  bool train;            /* holds a backward pass */
+  size_t baseline_bytes; /* all transient values as the user named them, before rewrites: DESIGN section 5 */
+  int n_gone;            /* names of blobs that a rewrite removed, each with the op that absorbed it */
   struct neap_gone {
     const char *name, *into;
-  } *gone;
+  } * gone;
   int cap_node, cap_value, cap_edge, cap_gone; /* growth; private to graph */
-  neap_arena arena;          /* owns everything above but the lists of node, value, edge and gone */
+  neap_arena arena;                            /* owns everything above but the lists of node, value, edge and gone */
 };
 
 typedef struct neap_graph_options {
@@ -101,7 +101,7 @@ typedef struct neap_graph_options {
   const neap_type *input_type;
   int n_keep; /* blobs to make resident */
   const char *const *keep;
-  bool keep_all;  /* every named blob is resident: policy for debugging */
+  bool keep_all; /* every named blob is resident: policy for debugging */
   bool no_rewrite;
 } neap_graph_options;
 
@@ -117,9 +117,9 @@ typedef struct neap_choices {
 } neap_choices;
 
 typedef struct neap_choose_options {
-  bool force;          /* only `engine`, else `ref` */
+  bool force; /* only `engine`, else `ref` */
   neap_engine engine;
-  int n_thread;        /* what kernels may use; 1 for dag */
+  int n_thread;         /* what kernels may use; 1 for dag */
   size_t scratch_limit; /* SIZE_MAX: none */
 } neap_choose_options;
 

@@ -28,7 +28,8 @@ bool graph_add_gone(neap_graph *graph, const char *name, const char *into);
 /* Copies one record's worth of attribute values, lists included. NULL when refused. */
 neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs);
 /* "Conv "net/conv1": " in front of inner's message, op, scope and line filled; into error. Returns inner's code. */
-neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope, const char *line);
+neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope,
+                         const char *line);
 neap_status graph_no_memory(neap_error *error);
 
 /* build.c */
@@ -46,13 +47,13 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, n
 /* A subgraph of owner's operands. net NULL: identity, results are the parameters named like the outputs. */
 typedef struct neap_sub_spec {
   const neap_net *net;
-  int n_in;                      /* parameters: types, and names for the identity */
+  int n_in; /* parameters: types, and names for the identity */
   const neap_type *in_type;
   const char *const *in_name;
-  const int *in_argument;        /* owner's operand position of each */
+  const int *in_argument; /* owner's operand position of each */
   int n_out;
-  const char *const *out_name;   /* owner's outputs, for the identity */
-  const int *out_argument;       /* owner's operand position (n_in + k); or that of the input it is a version of */
+  const char *const *out_name; /* owner's outputs, for the identity */
+  const int *out_argument;     /* owner's operand position (n_in + k); or that of the input it is a version of */
   /* Gradient of the subnet: n_seed pairs (result index, parameter that holds its gradient); results are the gradients
    * of the parameters `wrt`. n_seed 0: a plain subgraph. */
   int n_seed, n_wrt;
@@ -65,7 +66,8 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
 neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed, const neap_value_id *dseed, int n_wrt,
                            const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error);
 /* control_gradient.c */
-neap_status graph_gradient_if(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din, neap_error *error);
+neap_status graph_gradient_if(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din,
+                              neap_error *error);
 
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);

@@ -64,8 +64,8 @@ static void set_layout(neap_value *value, const neap_layout *layout, size_t stas
 }
 
 /* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout`). */
-static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout, neap_value_id *out,
-                               neap_error *error) {
+static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout,
+                               neap_value_id *out, neap_error *error) {
   const neap_op *op = neap_op_find("Reorder");
   if (op == NULL || op->kernels == NULL) return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
   int n = graph_add_node(l->to, op, 1, 1);
@@ -88,8 +88,10 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   neap_attr_value defaults[NEAP_OP_MAX_ATTR];
   for (int a = 0; a < neap_op_n_attrs(op); a++) defaults[a] = op->attrs[a].value;
   node->attrs = graph_copy_attrs(l->to, op, defaults);
-  neap_choice choice = {.engine = NEAP_ENGINE_REF, .n_thread = for_node->choice.n_thread,
-                        .in = copy_layouts(l->to, &from.layout, 1), .out = copy_layouts(l->to, &l->to->value[*out].layout, 1)};
+  neap_choice choice = {.engine = NEAP_ENGINE_REF,
+                        .n_thread = for_node->choice.n_thread,
+                        .in = copy_layouts(l->to, &from.layout, 1),
+                        .out = copy_layouts(l->to, &l->to->value[*out].layout, 1)};
   if (node->name == NULL || node->attrs == NULL || choice.in == NULL || choice.out == NULL) return graph_no_memory(error);
   node->choice = choice;
   node->cost.read_bytes = (double)from.bytes;
@@ -111,7 +113,8 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
   return add_version(l, v, *out, reader->phase, error);
 }
 
-static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out, neap_error *error);
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
+                                 neap_error *error);
 
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
   neap_node node = l->from->node[old];
@@ -197,7 +200,8 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   return graph_make_edges(l->to, error);
 }
 
-static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out, neap_error *error) {
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
+                                 neap_error *error) {
   layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};
   l.versions = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *l.versions);
   l.node = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *l.node);

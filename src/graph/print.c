@@ -97,7 +97,8 @@ static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
     neap_buffer_add(out, " = %s(", node->op->name);
     for (int i = 0; i < node->n_in; i++)
       neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", node->in[i] < 0 ? "-" : graph->value[node->in[i]].name);
-    neap_buffer_add(out, ")  %s %s", neap_phase_name(node->phase), node->choice.in != NULL ? neap_engine_name(node->choice.engine) : "");
+    neap_buffer_add(out, ")  %s %s", neap_phase_name(node->phase),
+                    node->choice.in != NULL ? neap_engine_name(node->choice.engine) : "");
     if (node->choice.scratch_bytes > 0) neap_buffer_add(out, " scratch %zu", node->choice.scratch_bytes);
     if (node->line[0] != '\0') neap_buffer_add(out, "  %s", node->line);
     neap_buffer_add(out, "\n");

@@ -40,10 +40,12 @@ static neap_status fuse_batch_norm_relu(neap_builder *b, int next_op, neap_error
     int relu_attr = strcmp(norm->op->name, "BatchNorm") == 0 ? neap_op_attr_index(norm->op, "relu") : -1, reader = -1;
     if (relu_attr < 0 || norm->phase != NEAP_PHASE_FORWARD || norm->attrs[relu_attr].i != 0) continue;
     neap_value_id y = norm->out[0];
-    if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 || !is_free_to_go(b, y, next_op)) continue;
+    if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 || !is_free_to_go(b, y, next_op))
+      continue;
     neap_node *relu = &graph->node[reader];
     neap_value_id z = relu->out[0];
-    if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name && !graph_add_gone(graph, graph->value[y].name, norm->name))
+    if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
+        !graph_add_gone(graph, graph->value[y].name, norm->name))
       return graph_no_memory(error);
     norm->attrs[relu_attr].i = 1;
     norm->out[0] = z;

@@ -36,8 +36,8 @@ static neap_status declare_inputs(writer *w, neap_error *error) {
     const neap_value *value = &w->graph->value[v];
     NEAP_TRY(name_value(w, v, error));
     if (value->node < 0 && value->root == v)
-      NEAP_TRY(neap_net_declare(w->net, w->name[v], value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role, &value->type,
-                                value->role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL, error));
+      NEAP_TRY(neap_net_declare(w->net, w->name[v], value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role,
+                                &value->type, value->role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL, error));
   }
   return NEAP_OK;
 }
@@ -47,13 +47,21 @@ static neap_status write_node(writer *w, const neap_node *node, neap_error *erro
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   bool release = (node->op->effects & NEAP_EFFECT_RELEASE) != 0;
   int n_out = release ? node->n_in : node->n_out, n_attr = 0;
-  if (node->n_in > 256 || n_out > 256) return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name, node->name);
-  if (node->n_sub > 0) return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with subnets can't be expanded yet", node->op->name, node->name);
+  if (node->n_in > 256 || n_out > 256)
+    return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name, node->name);
+  if (node->n_sub > 0)
+    return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with subnets can't be expanded yet", node->op->name, node->name);
   for (int i = 0; i < node->n_in; i++) in[i] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
   for (int a = 0; a < neap_op_n_attrs(node->op); a++) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
-  neap_net_call call = {.type = node->op->name, .n_in = node->n_in, .n_out = n_out, .in = in, .out = out, .attrs = set,
-                        .scope = node->scope, .line = node->line};
+  neap_net_call call = {.type = node->op->name,
+                        .n_in = node->n_in,
+                        .n_out = n_out,
+                        .in = in,
+                        .out = out,
+                        .attrs = set,
+                        .scope = node->scope,
+                        .line = node->line};
   return neap_net_add(w->net, &call, NULL, error);
 }
 

@@ -72,13 +72,14 @@ static neap_status check_field(const neap_batch_reader *r, const neap_batch_fiel
     return neap_fail(error, NEAP_SHAPE, "field %d: the source must be dense, with one dimension where windows are read", number);
   int64_t room = f->source.shape.dim[0], span = f->window > 0 ? f->window : 1;
   if (f->window < 0 || f->offset < 0 || (f->window == 0 && f->offset != 0))
-    return neap_fail(error, NEAP_ARGUMENT, "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld", number,
-                     (long long)f->window, (long long)f->offset);
+    return neap_fail(error, NEAP_ARGUMENT, "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld",
+                     number, (long long)f->window, (long long)f->offset);
   /* Compared by subtraction: indices may be anything, and a sum could overflow. */
   int64_t most = span > room || f->offset > room - span ? -1 : room - span - f->offset;
   for (int64_t i = 0; i < r->n_index; i++) {
     if (r->index[i] < 0 || r->index[i] > most)
-      return neap_fail(error, NEAP_DATA, "field %d: row %lld is outside the %lld rows there are", number, (long long)r->index[i], (long long)room);
+      return neap_fail(error, NEAP_DATA, "field %d: row %lld is outside the %lld rows there are", number, (long long)r->index[i],
+                       (long long)room);
   }
   return NEAP_OK;
 }
@@ -94,8 +95,8 @@ static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index, const int64_t *index,
-                                  bool drop_last, neap_batch_reader **out, neap_error *error) {
+neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index,
+                                  const int64_t *index, bool drop_last, neap_batch_reader **out, neap_error *error) {
   if (n_field < 0 || n_index < 0) return neap_fail(error, NEAP_ARGUMENT, "numbers of fields and rows expect 0 or more");
   if (n_batch < 1) return neap_fail(error, NEAP_ARGUMENT, "batch expects at least 1, got %lld", (long long)n_batch);
   neap_batch_reader *r = neap_alloc_zeroed(sizeof *r);

@@ -20,8 +20,8 @@ typedef struct neap_batch_reader neap_batch_reader;
 
 /* Rows in the order of `index` (copied), n_batch at a time; the last batch may be smaller unless `drop_last`.
  * DATA error when an index leaves a source. */
-neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index, const int64_t *index,
-                                  bool drop_last, neap_batch_reader **out, neap_error *error);
+neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index,
+                                  const int64_t *index, bool drop_last, neap_batch_reader **out, neap_error *error);
 void neap_batch_reader_free(neap_batch_reader *reader);
 /* Fills out[n_field] with views (references of the caller) of the next batch and returns its rows; 0 at the end. Their
  * contents hold until the next call. */

@@ -66,7 +66,8 @@ typedef struct neap_io_bytes {
 neap_status neap_io_read_text(const char *path, neap_io_bytes *out, neap_error *error);
 neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_error *error);
 /* pixels (height,width,channels), channels 1 (grey) or 3 (red, green, blue), row-major, to a PNG file. */
-neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, int channels, const uint8_t *pixels, neap_error *error);
+neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, int channels, const uint8_t *pixels,
+                              neap_error *error);
 /* Replaces or makes the file, whole or not at all. */
 neap_status neap_io_write_text(const char *path, const char *data, size_t n, neap_error *error);
 

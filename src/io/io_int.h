@@ -21,7 +21,7 @@ neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_i
 void neap_io_source_fini(neap_io_source *source);
 /* neap_fail with the path, and the member, before the message. */
 neap_status neap_io_source_fail(const neap_io_source *source, neap_error *error, neap_status code, const char *format, ...)
-    NEAP_PRINTF(4, 5);
+  NEAP_PRINTF(4, 5);
 /* The n bytes at `offset`; DATA error, naming `what`, when the source ends before. */
 neap_status neap_io_source_check(const neap_io_source *source, int64_t offset, int64_t n, const char *what, neap_error *error);
 neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, void *out, int64_t n, const char *what,

@@ -384,8 +384,8 @@ neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item
   if (members == NULL) return neap_fail_memory(error, (size_t)n * sizeof *members, "a zip directory");
   for (int i = 0; i < n && status == NEAP_OK; i++)
     status = strlen(item[i].name) + ENDING > UINT16_MAX
-                 ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold", sink->path)
-                 : write_member(sink, &item[i], &members[i], error);
+               ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold", sink->path)
+               : write_member(sink, &item[i], &members[i], error);
   uint64_t offset = (uint64_t)sink->n_bytes;
   for (int i = 0; i < n && status == NEAP_OK; i++) status = write_central(sink, item[i].name, &members[i], error);
   if (status == NEAP_OK) status = write_end(sink, (uint64_t)n, offset, error);

@@ -14,10 +14,10 @@ bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *ou
     int bytes;
     neap_dtype dtype;
   } known[] = {
-      {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
-      {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I32}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
-      {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_I32}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
-      {'b', 1, NEAP_DTYPE_BOOL},
+    {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
+    {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I32}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
+    {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_I32}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
+    {'b', 1, NEAP_DTYPE_BOOL},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++)
     if (known[i].kind == kind && known[i].bytes == bytes) {

@@ -6,11 +6,15 @@
 
 #include <string.h>
 
-neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, int channels, const uint8_t *pixels, neap_error *error) {
+neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, int channels, const uint8_t *pixels,
+                              neap_error *error) {
   if (height < 1 || width < 1 || height > 1 << 15 || width > 1 << 15 || (channels != 1 && channels != 3))
-    return neap_fail(error, NEAP_SHAPE, "%s: a picture expects 1 to 32768 rows and columns and 1 or 3 channels, got (%lld,%lld,%d)", path,
+    return neap_fail(error, NEAP_SHAPE,
+                     "%s: a picture expects 1 to 32768 rows and columns and 1 or 3 channels, got (%lld,%lld,%d)", path,
                      (long long)height, (long long)width, channels);
-  png_image image = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)width, .height = (png_uint_32)height,
+  png_image image = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)width,
+                     .height = (png_uint_32)height,
                      .format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB};
   png_alloc_size_t n = 0;
   char *bytes = NULL;

@@ -22,11 +22,11 @@ static const struct {
   int bytes;
   neap_dtype dtype; /* that is written under this name, or NONE */
 } dtypes[] = {
-    {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64},  {"BF16", 'V', 2, NEAP_DTYPE_BF16},
-    {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},    {"U8", 'u', 1, NEAP_DTYPE_U8},
-    {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64},  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
-    {"I16", 'i', 2, NEAP_DTYPE_NONE}, {"U16", 'u', 2, NEAP_DTYPE_NONE}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
-    {"U64", 'u', 8, NEAP_DTYPE_NONE},
+  {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64},  {"BF16", 'V', 2, NEAP_DTYPE_BF16},
+  {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},    {"U8", 'u', 1, NEAP_DTYPE_U8},
+  {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64},  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
+  {"I16", 'i', 2, NEAP_DTYPE_NONE}, {"U16", 'u', 2, NEAP_DTYPE_NONE}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
+  {"U64", 'u', 8, NEAP_DTYPE_NONE},
 };
 
 /* False for the 8-bit floats and names that are new. */
@@ -114,8 +114,8 @@ static neap_status check_layout(const neap_io_source *source, const entry *e, in
   for (int i = 0; i < n; i++) {
     if (e[i].begin != past)
       return neap_io_source_fail(
-          source, error, NEAP_DATA, "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
-          (long long)e[i].begin, (long long)past, e[i].begin < past ? "it overlaps another" : "there is a hole");
+        source, error, NEAP_DATA, "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
+        (long long)e[i].begin, (long long)past, e[i].begin < past ? "it overlaps another" : "there is a hole");
     past = e[i].end;
   }
   if (past != data_bytes)
@@ -247,10 +247,10 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
   size_t n = strlen(text);
   uint64_t padded = neap_align(8 + n) - 8;
   neap_status status =
-      padded > (uint64_t)MOST_HEADER_BYTES
-          ? neap_fail(error, NEAP_ARGUMENT,
-                      "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB", sink->path, n)
-          : neap_io_sink_write(sink, &padded, 8, error);
+    padded > (uint64_t)MOST_HEADER_BYTES
+      ? neap_fail(error, NEAP_ARGUMENT, "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB",
+                  sink->path, n)
+      : neap_io_sink_write(sink, &padded, 8, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, text, n, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, blanks, (size_t)padded - n, error);
   free(text);

@@ -121,7 +121,8 @@ void neap_lua_open_memory(lua_State *L) {
                                        {"terminal_width", terminal_width},
                                        {"parse_bytes", parse_bytes},
                                        {"bytes_text", bytes_text},
-                                       {"interrupt", interrupt}, {"clear_interrupt", clear_interrupt},
+                                       {"interrupt", interrupt},
+                                       {"clear_interrupt", clear_interrupt},
                                        {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
   neap_memory_on_data = on_data;

@@ -43,7 +43,9 @@ static size_t part_bytes(const neap_attention *a, bool backward) {
   return neap_align(elems * neap_dtype_bytes(a->dtype));
 }
 
-size_t neap_attention_scratch_bytes(const neap_attention *a, bool backward) { return (size_t)a->n_part * part_bytes(a, backward); }
+size_t neap_attention_scratch_bytes(const neap_attention *a, bool backward) {
+  return (size_t)a->n_part * part_bytes(a, backward);
+}
 
 typedef struct job {
   const neap_attention *a;

@@ -19,16 +19,16 @@ typedef struct neap_attention {
   neap_dtype dtype;
   int64_t n_batch, n_head, n_key_head, n_query, n_key, depth, value_depth;
   double scale;
-  bool causal;                 /* query i sees keys 0 to i */
+  bool causal; /* query i sees keys 0 to i */
   neap_attention_view q, k, v, y;
-  void *lse;                   /* (B,H,T): log of each row's sum of exp; -infinity where no key is seen. May be NULL forward */
-  const void *mask;            /* NULL, or broadcast to (B,H,T,S): added to the scores; or bool, true = sees */
+  void *lse;        /* (B,H,T): log of each row's sum of exp; -infinity where no key is seen. May be NULL forward */
+  const void *mask; /* NULL, or broadcast to (B,H,T,S): added to the scores; or bool, true = sees */
   bool mask_is_bool;
-  int64_t mask_step[4];        /* in elements; 0 where broadcast */
+  int64_t mask_step[4];               /* in elements; 0 where broadcast */
   neap_attention_view dy, dq, dk, dv; /* backward */
-  void *dmask;                 /* (B,H,T,S), or NULL */
-  neap_gemm_engine gemm;       /* NAIVE: plain loops with sums in double, the oracle */
-  int n_part;                  /* threads; each part has its own scratch */
+  void *dmask;                        /* (B,H,T,S), or NULL */
+  neap_gemm_engine gemm;              /* NAIVE: plain loops with sums in double, the oracle */
+  int n_part;                         /* threads; each part has its own scratch */
   void *scratch;
 } neap_attention;
 

@@ -15,7 +15,8 @@ static int64_t NAME(seen)(const neap_attention *a, int64_t query, int64_t key, i
 }
 
 /* Adds the mask to `n` scores of one row. */
-static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t key, REAL *score, int64_t n) {
+static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t key, REAL *score,
+                           int64_t n) {
   if (a->mask == NULL) return;
   int64_t first = batch * a->mask_step[0] + head * a->mask_step[1] + query * a->mask_step[2] + key * a->mask_step[3];
   for (int64_t j = 0; j < n; j++) {
@@ -30,7 +31,8 @@ static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head,
 /* ---- tiled forward ------------------------------------------------------------------------------------------------------- */
 
 /* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the sum so far. */
-static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most, REAL *sum, REAL *y, int64_t value_depth) {
+static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most, REAL *sum, REAL *y,
+                             int64_t value_depth) {
   REAL tile_most = ROW_MAX(score, seen), new_most = tile_most > *most ? tile_most : *most;
   for (int64_t j = seen; j < n; j++) score[j] = 0;
   if (new_most == (REAL)-INFINITY) { /* no key seen yet: exp(-inf - -inf) is no probability */
@@ -59,13 +61,15 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
   }
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
-    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, NAME(at)(&a->k, batch, key_head, key), a->k.row, 0, score, KEYS, 1);
+    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, NAME(at)(&a->k, batch, key_head, key), a->k.row, 0, score,
+         KEYS, 1);
     for (int64_t i = 0; i < n; i++) {
       int64_t seen = NAME(seen)(a, query + i, key, m);
       NAME(add_mask)(a, batch, head, query + i, key, score + i * KEYS, seen);
       NAME(absorb_row)(score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
     }
-    GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, NAME(at)(&a->v, batch, key_head, key), a->v.row, key == 0 ? 0 : 1, y, a->y.row, 1);
+    GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, NAME(at)(&a->v, batch, key_head, key), a->v.row, key == 0 ? 0 : 1, y,
+         a->y.row, 1);
   }
   REAL *lse = a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
   for (int64_t i = 0; i < n; i++) {
@@ -89,7 +93,8 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
   int64_t key_head = head / (a->n_head / a->n_key_head), end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
   int64_t row = (batch * a->n_head + head) * a->n_query + query;
   REAL *p = scratch, *dp = p + QUERIES * KEYS, *delta = dp + QUERIES * KEYS;
-  const REAL *q = NAME(at)(&a->q, batch, head, query), *y = NAME(at)(&a->y, batch, head, query), *dy = NAME(at)(&a->dy, batch, head, query);
+  const REAL *q = NAME(at)(&a->q, batch, head, query), *y = NAME(at)(&a->y, batch, head, query),
+             *dy = NAME(at)(&a->dy, batch, head, query);
   REAL *dq = NAME(at)(&a->dq, batch, head, query);
   for (int64_t i = 0; i < n; i++) {
     delta[i] = ROW_DOT(y + i * a->y.row, dy + i * a->dy.row, a->value_depth);
@@ -109,7 +114,8 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
     }
     GEMM(true, false, m, a->value_depth, n, 1, p, KEYS, dy, a->dy.row, 1, NAME(at)(&a->dv, batch, key_head, key), a->dv.row, 1);
     GEMM(false, false, n, a->depth, m, (REAL)a->scale, dp, KEYS, k, a->k.row, key == 0 ? 0 : 1, dq, a->dq.row, 1);
-    GEMM(true, false, m, a->depth, n, (REAL)a->scale, dp, KEYS, q, a->q.row, 1, NAME(at)(&a->dk, batch, key_head, key), a->dk.row, 1);
+    GEMM(true, false, m, a->depth, n, (REAL)a->scale, dp, KEYS, q, a->q.row, 1, NAME(at)(&a->dk, batch, key_head, key), a->dk.row,
+         1);
   }
 }
 
@@ -128,7 +134,8 @@ static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t h
   NAME(add_mask)(a, batch, head, query, 0, score, a->n_key);
 }
 
-static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n, REAL *score) {
+static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n,
+                                      REAL *score) {
   int64_t key_head = head / (a->n_head / a->n_key_head);
   for (int64_t i = query; i < query + n; i++) {
     NAME(naive_scores)(a, batch, head, i, score);
@@ -148,7 +155,8 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
 }
 
 /* scratch: scores (S), then dp (S). */
-static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n, REAL *scratch) {
+static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n,
+                                       REAL *scratch) {
   int64_t key_head = head / (a->n_head / a->n_key_head);
   REAL *p = scratch, *dp = scratch + a->n_key;
   for (int64_t i = query; i < query + n; i++) {
@@ -183,7 +191,8 @@ static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, i
 static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scratch) {
   int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES, head = task / n_block;
   int64_t n = NEAP_MIN(a->n_query - query, QUERIES);
-  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(a, head / a->n_head, head % a->n_head, query, n, scratch);
+  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(a, head / a->n_head, head % a->n_head, query, n,
+                                                                                 scratch);
 }
 
 /* Backward task: one key head with all heads and queries that read it, since they add to the same dk and dv. */
@@ -195,5 +204,6 @@ static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scr
   }
   for (int64_t head = key_head * group; head < (key_head + 1) * group; head++)
     for (int64_t query = 0; query < a->n_query; query += QUERIES)
-      (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_backward_block) : NAME(backward_block))(a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
+      (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_backward_block) : NAME(backward_block))(
+        a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
 }

@@ -43,24 +43,24 @@ typedef struct naive_product {
 } naive_product;
 
 /* c (m,n), rows [begin, end). The sum runs in double: the oracle should be the more exact one. */
-#define NAIVE(type)                                                                                          \
-  static void naive_##type(void *context, int64_t begin, int64_t end) {                                      \
-    const naive_product *p = context;                                                                        \
-    const type *a = p->a, *b = p->b;                                                                         \
-    type *c = p->c;                                                                                          \
-    for (int64_t i = begin; i < end; i++)                                                                    \
-      for (int64_t j = 0; j < p->n; j++) {                                                                   \
-        double sum = p->add ? (double)c[i * p->n + j] : 0.0;                                                 \
-        for (int64_t l = 0; l < p->k; l++)                                                                   \
+#define NAIVE(type)                                                                                               \
+  static void naive_##type(void *context, int64_t begin, int64_t end) {                                           \
+    const naive_product *p = context;                                                                             \
+    const type *a = p->a, *b = p->b;                                                                              \
+    type *c = p->c;                                                                                               \
+    for (int64_t i = begin; i < end; i++)                                                                         \
+      for (int64_t j = 0; j < p->n; j++) {                                                                        \
+        double sum = p->add ? (double)c[i * p->n + j] : 0.0;                                                      \
+        for (int64_t l = 0; l < p->k; l++)                                                                        \
           sum += (double)a[p->ta ? l * p->m + i : i * p->k + l] * (double)b[p->tb ? j * p->k + l : l * p->n + j]; \
-        c[i * p->n + j] = (type)sum;                                                                         \
-      }                                                                                                      \
+        c[i * p->n + j] = (type)sum;                                                                              \
+      }                                                                                                           \
   }
 NAIVE(float)
 NAIVE(double)
 
-void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
-               bool add, void *c, int n_thread) {
+void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a,
+               const void *b, bool add, void *c, int n_thread) {
   if (m == 0 || n == 0) return;
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
   if (engine == NEAP_GEMM_NAIVE || k == 0) { /* libraries do not promise to clear C when k is 0 */

@@ -9,13 +9,13 @@
 typedef enum neap_gemm_engine { NEAP_GEMM_NAIVE, NEAP_GEMM_BLAS, NEAP_GEMM_DNNL } neap_gemm_engine;
 
 /* Of BLAS and DNNL. */
-void neap_gemm_f32(neap_gemm_engine engine, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                   int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread);
+void neap_gemm_f32(neap_gemm_engine engine, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread);
 void neap_gemm_f64(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
                    const double *b, int64_t ldb, double beta, double *c, int64_t ldc, int n_thread);
 /* By dtype, dense, alpha 1. NAIVE: plain loops in the same dtype, the oracle. */
-void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a,
-               const void *b, bool add, void *c, int n_thread);
+void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+               const void *a, const void *b, bool add, void *c, int n_thread);
 /* y (M,N) = x (M,K) w' (K,N), all dense, reading w (N,K) once. neap_gemm takes it up to these rows, from this depth on:
  * measured at 1 to 32 rows it needs 0.3 to 0.65 of OpenBLAS's time. */
 enum { NEAP_FEW_ROWS = 32, NEAP_FEW_ROWS_DEPTH = 128 };

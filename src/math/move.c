@@ -33,7 +33,8 @@ static neap_move simplify(const neap_move *move) {
   sort_by_target(&kept);
   for (int i = 0; i < kept.n_dim; i++) {
     int last = out.n_dim - 1;
-    if (last >= 0 && out.in_stride[last] == kept.in_stride[i] * kept.dim[i] && out.out_stride[last] == kept.out_stride[i] * kept.dim[i]) {
+    if (last >= 0 && out.in_stride[last] == kept.in_stride[i] * kept.dim[i] &&
+        out.out_stride[last] == kept.out_stride[i] * kept.dim[i]) {
       out.dim[last] *= kept.dim[i];
       out.in_stride[last] = kept.in_stride[i];
       out.out_stride[last] = kept.out_stride[i];
@@ -49,26 +50,26 @@ static neap_move simplify(const neap_move *move) {
 
 /* A row: n elements. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i < rows, j < columns. */
 typedef struct inner {
-  int64_t n, in_stride, out_stride;             /* of the last dimension */
-  int64_t rows, row_out_stride;                 /* of the one that is dense in the source */
+  int64_t n, in_stride, out_stride; /* of the last dimension */
+  int64_t rows, row_out_stride;     /* of the one that is dense in the source */
 } inner;
 
-#define INNER(type, suffix)                                                                                         \
-  static void row_##suffix(const inner *k, const void *from, void *to) {                                            \
-    const type *restrict in = from;                                                                                 \
-    type *restrict out = to;                                                                                        \
-    if (k->in_stride == 1 && k->out_stride == 1) {                                                                  \
-      memcpy(out, in, (size_t)k->n * sizeof *out);                                                                  \
-    } else if (k->in_stride == 0 && k->out_stride == 1) {                                                           \
-      type x = *in;                                                                                                 \
-      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                                                \
-    } else {                                                                                                        \
-      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];                             \
-    }                                                                                                               \
-  }                                                                                                                 \
+#define INNER(type, suffix)                                                                                                      \
+  static void row_##suffix(const inner *k, const void *from, void *to) {                                                         \
+    const type *restrict in = from;                                                                                              \
+    type *restrict out = to;                                                                                                     \
+    if (k->in_stride == 1 && k->out_stride == 1) {                                                                               \
+      memcpy(out, in, (size_t)k->n * sizeof *out);                                                                               \
+    } else if (k->in_stride == 0 && k->out_stride == 1) {                                                                        \
+      type x = *in;                                                                                                              \
+      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                                                             \
+    } else {                                                                                                                     \
+      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];                                          \
+    }                                                                                                                            \
+  }                                                                                                                              \
   static void corner_##suffix(const type *in, int64_t in_stride, type *out, int64_t out_stride, int64_t rows, int64_t columns) { \
-    for (int64_t i = 0; i < rows; i++)                                                                              \
-      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];                        \
+    for (int64_t i = 0; i < rows; i++)                                                                                           \
+      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];                                     \
   }
 INNER(uint8_t, 1)
 INNER(uint16_t, 2)
@@ -103,7 +104,8 @@ static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t
   corner_4(in + whole_columns * in_stride, in_stride, out + whole_columns, out_stride, whole_rows, columns - whole_columns);
 }
 
-static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out, int64_t out_stride, int64_t rows, int64_t columns) {
+static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out, int64_t out_stride, int64_t rows,
+                 int64_t columns) {
   switch (item_bytes) {
     case 1: corner_1(in, in_stride, out, out_stride, rows, columns); break;
     case 2: corner_2(in, in_stride, out, out_stride, rows, columns); break;
@@ -142,7 +144,8 @@ static void run_strip(const walk *w, int64_t strip, const char *in, char *out) {
   in += first * bytes;
   out += first * k->row_out_stride * bytes;
   for (int64_t j = 0; j < k->n; j += TILE)
-    tile(w->item_bytes, in + j * k->in_stride * bytes, k->in_stride, out + j * bytes, k->row_out_stride, rows, NEAP_MIN(k->n - j, TILE));
+    tile(w->item_bytes, in + j * k->in_stride * bytes, k->in_stride, out + j * bytes, k->row_out_stride, rows,
+         NEAP_MIN(k->n - j, TILE));
 }
 
 /* Items [begin, end): an item is one position of the outer dimensions and one strip. */

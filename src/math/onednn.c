@@ -68,7 +68,8 @@ static size_t stash_bytes(const onednn_problem *p) {
 /* oneDNN falls back on loops of its own, slower than ours. */
 static bool is_fast(const_dnnl_primitive_desc_t pd) {
   const char *name = NULL;
-  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL && strncmp(name, "ref", 3) != 0;
+  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL &&
+         strncmp(name, "ref", 3) != 0;
 }
 
 /* Writes the layouts that oneDNN has chosen into the case. */
@@ -158,7 +159,8 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   for (int i = 0; i < p->n_arg; i++) {
     size_t want = argument_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
     if (want != promised)
-      return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want, p->arg[i].position, promised);
+      return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want, p->arg[i].position,
+                       promised);
   }
   return NEAP_OK;
 }
@@ -252,15 +254,28 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
     a += p->ta ? from : from * p->lda, c += from * p->ldc, m = to - from;
   else
     b += p->tb ? from * p->ldb : from, c += from, n = to - from;
-  if (dnnl_sgemm(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', m, n, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc) != dnnl_success)
+  if (dnnl_sgemm(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', m, n, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc) !=
+      dnnl_success)
     p->failed = true;
 }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                          int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
   enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
-  cut_product p = {.ta = ta, .tb = tb, .by_rows = m > n, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc,
-                   .alpha = alpha, .beta = beta, .a = a, .b = b, .c = c};
+  cut_product p = {.ta = ta,
+                   .tb = tb,
+                   .by_rows = m > n,
+                   .m = m,
+                   .n = n,
+                   .k = k,
+                   .lda = lda,
+                   .ldb = ldb,
+                   .ldc = ldc,
+                   .alpha = alpha,
+                   .beta = beta,
+                   .a = a,
+                   .b = b,
+                   .c = c};
   int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
   bool nested = omp_in_parallel() != 0, alone = n_unit <= grain;
   int before = nested ? 0 : threads_enter(alone ? 1 : n_thread);
@@ -296,9 +311,10 @@ bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, voi
 
 bool neap_onednn_is_built(void) { return false; }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                          int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
-  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c, (void)ldc;
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c,
+    (void)ldc;
   (void)n_thread;
   return false;
 }

@@ -22,11 +22,11 @@ typedef enum neap_onednn_kind {
   NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw [db] */
   NEAP_ONEDNN_POOL,             /* x -> y [stash] */
   NEAP_ONEDNN_POOL_GRAD,        /* dy [stash] -> dx */
-  NEAP_ONEDNN_NORM,             /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
-  NEAP_ONEDNN_NORM_GRAD,        /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
-  NEAP_ONEDNN_FC,               /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
-  NEAP_ONEDNN_FC_GRAD_INPUT,    /* dy, w -> dx */
-  NEAP_ONEDNN_FC_GRAD_WEIGHT    /* x, dy -> dw [db] */
+  NEAP_ONEDNN_NORM,          /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
+  NEAP_ONEDNN_NORM_GRAD,     /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
+  NEAP_ONEDNN_FC,            /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
+  NEAP_ONEDNN_FC_GRAD_INPUT, /* dy, w -> dx */
+  NEAP_ONEDNN_FC_GRAD_WEIGHT /* x, dy -> dw [db] */
 } neap_onednn_kind;
 
 enum { NEAP_ONEDNN_MAX_IN = 6, NEAP_ONEDNN_MAX_OUT = 4 };

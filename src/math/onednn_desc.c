@@ -38,7 +38,8 @@ static const dnnl_memory_desc_t *operand(maker *m, bool is_out, int position, in
   if (!onednn_is_present(types, is_out ? c->n_out : c->n_in, position)) return NULL;
   bool vector = types[position].shape.n_dim == 1; /* bias, statistics: never anything but dense */
   const neap_layout *layout = is_out ? &c->out_layout[position] : &c->in_layout[position];
-  if (!onednn_md(&types[position], m->free && may_choose && !vector ? NULL : layout, onednn_groups(c, is_out, position), md)) m->failed = true;
+  if (!onednn_md(&types[position], m->free && may_choose && !vector ? NULL : layout, onednn_groups(c, is_out, position), md))
+    m->failed = true;
   add_arg(m, arg, is_out, position, vector);
   return md;
 }
@@ -95,8 +96,8 @@ static bool conv_forward(maker *m) {
   const dnnl_memory_desc_t *x = any_in(m, 0, DNNL_ARG_SRC), *w = any_in(m, 1, DNNL_ARG_WEIGHTS);
   const dnnl_memory_desc_t *b = any_in(m, 2, DNNL_ARG_BIAS), *y = any_out(m, 0, DNNL_ARG_DST);
   dnnl_convolution_desc_t desc;
-  dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, conv_algorithm(m->c), x, w, b, y,
-                                                                    g.stride, g.dilate, g.begin, g.end);
+  dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, conv_algorithm(m->c), x, w, b,
+                                                                    y, g.stride, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, NULL);
 }
 
@@ -105,8 +106,8 @@ static bool conv_grad_input(maker *m) {
   const dnnl_memory_desc_t *dy = any_in(m, 0, DNNL_ARG_DIFF_DST), *w = any_in(m, 1, DNNL_ARG_WEIGHTS);
   const dnnl_memory_desc_t *dx = any_out(m, 0, DNNL_ARG_DIFF_SRC);
   dnnl_convolution_desc_t desc;
-  dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(&desc, conv_algorithm(m->c), dx, w, dy, g.stride, g.dilate,
-                                                                          g.begin, g.end);
+  dnnl_status_t status =
+    dnnl_dilated_convolution_backward_data_desc_init(&desc, conv_algorithm(m->c), dx, w, dy, g.stride, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, NULL);
 }
 
@@ -133,8 +134,9 @@ static bool pool_forward(maker *m) {
   const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC), *y = any_out(m, 0, DNNL_ARG_DST);
   if (stash) add_arg(m, DNNL_ARG_WORKSPACE, true, 1, true);
   dnnl_pooling_v2_desc_t desc;
-  dnnl_status_t status = dnnl_pooling_v2_forward_desc_init(&desc, stash ? dnnl_forward_training : dnnl_forward_inference,
-                                                           pool_algorithm(m->c), x, y, g.stride, g.kernel, g.dilate, g.begin, g.end);
+  dnnl_status_t status =
+    dnnl_pooling_v2_forward_desc_init(&desc, stash ? dnnl_forward_training : dnnl_forward_inference, pool_algorithm(m->c), x, y,
+                                      g.stride, g.kernel, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, NULL);
 }
 
@@ -145,9 +147,10 @@ static bool pool_backward(maker *m) {
   if (m->failed) return false;
   dnnl_primitive_desc_t hint = NULL;
   dnnl_pooling_v2_desc_t desc, forward;
-  dnnl_status_t status = dnnl_pooling_v2_forward_desc_init(&forward, dnnl_forward_training, pool_algorithm(m->c), dx, dy, g.stride, g.kernel,
-                                                           g.dilate, g.begin, g.end);
-  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success) return false;
+  dnnl_status_t status = dnnl_pooling_v2_forward_desc_init(&forward, dnnl_forward_training, pool_algorithm(m->c), dx, dy,
+                                                           g.stride, g.kernel, g.dilate, g.begin, g.end);
+  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
+    return false;
   status = dnnl_pooling_v2_backward_desc_init(&desc, pool_algorithm(m->c), dx, dy, g.stride, g.kernel, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, hint);
 }
@@ -189,8 +192,10 @@ static bool norm_backward(maker *m) {
   if (m->failed) return false;
   dnnl_primitive_desc_t hint = NULL;
   dnnl_batch_normalization_desc_t desc, forward;
-  dnnl_status_t status = dnnl_batch_normalization_forward_desc_init(&forward, dnnl_forward_training, x, (float)c->eps, norm_flags(c));
-  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success) return false;
+  dnnl_status_t status =
+    dnnl_batch_normalization_forward_desc_init(&forward, dnnl_forward_training, x, (float)c->eps, norm_flags(c));
+  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
+    return false;
   status = dnnl_batch_normalization_backward_desc_init(&desc, dnnl_backward, dy, x, (float)c->eps, norm_flags(c));
   return finish(m, &desc, status, hint);
 }
@@ -216,13 +221,15 @@ static bool product_grad_input(maker *m) {
 
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
-  const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]), *dy = matrix(m, false, 1, DNNL_ARG_DIFF_DST, dw->dim[0]);
+  const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]),
+                           *dy = matrix(m, false, 1, DNNL_ARG_DIFF_DST, dw->dim[0]);
   const dnnl_memory_desc_t *weight = operand(m, true, 0, DNNL_ARG_DIFF_WEIGHTS, false), *db = any_out(m, 1, DNNL_ARG_DIFF_BIAS);
   dnnl_inner_product_desc_t desc;
   return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, db, dy), NULL);
 }
 
-bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr, onednn_problem *out) {
+bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
+                     onednn_problem *out) {
   maker m = {.c = c, .free = free, .engine = engine, .attr = attr, .out = out};
   memset(out, 0, sizeof *out);
   switch (c->kind) {

@@ -18,7 +18,7 @@ bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t 
 
 /* One execution argument: an operand of the case, or scratch (position -1). */
 typedef struct onednn_arg {
-  int arg; /* DNNL_ARG_... */
+  int arg;                  /* DNNL_ARG_... */
   bool is_out, keeps_plain; /* keeps_plain: its layout is not oneDNN's to choose (vectors, stash, flattened operands) */
   int position;
 } onednn_arg;

@@ -3,33 +3,33 @@
 
 #include "math/vec.h"
 
-#define ROW(type, suffix, EXP)                                                                                       \
-  NEAP_MULTIVERSION type neap_row_max_##suffix(const type *x, int64_t n) {                                           \
-    type most = (type)-INFINITY;                                                                                     \
-    _Pragma("omp simd reduction(max : most)") for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;      \
-    return most;                                                                                                     \
-  }                                                                                                                  \
-  NEAP_MULTIVERSION type neap_row_exp_##suffix(const type *x, type scale, type shift, type *y, int64_t n) {          \
-    type sum = 0;                                                                                                    \
-    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) {                                         \
-      type e = EXP(scale * x[i] - shift);                                                                            \
-      y[i] = e;                                                                                                      \
-      sum += e;                                                                                                      \
-    }                                                                                                                \
-    return sum;                                                                                                      \
-  }                                                                                                                  \
-  NEAP_MULTIVERSION type neap_row_exp_sum_##suffix(const type *x, type shift, int64_t n) {                           \
-    type sum = 0;                                                                                                    \
-    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += EXP(x[i] - shift);                 \
-    return sum;                                                                                                      \
-  }                                                                                                                  \
-  NEAP_MULTIVERSION type neap_row_dot_##suffix(const type *x, const type *y, int64_t n) {                            \
-    type sum = 0;                                                                                                    \
-    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];                       \
-    return sum;                                                                                                      \
-  }                                                                                                                  \
-  NEAP_MULTIVERSION void neap_row_scale_##suffix(type *x, type factor, int64_t n) {                                  \
-    for (int64_t i = 0; i < n; i++) x[i] *= factor;                                                                  \
+#define ROW(type, suffix, EXP)                                                                                  \
+  NEAP_MULTIVERSION type neap_row_max_##suffix(const type *x, int64_t n) {                                      \
+    type most = (type)-INFINITY;                                                                                \
+    _Pragma("omp simd reduction(max : most)") for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most; \
+    return most;                                                                                                \
+  }                                                                                                             \
+  NEAP_MULTIVERSION type neap_row_exp_##suffix(const type *x, type scale, type shift, type *y, int64_t n) {     \
+    type sum = 0;                                                                                               \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) {                                    \
+      type e = EXP(scale * x[i] - shift);                                                                       \
+      y[i] = e;                                                                                                 \
+      sum += e;                                                                                                 \
+    }                                                                                                           \
+    return sum;                                                                                                 \
+  }                                                                                                             \
+  NEAP_MULTIVERSION type neap_row_exp_sum_##suffix(const type *x, type shift, int64_t n) {                      \
+    type sum = 0;                                                                                               \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += EXP(x[i] - shift);            \
+    return sum;                                                                                                 \
+  }                                                                                                             \
+  NEAP_MULTIVERSION type neap_row_dot_##suffix(const type *x, const type *y, int64_t n) {                       \
+    type sum = 0;                                                                                               \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];                  \
+    return sum;                                                                                                 \
+  }                                                                                                             \
+  NEAP_MULTIVERSION void neap_row_scale_##suffix(type *x, type factor, int64_t n) {                             \
+    for (int64_t i = 0; i < n; i++) x[i] *= factor;                                                             \
   }
 ROW(float, f32, neap_exp_f32)
 ROW(double, f64, exp)

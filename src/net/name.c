@@ -91,7 +91,7 @@ const char *neap_net_snake(const char *type) {
   size_t n = 0;
   for (size_t i = 0; type[i] != '\0' && n + 2 < sizeof text; i++) {
     bool starts =
-        i > 0 && isupper((unsigned char)type[i]) && (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
+      i > 0 && isupper((unsigned char)type[i]) && (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
     if (starts && type[i - 1] != '_') text[n++] = '_';
     text[n++] = (char)tolower((unsigned char)type[i]);
   }

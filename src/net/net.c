@@ -7,7 +7,7 @@
 const char *neap_role_name(neap_role role) {
   static const char *const name[] = {
 #define X(symbol, text) text,
-      NEAP_ROLE_MAP(X)
+    NEAP_ROLE_MAP(X)
 #undef X
   };
   return (unsigned)role < (unsigned)NEAP_COUNT(name) ? name[role] : "?";

@@ -37,9 +37,9 @@ typedef struct neap_net_blob {
 
 typedef struct neap_net_op {
   const neap_op *op;
-  const char *name;  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
-  const char *scope; /* scope path, "" at the top */
-  const char *line;  /* "lenet.lua:12", "" when unknown */
+  const char *name;       /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  const char *scope;      /* scope path, "" at the top */
+  const char *line;       /* "lenet.lua:12", "" when unknown */
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
   const char **in, **out; /* NULL where an optional one is absent */
@@ -71,7 +71,8 @@ neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
 /* Subnet only: the names it takes from outside, in order, and those it gives back. */
-neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out, neap_error *error);
+neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
+                                       neap_error *error);
 
 /* Appends a Gradient op: inputs loss and n_wrt blobs, outputs `grads` (NULL entries: named "<blob>_grad"). The gradient
  * blob of a PARAMETER has role GRADIENT. */
@@ -107,6 +108,7 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
 neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error);
 
 /* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
-neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out, neap_error *error);
+neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
+                            neap_error *error);
 
 #endif

@@ -383,7 +383,7 @@ static neap_status read_line(parser *p, neap_net *net) {
     const char *word;
     neap_role role;
   } declaration[] = {
-      {"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE}, {"gradient", NEAP_ROLE_GRADIENT}};
+    {"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE}, {"gradient", NEAP_ROLE_GRADIENT}};
   const char *word = "";
   NEAP_TRY(read_word(p, "a name or a keyword", &word));
   skip_blanks(p);

@@ -96,10 +96,8 @@ static void print_line_suffix(const printer *p, const char *line) {
 
 /* One declared blob, with its init op. */
 static void print_declaration(const printer *p, const neap_net *net, const neap_net_blob *blob) {
-  static const char *const word[] = {[NEAP_ROLE_INPUT] = "input",
-                                     [NEAP_ROLE_PARAMETER] = "param",
-                                     [NEAP_ROLE_STATE] = "state",
-                                     [NEAP_ROLE_GRADIENT] = "gradient"};
+  static const char *const word[] = {
+    [NEAP_ROLE_INPUT] = "input", [NEAP_ROLE_PARAMETER] = "param", [NEAP_ROLE_STATE] = "state", [NEAP_ROLE_GRADIENT] = "gradient"};
   char shape[NEAP_SHAPE_TEXT];
   indent(p);
   neap_buffer_add(p->out, "%s %s", word[blob->role], blob->name);

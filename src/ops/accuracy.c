@@ -20,16 +20,19 @@ static bool is_hit(neap_dtype dtype, const void *x, int64_t first, int64_t strid
 static void run(const neap_call *call) {
   const neap_type *x = &call->in[0].type, *labels = &call->in[1].type;
   int axis = neap_axis(call->attrs[AXIS].i, x->shape.n_dim);
-  int64_t n_class = x->shape.dim[axis], inner = neap_shape_span(&x->shape, axis + 1, x->shape.n_dim), n_row = neap_shape_elems(&labels->shape);
+  int64_t n_class = x->shape.dim[axis], inner = neap_shape_span(&x->shape, axis + 1, x->shape.n_dim),
+          n_row = neap_shape_elems(&labels->shape);
   int64_t hits = 0, counted = 0;
   for (int64_t i = 0; i < n_row; i++) {
     int64_t label = neap_element_get_i64(labels->dtype, call->in[1].data, i);
     if (label == call->attrs[IGNORE_INDEX].i) continue;
     counted++;
     if (label >= 0 && label < n_class)
-      hits += is_hit(x->dtype, call->in[0].data, i / inner * n_class * inner + i % inner, inner, n_class, label, call->attrs[TOP_K].i);
+      hits +=
+        is_hit(x->dtype, call->in[0].data, i / inner * n_class * inner + i % inner, inner, n_class, label, call->attrs[TOP_K].i);
     else
-      neap_call_fault(call, "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
+      neap_call_fault(call,
+                      "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
                       label, i + 1, n_class);
   }
   *(float *)call->out[0].data = counted == 0 ? 0.0f : (float)((double)hits / (double)counted);
@@ -57,14 +60,18 @@ const neap_op neap_op_Accuracy = {
   .math = "y = mean over rows of [label in top_k(logits)]",
   .example = "net:Accuracy({\"logits\", \"labels\"}, \"accuracy\")",
   .source = "Caffe2 Accuracy",
-  .inputs = {{"logits", "(M,C); classes along axis"}, {"labels", "(M) from 0 to C-1", NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8)}},
+  .inputs = {{"logits", "(M,C); classes along axis"},
+             {"labels", "(M) from 0 to C-1", NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8)}},
   .outputs = {{"accuracy", "a scalar from 0 to 1; 0 without rows", NEAP_BIT(F32)}},
   .attrs = {[AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},
-            [TOP_K] = {"top_k", "how many of the largest logits count", NEAP_ATTR_INT, .value = {.i = 1}, .least = 1, .most = 1e9},
+            [TOP_K] = {"top_k", "how many of the largest logits count", NEAP_ATTR_INT, .value = {.i = 1}, .least = 1,
+                       .most = 1e9},
             [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}}},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {logits={7,4}, labels={{7}, dtype=\"i64\", low=0, high=4}}, {logits={7,9}, labels={{7}, dtype=\"i32\", low=0, high=9}, top_k=5} }",
+  .cases =
+    "{ {logits={7,4}, labels={{7}, dtype=\"i64\", low=0, high=4}}, {logits={7,9}, labels={{7}, dtype=\"i32\", low=0, high=9}, "
+    "top_k=5} }",
 };

@@ -4,6 +4,7 @@
  * Silu, which is not monotonic; for Softplus, which steps down at its threshold; and for Clamp, whose slope at a bound
  * is 1 if the input was there, 0 if it was moved there.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 /* Attribute i of the op, in the kernel's own type. */
@@ -12,19 +13,19 @@
 NEAP_ROW1(Sigmoid_f32, float, float, , neap_sigmoid_f32(x))
 NEAP_ROW1(Sigmoid_f64, double, double, , 1.0 / (1.0 + exp(-x)))
 NEAP_ROW_RUN(Sigmoid, 1, NEAP_ROWS_FLOATS(Sigmoid))
-NEAP_ROW2_SAME(SigmoidGrad_f32, float, float, , y * (x * (1.0f - x)))
-NEAP_ROW2_SAME(SigmoidGrad_f64, double, double, , y * (x * (1.0 - x)))
+NEAP_ROW2_SAME(SigmoidGrad_f32, float, float, , y *(x *(1.0f - x)))
+NEAP_ROW2_SAME(SigmoidGrad_f64, double, double, , y *(x *(1.0 - x)))
 NEAP_ROW_RUN(SigmoidGrad, 2, NEAP_ROWS_FLOATS(SigmoidGrad))
 
 NEAP_ROW1(Tanh_f32, float, float, , neap_tanh_f32(x))
 NEAP_ROW1(Tanh_f64, double, double, , tanh(x))
 NEAP_ROW_RUN(Tanh, 1, NEAP_ROWS_FLOATS(Tanh))
-NEAP_ROW2_SAME(TanhGrad_f32, float, float, , y * (1.0f - x * x))
-NEAP_ROW2_SAME(TanhGrad_f64, double, double, , y * (1.0 - x * x))
+NEAP_ROW2_SAME(TanhGrad_f32, float, float, , y *(1.0f - x * x))
+NEAP_ROW2_SAME(TanhGrad_f64, double, double, , y *(1.0 - x * x))
 NEAP_ROW_RUN(TanhGrad, 2, NEAP_ROWS_FLOATS(TanhGrad))
 
 /* s + x s (1 - s) = s (1 + x (1 - s)), s = sigmoid(x) */
-NEAP_ROW1(Silu_f32, float, float, , x * neap_sigmoid_f32(x))
+NEAP_ROW1(Silu_f32, float, float, , x *neap_sigmoid_f32(x))
 NEAP_ROW1(Silu_f64, double, double, , x / (1.0 + exp(-x)))
 NEAP_ROW_RUN(Silu, 1, NEAP_ROWS_FLOATS(Silu))
 static inline float silu_slope_f32(float x) {
@@ -35,13 +36,13 @@ static inline double silu_slope_f64(double x) {
   double s = 1.0 / (1.0 + exp(-x));
   return s * (1.0 + x * (1.0 - s));
 }
-NEAP_ROW2_SAME(SiluGrad_f32, float, float, , y * silu_slope_f32(x))
-NEAP_ROW2_SAME(SiluGrad_f64, double, double, , y * silu_slope_f64(x))
+NEAP_ROW2_SAME(SiluGrad_f32, float, float, , y *silu_slope_f32(x))
+NEAP_ROW2_SAME(SiluGrad_f64, double, double, , y *silu_slope_f64(x))
 NEAP_ROW_RUN(SiluGrad, 2, NEAP_ROWS_FLOATS(SiluGrad))
 
 /* Comparisons are written so that NaN fails them and passes through. */
-NEAP_ROW1(Relu6_f32, float, float, , x < 0 ? 0 : x > 6 ? 6 : x)
-NEAP_ROW1(Relu6_f64, double, double, , x < 0 ? 0 : x > 6 ? 6 : x)
+NEAP_ROW1(Relu6_f32, float, float, , x<0 ? 0 : x> 6 ? 6 : x)
+NEAP_ROW1(Relu6_f64, double, double, , x<0 ? 0 : x> 6 ? 6 : x)
 NEAP_ROW_RUN(Relu6, 1, NEAP_ROWS_FLOATS(Relu6))
 NEAP_ROW2_SAME(Relu6Grad_f32, float, float, , (x > 0) & (x < 6) ? y : 0)
 NEAP_ROW2_SAME(Relu6Grad_f64, double, double, , (x > 0) & (x < 6) ? y : 0)
@@ -67,16 +68,16 @@ NEAP_ROW_RUN(EluGrad, 2, NEAP_ROWS_FLOATS(EluGrad))
 /* Above the threshold y is x. */
 enum { BETA, THRESHOLD };
 #define SOFTPLUS_ATTRS(type) ATTR(type, beta, BETA) ATTR(type, threshold, THRESHOLD)
-NEAP_ROW1(Softplus_f32, float, float, SOFTPLUS_ATTRS(float), x * beta > threshold ? x : log1pf(expf(x * beta)) / beta)
-NEAP_ROW1(Softplus_f64, double, double, SOFTPLUS_ATTRS(double), x * beta > threshold ? x : log1p(exp(x * beta)) / beta)
+NEAP_ROW1(Softplus_f32, float, float, SOFTPLUS_ATTRS(float), x *beta > threshold ? x : log1pf(expf(x * beta)) / beta)
+NEAP_ROW1(Softplus_f64, double, double, SOFTPLUS_ATTRS(double), x *beta > threshold ? x : log1p(exp(x * beta)) / beta)
 NEAP_ROW_RUN(Softplus, 1, NEAP_ROWS_FLOATS(Softplus))
-NEAP_ROW2_SAME(SoftplusGrad_f32, float, float, SOFTPLUS_ATTRS(float), x * beta > threshold ? y : y * neap_sigmoid_f32(beta * x))
-NEAP_ROW2_SAME(SoftplusGrad_f64, double, double, SOFTPLUS_ATTRS(double), x * beta > threshold ? y : y / (1.0 + exp(-beta * x)))
+NEAP_ROW2_SAME(SoftplusGrad_f32, float, float, SOFTPLUS_ATTRS(float), x *beta > threshold ? y : y * neap_sigmoid_f32(beta * x))
+NEAP_ROW2_SAME(SoftplusGrad_f64, double, double, SOFTPLUS_ATTRS(double), x *beta > threshold ? y : y / (1.0 + exp(-beta * x)))
 NEAP_ROW_RUN(SoftplusGrad, 2, NEAP_ROWS_FLOATS(SoftplusGrad))
 
 enum { LEAST, MOST };
 #define CLAMP_BOUNDS(type) ATTR(type, least, LEAST) ATTR(type, most, MOST)
-#define CLAMP(x) x < least ? least : x > most ? most : x
+#define CLAMP(x) x<least ? least : x> most ? most : x
 NEAP_ROW1(Clamp_f32, float, float, CLAMP_BOUNDS(float), CLAMP(x))
 NEAP_ROW1(Clamp_f64, double, double, CLAMP_BOUNDS(double), CLAMP(x))
 NEAP_ROW_RUN(Clamp, 1, NEAP_ROWS_FLOATS(Clamp))
@@ -91,11 +92,11 @@ static neap_status infer_clamp(neap_infer *c, neap_error *error) {
   return neap_infer_like(c, error);
 }
 
-#define GRAD(NAME, saved)                                                                                                 \
-  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {                                                       \
-    (void)error;                                                                                                          \
-    g->din[0] = neap_grad_emit1(g, #NAME "Grad", 2, (neap_value_id[]){g->saved[0], g->dout[0]}, g, NULL);                  \
-    return NEAP_OK;                                                                                                       \
+#define GRAD(NAME, saved)                                                                                 \
+  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {                                       \
+    (void)error;                                                                                          \
+    g->din[0] = neap_grad_emit1(g, #NAME "Grad", 2, (neap_value_id[]){g->saved[0], g->dout[0]}, g, NULL); \
+    return NEAP_OK;                                                                                       \
   }
 GRAD(Sigmoid, out)
 GRAD(Tanh, out)
@@ -108,10 +109,10 @@ GRAD(Clamp, in)
 
 #define FORWARD \
   .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
-#define BACKWARD_OF(forward, saved, saved_doc)                                                              \
-  .internal = true, .summary = "Backward of " forward ".",                                                  \
-  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}},                       \
-  .outputs = {{"dx", "shape of dy"}}, .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
+#define BACKWARD_OF(forward, saved, saved_doc)                                                                            \
+  .internal = true, .summary = "Backward of " forward ".",                                                                \
+  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, .outputs = {{"dx", "shape of dy"}}, \
+  .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
 #define CASES "{ {x={2,3,7}}, {x={{2,3,40}, low=-9, high=9}}, {x={0,4}}, {x={}} }"
 
 const neap_op neap_op_Sigmoid = {
@@ -195,7 +196,10 @@ const neap_op neap_op_Relu6Grad = {
 };
 
 /* The slope is not negative, so that the output has the sign of the input. */
-#define LEAKY_ATTRS {[SLOPE] = {"slope", "slope below 0", NEAP_ATTR_FLOAT, .value = {.f = 0.01}, .least = 0, .most = 1e30}}
+#define LEAKY_ATTRS                                                                                         \
+  {                                                                                                         \
+    [SLOPE] = { "slope", "slope below 0", NEAP_ATTR_FLOAT, .value = {.f = 0.01}, .least = 0, .most = 1e30 } \
+  }
 
 const neap_op neap_op_LeakyRelu = {
   .name = "LeakyRelu",
@@ -220,8 +224,17 @@ const neap_op neap_op_LeakyReluGrad = {
 };
 
 /* Alpha is not negative, for the same reason. */
-#define ELU_ATTRS                                                                                                        \
-  {[ALPHA] = {"alpha", "minus the limit towards minus infinity", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0, .most = 1e30}}
+#define ELU_ATTRS                               \
+  {                                             \
+    [ALPHA] = {                                 \
+      "alpha",                                  \
+      "minus the limit towards minus infinity", \
+      NEAP_ATTR_FLOAT,                          \
+      .value = {.f = 1},                        \
+      .least = 0,                               \
+      .most = 1e30                              \
+    }                                           \
+  }
 
 const neap_op neap_op_Elu = {
   .name = "Elu",
@@ -245,9 +258,15 @@ const neap_op neap_op_EluGrad = {
   .cases = "{ {y={{2,3,7}, low=-1, high=2}, dy={2,3,7}} }",
 };
 
-#define SOFTPLUS_ATTR_LIST                                                                                                  \
-  {[BETA] = {"beta", "sharpness", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 1e-6, .most = 1e6},                          \
-   [THRESHOLD] = {"threshold", "of beta x, above which y = x", NEAP_ATTR_FLOAT, .value = {.f = 20}}}
+#define SOFTPLUS_ATTR_LIST                                                                                          \
+  {                                                                                                                 \
+    [BETA] = {"beta", "sharpness", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 1e-6, .most = 1e6}, [THRESHOLD] = { \
+      "threshold",                                                                                                  \
+      "of beta x, above which y = x",                                                                               \
+      NEAP_ATTR_FLOAT,                                                                                              \
+      .value = {.f = 20}                                                                                            \
+    }                                                                                                               \
+  }
 
 const neap_op neap_op_Softplus = {
   .name = "Softplus",
@@ -271,9 +290,15 @@ const neap_op neap_op_SoftplusGrad = {
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
-#define CLAMP_ATTR_LIST                                                                    \
-  {[LEAST] = {"min", "lower bound", NEAP_ATTR_FLOAT, .value = {.f = -INFINITY}},           \
-   [MOST] = {"max", "upper bound", NEAP_ATTR_FLOAT, .value = {.f = INFINITY}}}
+#define CLAMP_ATTR_LIST                                                                      \
+  {                                                                                          \
+    [LEAST] = {"min", "lower bound", NEAP_ATTR_FLOAT, .value = {.f = -INFINITY}}, [MOST] = { \
+      "max",                                                                                 \
+      "upper bound",                                                                         \
+      NEAP_ATTR_FLOAT,                                                                       \
+      .value = {.f = INFINITY}                                                               \
+    }                                                                                        \
+  }
 
 /* Plain only: the padding lanes would become a bound that is not 0. */
 const neap_op neap_op_Clamp = {

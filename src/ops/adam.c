@@ -16,23 +16,23 @@ typedef struct job {
   double step_size, root_correction, keep, decay; /* lr / (1 - beta1^t); sqrt(1 - beta2^t); w's factor; added to g */
 } job;
 
-#define STEP(suffix, type, root)                                                                             \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                   \
-    const job *j = context;                                                                                  \
-    const neap_call *c = j->call;                                                                            \
+#define STEP(suffix, type, root)                                                                              \
+  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                    \
+    const job *j = context;                                                                                   \
+    const neap_call *c = j->call;                                                                             \
     const type beta1 = (type)c->attrs[BETA1].f, beta2 = (type)c->attrs[BETA2].f, eps = (type)c->attrs[EPS].f; \
-    const type fresh1 = (type)(1 - c->attrs[BETA1].f), fresh2 = (type)(1 - c->attrs[BETA2].f);               \
-    const type size = (type)j->step_size, correction = (type)j->root_correction;                             \
-    const type keep = (type)j->keep, decay = (type)j->decay;                                                 \
-    const type *w = c->in[W].data, *g = c->in[G].data, *m = c->in[M].data, *v = c->in[V].data;               \
-    type *w_out = c->out[W_OUT].data, *m_out = c->out[M_OUT].data, *v_out = c->out[V_OUT].data;              \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                             \
-      const type d = g[i] + decay * w[i];                                                                    \
-      const type first = beta1 * m[i] + fresh1 * d, second = beta2 * v[i] + fresh2 * d * d;                  \
-      m_out[i] = first;                                                                                      \
-      v_out[i] = second;                                                                                     \
-      w_out[i] = keep * w[i] - size * first / (root(second) / correction + eps);                             \
-    }                                                                                                        \
+    const type fresh1 = (type)(1 - c->attrs[BETA1].f), fresh2 = (type)(1 - c->attrs[BETA2].f);                \
+    const type size = (type)j->step_size, correction = (type)j->root_correction;                              \
+    const type keep = (type)j->keep, decay = (type)j->decay;                                                  \
+    const type *w = c->in[W].data, *g = c->in[G].data, *m = c->in[M].data, *v = c->in[V].data;                \
+    type *w_out = c->out[W_OUT].data, *m_out = c->out[M_OUT].data, *v_out = c->out[V_OUT].data;               \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                              \
+      const type d = g[i] + decay * w[i];                                                                     \
+      const type first = beta1 * m[i] + fresh1 * d, second = beta2 * v[i] + fresh2 * d * d;                   \
+      m_out[i] = first;                                                                                       \
+      v_out[i] = second;                                                                                      \
+      w_out[i] = keep * w[i] - size * first / (root(second) / correction + eps);                              \
+    }                                                                                                         \
   }
 STEP(f32, float, sqrtf)
 STEP(f64, double, sqrt)
@@ -75,10 +75,15 @@ const neap_op neap_op_Adam = {
   .math = "t = t + 1; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w = w - lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)",
   .example = "net:Adam({\"w\", \"w.grad\", \"lr\", \"m\", \"v\", \"t\"}, {\"w\", \"m\", \"v\", \"t\"})",
   .source = "Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019",
-  .inputs = {[W] = {"w", "parameter"}, [G] = {"g", "its gradient"}, [LR] = {"lr", "learning rate, one element"},
-             [M] = {"m", "first moment, 0 at first"}, [V] = {"v", "second moment, 0 at first"},
+  .inputs = {[W] = {"w", "parameter"},
+             [G] = {"g", "its gradient"},
+             [LR] = {"lr", "learning rate, one element"},
+             [M] = {"m", "first moment, 0 at first"},
+             [V] = {"v", "second moment, 0 at first"},
              [T] = {"t", "steps done, i64, one element", NEAP_BIT(I64)}},
-  .outputs = {[W_OUT] = {"w", "next version of w"}, [M_OUT] = {"m", "next version of m"}, [V_OUT] = {"v", "next version of v"},
+  .outputs = {[W_OUT] = {"w", "next version of w"},
+              [M_OUT] = {"m", "next version of m"},
+              [V_OUT] = {"v", "next version of v"},
               [T_OUT] = {"t", "next version of t", NEAP_BIT(I64)}},
   .attrs = {[BETA1] = {"beta1", "decay of m", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0, .most = 0.999999},
             [BETA2] = {"beta2", "decay of v", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0, .most = 0.999999},

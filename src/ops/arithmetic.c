@@ -4,16 +4,17 @@
  * The gradients are made of the same four ops, then summed back over the dimensions that were broadcast. Only the
  * divisor has a backward of its own, which reads the quotient, so that the dividend may die.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 /* Through 64 unsigned bits: the low bits are right for every width and sign, and nothing is undefined. */
-#define ARITHMETIC(NAME, op)                                                   \
-  NEAP_ROW2(NAME##_f32, float, float, , x op y)                                \
-  NEAP_ROW2(NAME##_f64, double, double, , x op y)                              \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , (uint64_t)x op (uint64_t)y)           \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , (uint64_t)x op (uint64_t)y)         \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , (uint64_t)x op (uint64_t)y)        \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , (uint64_t)x op (uint64_t)y)        \
+#define ARITHMETIC(NAME, op)                                            \
+  NEAP_ROW2(NAME##_f32, float, float, , x op y)                         \
+  NEAP_ROW2(NAME##_f64, double, double, , x op y)                       \
+  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , (uint64_t)x op(uint64_t) y)    \
+  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , (uint64_t)x op(uint64_t) y)  \
+  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , (uint64_t)x op(uint64_t) y) \
+  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , (uint64_t)x op(uint64_t) y) \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 ARITHMETIC(Add, +)
 ARITHMETIC(Sub, -)
@@ -28,8 +29,8 @@ NEAP_ROW2(Div_i64, int64_t, float, , (double)x / (double)y)
 NEAP_ROW_RUN(Div, 2, NEAP_ROWS_FLOATS(Div), NEAP_ROWS_INTEGERS(Div))
 
 /* x = quotient, y = divisor, z = gradient of the quotient */
-NEAP_ROW3(DivGrad_f32, float, float, float, , -z * x / y)
-NEAP_ROW3(DivGrad_f64, double, double, double, , -z * x / y)
+NEAP_ROW3(DivGrad_f32, float, float, float, , -z *x / y)
+NEAP_ROW3(DivGrad_f64, double, double, double, , -z *x / y)
 NEAP_ROW_RUN(DivGrad, 3, NEAP_ROWS_FLOATS(DivGrad))
 
 static neap_status infer_div(neap_infer *c, neap_error *error) {
@@ -69,16 +70,15 @@ static neap_status grad_mul(neap_grad *g, neap_error *error) {
 static neap_status grad_div(neap_grad *g, neap_error *error) {
   (void)error;
   if (g->want[0]) set_din(g, 0, neap_grad_emit1(g, "Div", 2, (neap_value_id[]){g->dout[0], g->in[1]}, NULL, NULL));
-  if (g->want[1])
-    set_din(g, 1, neap_grad_emit1(g, "DivGrad", 3, (neap_value_id[]){g->out[0], g->in[1], g->dout[0]}, NULL, NULL));
+  if (g->want[1]) set_din(g, 1, neap_grad_emit1(g, "DivGrad", 3, (neap_value_id[]){g->out[0], g->in[1], g->dout[0]}, NULL, NULL));
   return NEAP_OK;
 }
 
-#define BINARY                                                                                             \
-  .source = "NumPy broadcasting rules", .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,                        \
+#define BINARY                                                                       \
+  .source = "NumPy broadcasting rules", .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
   .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}}
-#define BINARY_CASES                                                                                       \
-  "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, "     \
+#define BINARY_CASES                                                                                    \
+  "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, " \
   "{a={4}, b={2,3,4}}, {a={2,1,4,1}, b={3,1,5}}, {a={0,4}, b={4}}, {a={}, b={}} }"
 
 const neap_op neap_op_Add = {
@@ -131,9 +131,10 @@ const neap_op neap_op_Div = {
   .infer = infer_div,
   .grad = grad_div,
   .kernels = NEAP_REF(run_Div),
-  .cases = "{ {a={3,4}, b={{3,4}, low=0.5, high=2}}, {a={3,4}, b={{4}, low=0.5, high=2}}, "
-           "{a={3,4}, b={{3,1}, low=-2, high=-0.5}}, {a={2,3,4}, b={{}, low=0.5, high=2}}, "
-           "{a={4}, b={{2,3,4}, low=0.5, high=2}}, {a={0,4}, b={4}} }",
+  .cases =
+    "{ {a={3,4}, b={{3,4}, low=0.5, high=2}}, {a={3,4}, b={{4}, low=0.5, high=2}}, "
+    "{a={3,4}, b={{3,1}, low=-2, high=-0.5}}, {a={2,3,4}, b={{}, low=0.5, high=2}}, "
+    "{a={4}, b={{2,3,4}, low=0.5, high=2}}, {a={0,4}, b={4}} }",
 };
 
 const neap_op neap_op_DivGrad = {

@@ -12,10 +12,10 @@
 #include <math.h>
 
 enum { CAUSAL, SCALE, HEADS };
-enum { Q, K, V, MASK };           /* Attention's inputs */
-enum { P_QKV, P_MASK };           /* PackedAttention's */
-enum { Y = 4, LSE, DY };          /* AttentionGrad: q, k, v, mask, y, lse, dy */
-enum { P_Y = 2, P_LSE, P_DY };    /* PackedAttentionGrad: qkv, mask, y, lse, dy */
+enum { Q, K, V, MASK };        /* Attention's inputs */
+enum { P_QKV, P_MASK };        /* PackedAttention's */
+enum { Y = 4, LSE, DY };       /* AttentionGrad: q, k, v, mask, y, lse, dy */
+enum { P_Y = 2, P_LSE, P_DY }; /* PackedAttentionGrad: qkv, mask, y, lse, dy */
 
 /* ---- sizes --------------------------------------------------------------------------------------------------------------- */
 
@@ -47,8 +47,15 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
 
 static neap_attention packed_sizes_of(const neap_type *qkv, const neap_attr_value *attrs) {
   int64_t n_batch = qkv->shape.dim[0], length = qkv->shape.dim[1], width = qkv->shape.dim[2] / 3, heads = attrs[HEADS].i;
-  neap_attention a = {.dtype = qkv->dtype, .causal = attrs[CAUSAL].i != 0, .n_batch = n_batch, .n_head = heads, .n_key_head = heads,
-                      .n_query = length, .n_key = length, .depth = width / heads, .value_depth = width / heads};
+  neap_attention a = {.dtype = qkv->dtype,
+                      .causal = attrs[CAUSAL].i != 0,
+                      .n_batch = n_batch,
+                      .n_head = heads,
+                      .n_key_head = heads,
+                      .n_query = length,
+                      .n_key = length,
+                      .depth = width / heads,
+                      .value_depth = width / heads};
   a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
   a.q = a.k = a.v = a.dq = a.dk = a.dv = (neap_attention_view){NULL, length * 3 * width, a.depth, 3 * width};
   a.y = a.dy = (neap_attention_view){NULL, length * width, a.depth, width};
@@ -75,10 +82,11 @@ static neap_status check_mask(const neap_infer *c, int input, const neap_attenti
   neap_shape scores = NEAP_SHAPE(a->n_batch, a->n_head, a->n_query, a->n_key), both;
   char text[NEAP_SHAPE_TEXT], want[NEAP_SHAPE_TEXT];
   if (mask->dtype != NEAP_DTYPE_BOOL && mask->dtype != a->dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, input, error, "mask expects bool or %s, got %s", neap_dtype_name(a->dtype), neap_dtype_name(mask->dtype));
+    return neap_infer_fail(c, NEAP_DTYPE, input, error, "mask expects bool or %s, got %s", neap_dtype_name(a->dtype),
+                           neap_dtype_name(mask->dtype));
   if (!neap_shape_broadcast(&mask->shape, &scores, &both) || !neap_shape_equal(&both, &scores))
-    return neap_infer_fail(c, NEAP_SHAPE, input, error, "mask %s does not broadcast to the scores %s", neap_shape_text(&mask->shape, text),
-                           neap_shape_text(&scores, want));
+    return neap_infer_fail(c, NEAP_SHAPE, input, error, "mask %s does not broadcast to the scores %s",
+                           neap_shape_text(&mask->shape, text), neap_shape_text(&scores, want));
   return NEAP_OK;
 }
 
@@ -92,11 +100,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = Q; i <= V; i++) {
     NEAP_TRY(neap_infer_rank(c, i, rank, rank, error));
     if (c->in[i].dtype != c->in[Q].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, i, error, "q, k and v must have one dtype, got %s and %s", neap_dtype_name(c->in[Q].dtype),
-                             neap_dtype_name(c->in[i].dtype));
+      return neap_infer_fail(c, NEAP_DTYPE, i, error, "q, k and v must have one dtype, got %s and %s",
+                             neap_dtype_name(c->in[Q].dtype), neap_dtype_name(c->in[i].dtype));
   }
   if (heads > 0 && q->dim[2] % heads != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, Q, error, "q %s has a width that %lld heads do not share evenly", neap_shape_text(q, text[0]), (long long)heads);
+    return neap_infer_fail(c, NEAP_SHAPE, Q, error, "q %s has a width that %lld heads do not share evenly",
+                           neap_shape_text(q, text[0]), (long long)heads);
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
   bool fits = k->dim[0] == a.n_batch && v->dim[0] == a.n_batch && a.depth > 0 && a.n_key_head > 0 && a.n_head % a.n_key_head == 0;
   if (heads > 0)
@@ -123,7 +132,8 @@ static neap_status infer_packed(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, P_QKV, 3, 3, error));
   if (heads < 1) return neap_infer_fail(c, NEAP_ATTRIBUTE, P_QKV, error, "heads expects 1 or more, got %lld", (long long)heads);
   if (x->dim[2] == 0 || x->dim[2] % (3 * heads) != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, P_QKV, error, "qkv %s expects a width that 3 x %lld heads share evenly", neap_shape_text(x, text), (long long)heads);
+    return neap_infer_fail(c, NEAP_SHAPE, P_QKV, error, "qkv %s expects a width that 3 x %lld heads share evenly",
+                           neap_shape_text(x, text), (long long)heads);
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
   NEAP_TRY(check_mask(c, P_MASK, &a, error));
   c->out[0] = c->in[P_QKV];
@@ -202,7 +212,8 @@ static void set_common(neap_attention *a, const neap_call *call) {
 }
 
 /* q, k and v side by side in one row of `packed`. */
-static void set_thirds(const neap_attention *a, void *packed, neap_attention_view *q, neap_attention_view *k, neap_attention_view *v) {
+static void set_thirds(const neap_attention *a, void *packed, neap_attention_view *q, neap_attention_view *k,
+                       neap_attention_view *v) {
   size_t third = (size_t)(a->n_head * a->depth) * neap_dtype_bytes(a->dtype);
   q->data = packed;
   k->data = (char *)packed + third;
@@ -275,15 +286,28 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) { return emit_gr
 
 /* ---- records --------------------------------------------------------------------------------------------------------------------- */
 
-#define MASK_ARG {"mask", "broadcasts to (B,H,T,S): bool, true = sees; or added to the scores", NEAP_FLOATS | NEAP_BIT(BOOL), NEAP_ARG_OPTIONAL}
-#define ATTRS(heads_value, heads_least)                                                                                     \
-  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},                                                        \
-  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT},                                          \
-  [HEADS] = {"heads", "of q in the form (B,T,H D); 0 for (B,H,T,D)", NEAP_ATTR_INT, .value = {.i = (heads_value)}, .least = (heads_least), .most = 65536}
-#define KERNELS(choose_function, run_function)                                                          \
-  (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
-                        {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)}, \
-                        {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {0}}
+#define MASK_ARG                                                                                                \
+  {                                                                                                             \
+    "mask", "broadcasts to (B,H,T,S): bool, true = sees; or added to the scores", NEAP_FLOATS | NEAP_BIT(BOOL), \
+      NEAP_ARG_OPTIONAL                                                                                         \
+  }
+#define ATTRS(heads_value, heads_least)                                            \
+  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},               \
+  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT}, \
+  [HEADS] = {"heads",                                                              \
+             "of q in the form (B,T,H D); 0 for (B,H,T,D)",                        \
+             NEAP_ATTR_INT,                                                        \
+             .value = {.i = (heads_value)},                                        \
+             .least = (heads_least),                                               \
+             .most = 65536}
+#define KERNELS(choose_function, run_function)                                                                 \
+  (const neap_kernel[]) {                                                                                      \
+    {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
+      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},                        \
+      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {                       \
+      0                                                                                                        \
+    }                                                                                                          \
+  }
 
 const neap_op neap_op_Attention = {
   .name = "Attention",
@@ -291,17 +315,21 @@ const neap_op neap_op_Attention = {
   .math = "y = softmax(scale q k^T + mask) v",
   .example = "net:Attention({\"q\", \"k\", \"v\"}, \"y\", {causal = true, heads = 6})",
   .source = "Vaswani et al., NeurIPS 2017, section 3.2; tiles as in Dao et al., NeurIPS 2022",
-  .inputs = {{"q", "(B,H,T,D), or (B,T,H D) with heads"}, {"k", "(B,G,S,D), or (B,S,G D); H a multiple of G"},
-             {"v", "(B,G,S,E), or (B,S,G E)"}, MASK_ARG},
+  .inputs = {{"q", "(B,H,T,D), or (B,T,H D) with heads"},
+             {"k", "(B,G,S,D), or (B,S,G D); H a multiple of G"},
+             {"v", "(B,G,S,E), or (B,S,G E)"},
+             MASK_ARG},
   .outputs = {{"y", "(B,H,T,E), or (B,T,H E)"}, {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(0, 0)},
   .infer = infer,
   .cost = cost_forward,
   .grad = grad,
   .kernels = KERNELS(choose, run),
-  .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, causal=true}, "
-           "{q={2,4,5,4}, k={2,2,5,4}, v={2,2,5,3}}, {q={2,5,8}, k={2,5,8}, v={2,5,8}, heads=2, causal=true}, "
-           "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, mask={2,1,5,5}, scale=0.3, outputs=2}, {q={1,2,5,4}, k={1,2,7,4}, v={1,2,7,4}, mask={{5,7}, dtype=\"bool\"}} }",
+  .cases =
+    "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, causal=true}, "
+    "{q={2,4,5,4}, k={2,2,5,4}, v={2,2,5,3}}, {q={2,5,8}, k={2,5,8}, v={2,5,8}, heads=2, causal=true}, "
+    "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, mask={2,1,5,5}, scale=0.3, "
+    "outputs=2}, {q={1,2,5,4}, k={1,2,7,4}, v={1,2,7,4}, mask={{5,7}, dtype=\"bool\"}} }",
 };
 
 const neap_op neap_op_PackedAttention = {
@@ -325,9 +353,17 @@ const neap_op neap_op_AttentionGrad = {
   .summary = "Backward of Attention; probabilities are computed again from lse.",
   .math = "ds = p (dp - sum dy y), dp = dy v^T;  dq = scale ds k;  dk = scale ds^T q;  dv = p^T dy",
   .internal = true,
-  .inputs = {{"q", "as the forward's"}, {"k", ""}, {"v", ""}, MASK_ARG, {"y", "output of the forward"}, {"lse", "(B,H,T)"},
+  .inputs = {{"q", "as the forward's"},
+             {"k", ""},
+             {"v", ""},
+             MASK_ARG,
+             {"y", "output of the forward"},
+             {"lse", "(B,H,T)"},
              {"dy", "shape of y"}},
-  .outputs = {{"dq", "shape of q"}, {"dk", "shape of k"}, {"dv", "shape of v"}, {"dscores", "(B,H,T,S)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"dq", "shape of q"},
+              {"dk", "shape of k"},
+              {"dv", "shape of v"},
+              {"dscores", "(B,H,T,S)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(0, 0)},
   .infer = infer_grad,
   .cost = cost_backward,

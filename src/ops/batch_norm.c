@@ -51,8 +51,8 @@ static void cost_grad(const neap_infer *c, neap_cost *cost) { cost->flop = 9.0 *
 static neap_status grad(neap_grad *g, neap_error *error) {
   if (g->n_out < 4) return neap_fail(error, NEAP_INTERNAL, "BatchNorm has no statistics to differentiate with");
   neap_value_id out[3];
-  neap_grad_emit(g, "BatchNormGrad", 6, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3, out, g,
-                 NULL);
+  neap_grad_emit(g, "BatchNormGrad", 6, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3,
+                 out, g, NULL);
   for (int i = 0; i < 3; i++)
     if (g->want[i]) g->din[i] = out[i];
   return NEAP_OK;
@@ -71,89 +71,89 @@ typedef struct job {
 } job;
 
 /* Bits of 8 elements at a time; the backward reads them the same way. */
-#define NORM(type, suffix)                                                                                                 \
-  /* sum of (x - shift)^power over l elements, power 1 or 2 */                                                             \
-  NEAP_MULTIVERSION static double moment_##suffix(const type *x, int64_t l, double shift, bool square) {                   \
-    double part[8] = {0}, sum = 0;                                                                                         \
-    int64_t i = 0;                                                                                                         \
-    for (; i + 8 <= l; i += 8)                                                                                             \
-      for (int64_t k = 0; k < 8; k++) {                                                                                    \
-        double d = (double)x[i + k] - shift;                                                                               \
-        part[k] += square ? d * d : d;                                                                                     \
-      }                                                                                                                    \
-    for (; i < l; i++) sum += square ? ((double)x[i] - shift) * ((double)x[i] - shift) : (double)x[i] - shift;              \
-    for (int k = 0; k < 8; k++) sum += part[k];                                                                            \
-    return sum;                                                                                                            \
-  }                                                                                                                        \
-  NEAP_MULTIVERSION static void scale_shift_##suffix(const type *x, type *y, int64_t l, type scale, type shift, type mean) { \
-    for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;                                                   \
-  }                                                                                                                        \
-  static void clip_##suffix(type *y, int64_t l, uint8_t *mask) {                                                           \
-    if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);                                                                \
-    for (int64_t i = 0; i < l; i++) {                                                                                      \
-      bool pass = y[i] > 0;                                                                                                \
-      if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);                                                     \
-      if (!pass && y[i] == y[i]) y[i] = 0;                                                                                 \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                \
-    const job *j = context;                                                                                                \
-    for (int64_t c = begin; c < end; c++) {                                                                                \
-      double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);                                                      \
-      const type *x = (const type *)j->x + c * j->l;                                                                       \
-      type *y = (type *)j->y + c * j->l;                                                                                   \
-      int64_t step = j->channels * j->l;                                                                                   \
-      if (j->training) {                                                                                                   \
-        for (int64_t n = 0; n < j->n; n++) mean += moment_##suffix(x + n * step, j->l, 0.0, false);                        \
-        mean /= m;                                                                                                         \
-        for (int64_t n = 0; n < j->n; n++) var += moment_##suffix(x + n * step, j->l, mean, true);                         \
-        var /= m;                                                                                                          \
-      } else {                                                                                                             \
-        mean = (double)((const type *)j->mean_in)[c], var = (double)((const type *)j->var_in)[c];                          \
-      }                                                                                                                    \
-      if (j->mean != NULL) ((type *)j->mean)[c] = (type)mean;                                                              \
-      if (j->var != NULL) ((type *)j->var)[c] = (type)var;                                                                 \
-      type scale = (type)((double)((const type *)j->gamma)[c] / sqrt(var + j->eps));                                       \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                 \
-        scale_shift_##suffix(x + n * step, y + n * step, j->l, scale, ((const type *)j->beta)[c], (type)mean);             \
-        if (j->relu)                                                                                                       \
-          clip_##suffix(y + n * step, j->l, j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);       \
-      }                                                                                                                    \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  /* adds sum of g and of g (x - mean), g = dy where the mask lets it pass */                                              \
-  static void reduce_##suffix(const type *x, const type *dy, const uint8_t *mask, int64_t l, double mean, double sum[2]) { \
-    double a = 0, b = 0;                                                                                                   \
-    for (int64_t i = 0; i < l; i++) {                                                                                      \
-      double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                    \
-      a += g, b += g * ((double)x[i] - mean);                                                                              \
-    }                                                                                                                      \
-    sum[0] += a, sum[1] += b;                                                                                              \
-  }                                                                                                                        \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                               \
-    const job *j = context;                                                                                                \
-    for (int64_t c = begin; c < end; c++) {                                                                                \
-      double mean = (double)((const type *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};             \
-      double inverse = 1.0 / sqrt((double)((const type *)j->var_in)[c] + j->eps);                                          \
-      double scale = (double)((const type *)j->gamma)[c] * inverse;                                                        \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                 \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                                            \
-        reduce_##suffix((const type *)j->x + at, (const type *)j->dy + at, j->relu ? j->mask + plane * j->mask_row : NULL, j->l, mean, sum); \
-      }                                                                                                                    \
-      ((type *)j->dbeta)[c] = (type)sum[0];                                                                                \
-      ((type *)j->dgamma)[c] = (type)(sum[1] * inverse);                                                                   \
-      double offset = j->training ? sum[0] / m : 0.0, slope = j->training ? sum[1] * inverse * inverse / m : 0.0;          \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                 \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                                            \
-        const type *x = (const type *)j->x + at, *dy = (const type *)j->dy + at;                                           \
-        const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;                                              \
-        type *dx = (type *)j->dx + at;                                                                                     \
-        for (int64_t i = 0; i < j->l; i++) {                                                                               \
-          double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                \
-          dx[i] = (type)(scale * (g - offset - ((double)x[i] - mean) * slope));                                            \
-        }                                                                                                                  \
-      }                                                                                                                    \
-    }                                                                                                                      \
+#define NORM(type, suffix)                                                                                                       \
+  /* sum of (x - shift)^power over l elements, power 1 or 2 */                                                                   \
+  NEAP_MULTIVERSION static double moment_##suffix(const type *x, int64_t l, double shift, bool square) {                         \
+    double part[8] = {0}, sum = 0;                                                                                               \
+    int64_t i = 0;                                                                                                               \
+    for (; i + 8 <= l; i += 8)                                                                                                   \
+      for (int64_t k = 0; k < 8; k++) {                                                                                          \
+        double d = (double)x[i + k] - shift;                                                                                     \
+        part[k] += square ? d * d : d;                                                                                           \
+      }                                                                                                                          \
+    for (; i < l; i++) sum += square ? ((double)x[i] - shift) * ((double)x[i] - shift) : (double)x[i] - shift;                   \
+    for (int k = 0; k < 8; k++) sum += part[k];                                                                                  \
+    return sum;                                                                                                                  \
+  }                                                                                                                              \
+  NEAP_MULTIVERSION static void scale_shift_##suffix(const type *x, type *y, int64_t l, type scale, type shift, type mean) {     \
+    for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;                                                        \
+  }                                                                                                                              \
+  static void clip_##suffix(type *y, int64_t l, uint8_t *mask) {                                                                 \
+    if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);                                                                      \
+    for (int64_t i = 0; i < l; i++) {                                                                                            \
+      bool pass = y[i] > 0;                                                                                                      \
+      if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);                                                           \
+      if (!pass && y[i] == y[i]) y[i] = 0;                                                                                       \
+    }                                                                                                                            \
+  }                                                                                                                              \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                      \
+    const job *j = context;                                                                                                      \
+    for (int64_t c = begin; c < end; c++) {                                                                                      \
+      double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);                                                            \
+      const type *x = (const type *)j->x + c * j->l;                                                                             \
+      type *y = (type *)j->y + c * j->l;                                                                                         \
+      int64_t step = j->channels * j->l;                                                                                         \
+      if (j->training) {                                                                                                         \
+        for (int64_t n = 0; n < j->n; n++) mean += moment_##suffix(x + n * step, j->l, 0.0, false);                              \
+        mean /= m;                                                                                                               \
+        for (int64_t n = 0; n < j->n; n++) var += moment_##suffix(x + n * step, j->l, mean, true);                               \
+        var /= m;                                                                                                                \
+      } else {                                                                                                                   \
+        mean = (double)((const type *)j->mean_in)[c], var = (double)((const type *)j->var_in)[c];                                \
+      }                                                                                                                          \
+      if (j->mean != NULL) ((type *)j->mean)[c] = (type)mean;                                                                    \
+      if (j->var != NULL) ((type *)j->var)[c] = (type)var;                                                                       \
+      type scale = (type)((double)((const type *)j->gamma)[c] / sqrt(var + j->eps));                                             \
+      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
+        scale_shift_##suffix(x + n * step, y + n * step, j->l, scale, ((const type *)j->beta)[c], (type)mean);                   \
+        if (j->relu) clip_##suffix(y + n * step, j->l, j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);  \
+      }                                                                                                                          \
+    }                                                                                                                            \
+  }                                                                                                                              \
+  /* adds sum of g and of g (x - mean), g = dy where the mask lets it pass */                                                    \
+  static void reduce_##suffix(const type *x, const type *dy, const uint8_t *mask, int64_t l, double mean, double sum[2]) {       \
+    double a = 0, b = 0;                                                                                                         \
+    for (int64_t i = 0; i < l; i++) {                                                                                            \
+      double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                          \
+      a += g, b += g * ((double)x[i] - mean);                                                                                    \
+    }                                                                                                                            \
+    sum[0] += a, sum[1] += b;                                                                                                    \
+  }                                                                                                                              \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                     \
+    const job *j = context;                                                                                                      \
+    for (int64_t c = begin; c < end; c++) {                                                                                      \
+      double mean = (double)((const type *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};                   \
+      double inverse = 1.0 / sqrt((double)((const type *)j->var_in)[c] + j->eps);                                                \
+      double scale = (double)((const type *)j->gamma)[c] * inverse;                                                              \
+      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
+        int64_t plane = n * j->channels + c, at = plane * j->l;                                                                  \
+        reduce_##suffix((const type *)j->x + at, (const type *)j->dy + at, j->relu ? j->mask + plane * j->mask_row : NULL, j->l, \
+                        mean, sum);                                                                                              \
+      }                                                                                                                          \
+      ((type *)j->dbeta)[c] = (type)sum[0];                                                                                      \
+      ((type *)j->dgamma)[c] = (type)(sum[1] * inverse);                                                                         \
+      double offset = j->training ? sum[0] / m : 0.0, slope = j->training ? sum[1] * inverse * inverse / m : 0.0;                \
+      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
+        int64_t plane = n * j->channels + c, at = plane * j->l;                                                                  \
+        const type *x = (const type *)j->x + at, *dy = (const type *)j->dy + at;                                                 \
+        const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;                                                    \
+        type *dx = (type *)j->dx + at;                                                                                           \
+        for (int64_t i = 0; i < j->l; i++) {                                                                                     \
+          double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                      \
+          dx[i] = (type)(scale * (g - offset - ((double)x[i] - mean) * slope));                                                  \
+        }                                                                                                                        \
+      }                                                                                                                          \
+    }                                                                                                                            \
   }
 NORM(float, f32)
 NORM(double, f64)
@@ -167,7 +167,8 @@ static job new_job(const neap_call *call) {
   return j;
 }
 
-static void run_channels(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t), void (*f64)(void *, int64_t, int64_t)) {
+static void run_channels(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
+                         void (*f64)(void *, int64_t, int64_t)) {
   neap_parallel_for(j->channels, NEAP_MAX(1, NEAP_GRAIN / NEAP_MAX(1, j->n * j->l)), call->n_thread,
                     call->in[X].type.dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
 }
@@ -226,7 +227,8 @@ static void run_dnnl(const neap_call *call) {
   neap_dnnl_run(call);
   if (call->attrs[TRAINING].i != 0) return;
   for (int k = 1; k < NEAP_MIN(call->n_out, 3); k++)
-    if (call->out[k].data != NULL) memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data, neap_type_bytes(&call->out[k].type));
+    if (call->out[k].data != NULL)
+      memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data, neap_type_bytes(&call->out[k].type));
 }
 
 static bool choose_dnnl_grad(neap_choose *choose) {
@@ -246,9 +248,9 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
 
 /* ---- records ---------------------------------------------------------------------------------------------------------------------- */
 
-#define ATTRS                                                                                                                \
-  [EPS] = {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}, .least = 0, .most = 1},                     \
-  [TRAINING] = {"training", "use the statistics of this batch, not the running ones", NEAP_ATTR_BOOL},                       \
+#define ATTRS                                                                                             \
+  [EPS] = {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}, .least = 0, .most = 1}, \
+  [TRAINING] = {"training", "use the statistics of this batch, not the running ones", NEAP_ATTR_BOOL},    \
   [RELU] = {"relu", "y = max(y, 0) at the end", NEAP_ATTR_BOOL}
 
 const neap_op neap_op_BatchNorm = {
@@ -257,9 +259,13 @@ const neap_op neap_op_BatchNorm = {
   .math = "y = gamma (x - mean) / sqrt(var + eps) + beta",
   .example = "net:BatchNorm({\"x\", \"gamma\", \"beta\"}, {\"y\", \"mean\", \"var\"}, {training = true})",
   .source = "Ioffe and Szegedy, arXiv 1502.03167; ONNX BatchNormalization-15",
-  .inputs = {{"x", "(N,C,...)"}, {"gamma", "(C)"}, {"beta", "(C)"}, {"running_mean", "(C)", .flags = NEAP_ARG_OPTIONAL},
+  .inputs = {{"x", "(N,C,...)"},
+             {"gamma", "(C)"},
+             {"beta", "(C)"},
+             {"running_mean", "(C)", .flags = NEAP_ARG_OPTIONAL},
              {"running_var", "(C)", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs = {{"y", "shape of x"}, {"mean", "(C), of the batch", .flags = NEAP_ARG_OPTIONAL},
+  .outputs = {{"y", "shape of x"},
+              {"mean", "(C), of the batch", .flags = NEAP_ARG_OPTIONAL},
               {"var", "(C), of the batch, biased", .flags = NEAP_ARG_OPTIONAL},
               {"stash", "which elements passed the relu", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {ATTRS},
@@ -268,14 +274,22 @@ const neap_op neap_op_BatchNorm = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl, .bind = bind_dnnl,
-                                    .unbind = neap_dnnl_unbind, .run = run_dnnl},
-                                   {.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
-  .cases = "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, beta={20}, training=true, tol=1e-4},"
-           " {x={6,16}, gamma={16}, beta={16}, training=true, tol=1e-4},"
-           " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, wrt={\"x\", \"gamma\", \"beta\"}, tol=1e-4},"
-           " {x={2,20,3,3}, gamma={20}, beta={20}, training=true, relu=true, tol=1e-4},"
-           " {x={2,5,3,3}, gamma={5}, beta={5}, training=true, outputs=3, tol=1e-4} }",
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_dnnl,
+                                    .bind = bind_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_dnnl},
+                                   {.engine = NEAP_ENGINE_REF, .choose = choose, .run = run},
+                                   {0}},
+  .cases =
+    "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, beta={20}, training=true, "
+    "tol=1e-4},"
+    " {x={6,16}, gamma={16}, beta={16}, training=true, tol=1e-4},"
+    " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, wrt={\"x\", \"gamma\", \"beta\"}, "
+    "tol=1e-4},"
+    " {x={2,20,3,3}, gamma={20}, beta={20}, training=true, relu=true, tol=1e-4},"
+    " {x={2,5,3,3}, gamma={5}, beta={5}, training=true, outputs=3, tol=1e-4} }",
 };
 
 const neap_op neap_op_BatchNormGrad = {
@@ -283,7 +297,11 @@ const neap_op neap_op_BatchNormGrad = {
   .summary = "Backward of BatchNorm.",
   .math = "dbeta = sum dy;  dgamma = sum dy xhat;  dx = gamma / sqrt(var + eps) (dy - mean(dy) - xhat mean(dy xhat))",
   .internal = true,
-  .inputs = {{"x", "(N,C,...)"}, {"dy", "shape of x"}, {"mean", "(C)"}, {"var", "(C)"}, {"gamma", "(C)"},
+  .inputs = {{"x", "(N,C,...)"},
+             {"dy", "shape of x"},
+             {"mean", "(C)"},
+             {"var", "(C)"},
+             {"gamma", "(C)"},
              {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_OPTIONAL}},
   .outputs = {{"dx", "shape of x"}, {"dgamma", "(C)"}, {"dbeta", "(C)"}},
   .attrs = {ATTRS},
@@ -291,9 +309,15 @@ const neap_op neap_op_BatchNormGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost_grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl_grad, .bind = bind_dnnl_grad,
-                                    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run},
-                                   {.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_grad}, {0}},
-  .cases = "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, tol=1e-4}, "
-           "{x={2,20,3,3}, dy={2,20,3,3}, mean={20}, var={{20}, low=0.5, high=2}, gamma={20}, tol=1e-4} }",
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_dnnl_grad,
+                                    .bind = bind_dnnl_grad,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = neap_dnnl_run},
+                                   {.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_grad},
+                                   {0}},
+  .cases =
+    "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, tol=1e-4}, "
+    "{x={2,20,3,3}, dy={2,20,3,3}, mean={20}, var={{20}, low=0.5, high=2}, gamma={20}, tol=1e-4} }",
 };

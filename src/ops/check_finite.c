@@ -11,7 +11,10 @@ static void run(const neap_call *call) {
   for (int64_t i = 0; i < n; i++) {
     double value = neap_element_get(x->type.dtype, x->data, i);
     if (isfinite(value)) continue;
-    neap_call_fault(call, "%s at element %lld, where a finite number is expected", isnan(value) ? "NaN" : value > 0 ? "inf" : "-inf",
+    neap_call_fault(call, "%s at element %lld, where a finite number is expected",
+                    isnan(value) ? "NaN"
+                    : value > 0  ? "inf"
+                                 : "-inf",
                     (long long)(i + 1));
     break;
   }

@@ -3,21 +3,22 @@
  *
  * The norm runs on one thread, tensor by tensor, in double: its bits do not depend on the number of threads.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 enum { P };
 enum { LANES = 8 };
 
 /* Sum of squares, in lanes; the norm that all but few want. */
-#define SQUARES(suffix, T)                                                          \
-  NEAP_MULTIVERSION static double squares_##suffix(const T *x, int64_t n) {         \
-    double part[LANES] = {0}, sum = 0;                                              \
-    int64_t i = 0;                                                                  \
-    for (; i + LANES <= n; i += LANES)                                              \
+#define SQUARES(suffix, T)                                                            \
+  NEAP_MULTIVERSION static double squares_##suffix(const T *x, int64_t n) {           \
+    double part[LANES] = {0}, sum = 0;                                                \
+    int64_t i = 0;                                                                    \
+    for (; i + LANES <= n; i += LANES)                                                \
       for (int k = 0; k < LANES; k++) part[k] += (double)x[i + k] * (double)x[i + k]; \
-    for (; i < n; i++) sum += (double)x[i] * (double)x[i];                          \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                 \
-    return sum;                                                                     \
+    for (; i < n; i++) sum += (double)x[i] * (double)x[i];                            \
+    for (int k = 0; k < LANES; k++) sum += part[k];                                   \
+    return sum;                                                                       \
   }
 SQUARES(f32, float)
 SQUARES(f64, double)
@@ -52,8 +53,8 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
 /* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. */
 enum { MOST };
 #define BOUND(T) const T most = (T)row->call->attrs[MOST].f;
-NEAP_ROW2(clip_f32, float, float, BOUND(float), x * (most / (y + 1e-6f) < 1 ? most / (y + 1e-6f) : 1))
-NEAP_ROW2(clip_f64, double, double, BOUND(double), x * (most / (y + 1e-6) < 1 ? most / (y + 1e-6) : 1))
+NEAP_ROW2(clip_f32, float, float, BOUND(float), x *(most / (y + 1e-6f) < 1 ? most / (y + 1e-6f) : 1))
+NEAP_ROW2(clip_f64, double, double, BOUND(double), x *(most / (y + 1e-6) < 1 ? most / (y + 1e-6) : 1))
 NEAP_ROW_RUN(clip, 2, NEAP_ROWS_FLOATS(clip))
 
 static neap_status infer_clip(neap_infer *c, neap_error *error) {

@@ -1,13 +1,14 @@
 /* compare.c: Eq Ne Lt Le Gt Ge of two tensors, with broadcasting, to bool. NaN equals nothing, itself included. */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-#define COMPARE(NAME, op)                             \
-  NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)     \
-  NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y)    \
-  NEAP_ROW2(NAME##_i8, int8_t, uint8_t, , x op y)     \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y)    \
-  NEAP_ROW2(NAME##_i32, int32_t, uint8_t, , x op y)   \
-  NEAP_ROW2(NAME##_i64, int64_t, uint8_t, , x op y)   \
+#define COMPARE(NAME, op)                           \
+  NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)   \
+  NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y)  \
+  NEAP_ROW2(NAME##_i8, int8_t, uint8_t, , x op y)   \
+  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y)  \
+  NEAP_ROW2(NAME##_i32, int32_t, uint8_t, , x op y) \
+  NEAP_ROW2(NAME##_i64, int64_t, uint8_t, , x op y) \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME), [NEAP_DTYPE_BOOL] = NAME##_u8)
 COMPARE(Eq, ==)
 COMPARE(Ne, !=)
@@ -23,12 +24,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 #define COMPARABLE (NEAP_NUMBERS | NEAP_BIT(BOOL))
-#define COMPARISON                                                                                               \
-  .source = "NumPy comparison functions",                                                                        \
-  .inputs = {{"a", "any shape", COMPARABLE}, {"b", "broadcasts with a", COMPARABLE}},                             \
-  .outputs = {{"y", "broadcast shape, bool", NEAP_BIT(BOOL)}}, .infer = infer, .no_grad = true,                   \
-  .cases = "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={0,4}, b={4}}, "    \
-           "{a={{3,4}, dtype=\"i64\"}, b={{4}, dtype=\"i64\"}} }"
+#define COMPARISON                                                                                                            \
+  .source = "NumPy comparison functions", .inputs = {{"a", "any shape", COMPARABLE}, {"b", "broadcasts with a", COMPARABLE}}, \
+  .outputs = {{"y", "broadcast shape, bool", NEAP_BIT(BOOL)}}, .infer = infer, .no_grad = true,                               \
+  .cases =                                                                                                                    \
+    "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={0,4}, b={4}}, "                       \
+    "{a={{3,4}, dtype=\"i64\"}, b={{4}, dtype=\"i64\"}} }"
 
 const neap_op neap_op_Eq = {
   .name = "Eq",

@@ -8,7 +8,8 @@
 enum { AXIS, SIZES };
 
 /* Copies between the whole, at position `at` of the axis, and one part with `n` positions. */
-static void move_part(const neap_call *call, const neap_shape *whole, int axis, int64_t at, int64_t n, void *part, bool gather, char *base) {
+static void move_part(const neap_call *call, const neap_shape *whole, int axis, int64_t at, int64_t n, void *part, bool gather,
+                      char *base) {
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
   int64_t outer = neap_shape_span(whole, 0, axis), inner = neap_shape_span(whole, axis + 1, whole->n_dim);
   int64_t row = whole->dim[axis] * inner;
@@ -35,8 +36,8 @@ static neap_status infer_concat(neap_infer *c, neap_error *error) {
     for (int d = 0; fits && d < x->n_dim; d++) fits = d == axis || x->dim[d] == first->dim[d];
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
     if (!fits)
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "input %d %s must agree with the first %s in all dimensions but axis", i + 1,
-                             neap_shape_text(x, a), neap_shape_text(first, b));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "input %d %s must agree with the first %s in all dimensions but axis",
+                             i + 1, neap_shape_text(x, a), neap_shape_text(first, b));
     c->out[0].shape.dim[axis] += x->dim[axis];
   }
   return NEAP_OK;
@@ -79,7 +80,9 @@ const neap_op neap_op_Concat = {
   .infer = infer_concat,
   .grad = grad_concat,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_concat}, {0}},
-  .cases = "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ {2,3}, {0,3} }, axis=1}, {x={ {3}, {2} }, axis=-1} }",
+  .cases =
+    "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ {2,3}, {0,3} }, axis=1}, {x={ "
+    "{3}, {2} }, axis=-1} }",
 };
 
 /* ---- Split ----------------------------------------------------------------------------------------------------------------- */
@@ -98,7 +101,8 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
   if (sizes->n > 0 && sizes->n != c->n_out)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes expects %d entries, one an output, got %d", c->n_out, sizes->n);
   if (sizes->n == 0 && (c->n_out == 0 || x->dim[axis] % c->n_out != 0))
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has %lld positions along axis, which %d equal parts do not share evenly",
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                           "x %s has %lld positions along axis, which %d equal parts do not share evenly",
                            neap_shape_text(x, text), (long long)x->dim[axis], c->n_out);
   int64_t total = 0;
   for (int k = 0; k < c->n_out; k++) {
@@ -134,8 +138,10 @@ static neap_status grad_split(neap_grad *g, neap_error *error) {
     if (part[k] != NEAP_NO_VALUE) continue; /* nobody used this part: its gradient is zero */
     neap_type type = neap_grad_type(g, g->out[k]);
     part[k] = neap_grad_emit1(g, "Constant", 0, NULL, NULL,
-                              (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), NEAP_SET_FLOAT("value", 0),
-                                           NEAP_SET_INT("dtype", type.dtype), {0}});
+                              (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim),
+                                           NEAP_SET_FLOAT("value", 0),
+                                           NEAP_SET_INT("dtype", type.dtype),
+                                           {0}});
   }
   g->din[0] = neap_grad_emit1(g, "Concat", g->n_out, part, g, NULL);
   neap_free(part);
@@ -155,5 +161,7 @@ const neap_op neap_op_Split = {
   .infer = infer_split,
   .grad = grad_split,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_split}, {0}},
-  .cases = "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, {x={2,7}, axis=-1, sizes={4,0,3}, outputs=3} }",
+  .cases =
+    "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, {x={2,7}, axis=-1, "
+    "sizes={4,0,3}, outputs=3} }",
 };

@@ -8,9 +8,11 @@
 
 enum { GROUPS = NEAP_WINDOW_N_ATTR, SHAPE };
 
-#define CONV_ATTRS \
-  NEAP_WINDOW_ATTRS("size of the window; checked against the weight's", false), \
-  [GROUPS] = {"groups", "channels are convolved in this many separate groups", NEAP_ATTR_INT, .value = {.i = 1}, .least = 1, .most = 1 << 30}
+#define CONV_ATTRS                                                                    \
+  NEAP_WINDOW_ATTRS("size of the window; checked against the weight's", false),       \
+    [GROUPS] = {"groups",      "channels are convolved in this many separate groups", \
+                NEAP_ATTR_INT, .value = {.i = 1},                                     \
+                .least = 1,    .most = 1 << 30}
 
 /* The weight fits x, and the attribute `kernel`, when given, fits the weight. */
 static neap_status check_weight(const neap_infer *c, neap_error *error) {
@@ -110,24 +112,26 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->groups = attrs[GROUPS].i;
 }
 
-#define CONV_DNNL(name, kind)                                                                    \
-  static bool choose_##name(neap_choose *choose) {                                               \
-    neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                                    \
-    describe(&c, choose->attrs);                                                                 \
-    return neap_dnnl_choose(choose, &c);                                                         \
-  }                                                                                              \
-  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {      \
-    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                        \
-    describe(&c, bind->attrs);                                                                   \
-    return neap_dnnl_bind(bind, &c, kernel, error);                                              \
+#define CONV_DNNL(name, kind)                                                               \
+  static bool choose_##name(neap_choose *choose) {                                          \
+    neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                               \
+    describe(&c, choose->attrs);                                                            \
+    return neap_dnnl_choose(choose, &c);                                                    \
+  }                                                                                         \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
+    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
+    describe(&c, bind->attrs);                                                              \
+    return neap_dnnl_bind(bind, &c, kernel, error);                                         \
   }
 CONV_DNNL(forward, NEAP_ONEDNN_CONV)
 CONV_DNNL(grad_input, NEAP_ONEDNN_CONV_GRAD_INPUT)
 CONV_DNNL(grad_weight, NEAP_ONEDNN_CONV_GRAD_WEIGHT)
 
-#define DNNL_KERNEL(name)                                                                               \
-  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name,   \
-   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+#define DNNL_KERNEL(name)                                                                              \
+  {                                                                                                    \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
+    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run                                                   \
+  }
 
 /* ---- records -------------------------------------------------------------------------------------------------------- */
 
@@ -137,7 +141,9 @@ const neap_op neap_op_Conv = {
   .math = "y[n,o,p] = b[o] + sum_{c,k} w[o,c,k] x[n,c, p stride - pad + k dilation]",
   .example = "net:Conv({\"x\", \"w\", \"b\"}, \"y\", {stride = 2, pad = 1})",
   .source = "ONNX Conv-11; Dumoulin and Visin, arXiv 1603.07285",
-  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}, {"w", "(O,C/groups,KH,KW)"}, {"b", "(O)", .flags = NEAP_ARG_OPTIONAL}},
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"},
+             {"w", "(O,C/groups,KH,KW)"},
+             {"b", "(O)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(N,O,OH,OW)"}},
   .attrs = {CONV_ATTRS},
   .infer = infer,
@@ -145,10 +151,14 @@ const neap_op neap_op_Conv = {
   .grad = grad,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
                                    {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
-                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_forward}, {0}},
-  .cases = "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, pad={1,0}, groups=2},"
-           " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, w={4,3,3}, stride={2}, dilation={2}},"
-           " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6} }",
+                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_forward},
+                                   {0}},
+  .cases =
+    "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, pad={1,0}, groups=2},"
+    " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, w={4,3,3}, stride={2}, "
+    "dilation={2}},"
+    " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, {x={2,6,5,5}, w={6,1,3,3}, pad={1}, "
+    "groups=6} }",
 };
 
 const neap_op neap_op_ConvGradInput = {
@@ -161,10 +171,14 @@ const neap_op neap_op_ConvGradInput = {
   .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_input,
   .cost = cost_grad_input,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input),
-                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_input, .run = neap_conv_gemm_grad_input},
-                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_input}, {0}},
-  .cases = "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, w={50,20,3,3}, shape={2,20,6,6}} }",
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(grad_input),
+      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_input, .run = neap_conv_gemm_grad_input},
+      {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_input},
+      {0}},
+  .cases =
+    "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, w={50,20,3,3}, shape={2,20,6,6}} }",
 };
 
 const neap_op neap_op_ConvGradWeight = {
@@ -177,8 +191,12 @@ const neap_op neap_op_ConvGradWeight = {
   .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of w", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight),
-                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_weight, .run = neap_conv_gemm_grad_weight},
-                                   {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_weight}, {0}},
-  .cases = "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, dy={2,50,4,4}, shape={50,20,3,3}} }",
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(grad_weight),
+      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_weight, .run = neap_conv_gemm_grad_weight},
+      {.engine = NEAP_ENGINE_REF, .run = neap_conv_ref_grad_weight},
+      {0}},
+  .cases =
+    "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, dy={2,50,4,4}, shape={50,20,3,3}} }",
 };

@@ -38,8 +38,12 @@ static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight
 }
 
 bool neap_conv_gemm_choose(neap_choose *c) { return choose(c, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, true); }
-bool neap_conv_gemm_choose_grad_input(neap_choose *c) { return choose(c, &c->out[0].shape, &c->in[1].shape, &c->in[0].shape, true); }
-bool neap_conv_gemm_choose_grad_weight(neap_choose *c) { return choose(c, &c->in[0].shape, &c->out[0].shape, &c->in[1].shape, false); }
+bool neap_conv_gemm_choose_grad_input(neap_choose *c) {
+  return choose(c, &c->out[0].shape, &c->in[1].shape, &c->in[0].shape, true);
+}
+bool neap_conv_gemm_choose_grad_weight(neap_choose *c) {
+  return choose(c, &c->in[0].shape, &c->out[0].shape, &c->in[1].shape, false);
+}
 
 typedef struct job {
   neap_window w;
@@ -49,8 +53,8 @@ typedef struct job {
   int64_t groups, n_o, group_o, group_c;
   int64_t n_column; /* rows of the column matrix: C/g K */
   bool pointwise;
-  char *image;      /* of the group at hand: x or dx, (C/g, D,H,W) */
-  char *columns;    /* of this part */
+  char *image;          /* of the group at hand: x or dx, (C/g, D,H,W) */
+  char *columns;        /* of this part */
   char *x, *weight, *y; /* the operands, or their gradients */
   const void *bias;
 } job;
@@ -72,34 +76,34 @@ static job new_job(const neap_call *call, const neap_operand *x, const neap_oper
 }
 
 /* Row `r` of the column matrix is one tap of one channel. `into_columns` copies x there, else adds it back to dx. */
-#define MOVE_ROW(type, suffix)                                                                                            \
-  NEAP_MULTIVERSION static void move_row_##suffix(const job *j, int64_t r, bool into_columns) {                           \
-    const neap_window *w = &j->w;                                                                                         \
+#define MOVE_ROW(type, suffix)                                                                                                \
+  NEAP_MULTIVERSION static void move_row_##suffix(const job *j, int64_t r, bool into_columns) {                               \
+    const neap_window *w = &j->w;                                                                                             \
     int64_t kw = r % w->kernel[2], kh = r / w->kernel[2] % w->kernel[1], kd = r / w->kernel[2] / w->kernel[1] % w->kernel[0]; \
-    type *plane = (type *)(void *)j->image + r / w->n_kernel * w->n_in; /* of x or dx */                                   \
-    type *column = (type *)(void *)j->columns + r * w->n_out;                                                             \
-    int64_t from, to, s = w->stride[2], shift = kw * w->dilation[2] - w->begin[2];                                        \
-    neap_window_range(w, 2, kw, 0, w->in[2], &from, &to);                                                                 \
-    to = NEAP_MAX(from, to);                                                                                              \
-    for (int64_t od = 0; od < w->out[0]; od++)                                                                            \
-      for (int64_t oh = 0; oh < w->out[1]; oh++, column += w->out[2]) {                                                   \
-        int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];                                                \
-        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];                                                \
-        bool inside = d >= 0 && d < w->in[0] && h >= 0 && h < w->in[1];                                                   \
-        int64_t row = (d * w->in[1] + h) * w->in[2] + shift; /* plane[row + i s] is what output i reads, when inside */    \
-        if (into_columns && !inside) {                                                                                    \
-          memset(column, 0, (size_t)w->out[2] * sizeof(type));                                                            \
-        } else if (into_columns) {                                                                                        \
-          for (int64_t i = 0; i < NEAP_MIN(from, w->out[2]); i++) column[i] = 0;                                          \
-          if (s == 1 && to > from)                                                                                        \
-            memcpy(column + from, plane + row + from, (size_t)(to - from) * sizeof(type));                                \
-          else                                                                                                            \
-            for (int64_t i = from; i < to; i++) column[i] = plane[row + i * s];                                           \
-          for (int64_t i = to; i < w->out[2]; i++) column[i] = 0;                                                         \
-        } else if (inside) {                                                                                              \
-          for (int64_t i = from; i < to; i++) plane[row + i * s] += column[i];                                            \
-        }                                                                                                                 \
-      }                                                                                                                   \
+    type *plane = (type *)(void *)j->image + r / w->n_kernel * w->n_in; /* of x or dx */                                      \
+    type *column = (type *)(void *)j->columns + r * w->n_out;                                                                 \
+    int64_t from, to, s = w->stride[2], shift = kw * w->dilation[2] - w->begin[2];                                            \
+    neap_window_range(w, 2, kw, 0, w->in[2], &from, &to);                                                                     \
+    to = NEAP_MAX(from, to);                                                                                                  \
+    for (int64_t od = 0; od < w->out[0]; od++)                                                                                \
+      for (int64_t oh = 0; oh < w->out[1]; oh++, column += w->out[2]) {                                                       \
+        int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];                                                    \
+        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];                                                    \
+        bool inside = d >= 0 && d < w->in[0] && h >= 0 && h < w->in[1];                                                       \
+        int64_t row = (d * w->in[1] + h) * w->in[2] + shift; /* plane[row + i s] is what output i reads, when inside */       \
+        if (into_columns && !inside) {                                                                                        \
+          memset(column, 0, (size_t)w->out[2] * sizeof(type));                                                                \
+        } else if (into_columns) {                                                                                            \
+          for (int64_t i = 0; i < NEAP_MIN(from, w->out[2]); i++) column[i] = 0;                                              \
+          if (s == 1 && to > from)                                                                                            \
+            memcpy(column + from, plane + row + from, (size_t)(to - from) * sizeof(type));                                    \
+          else                                                                                                                \
+            for (int64_t i = from; i < to; i++) column[i] = plane[row + i * s];                                               \
+          for (int64_t i = to; i < w->out[2]; i++) column[i] = 0;                                                             \
+        } else if (inside) {                                                                                                  \
+          for (int64_t i = from; i < to; i++) plane[row + i * s] += column[i];                                                \
+        }                                                                                                                     \
+      }                                                                                                                       \
   }
 MOVE_ROW(float, f32)
 MOVE_ROW(double, f64)
@@ -125,8 +129,8 @@ static void fold(const job *j) {
 static char *at(const job *j, char *base, int64_t elems) { return base + (size_t)elems * j->elem_bytes; }
 
 /* C (m,n) = A B, or C += A B; A and B dense, rows of C ldc elements apart. */
-static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, const void *b, bool add,
-                    void *c, int64_t ldc) {
+static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
+                    bool add, void *c, int64_t ldc) {
   int64_t lda = NEAP_MAX(1, trans_a ? m : k), ldb = NEAP_MAX(1, trans_b ? k : n);
   if (j->dtype == NEAP_DTYPE_F64)
     neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc, (int)j->n_part);
@@ -145,10 +149,10 @@ static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
   neap_parallel_for(j->n_part, 1, (int)j->n_part, body, j);
 }
 
-#define ADD_BIAS(type)                                                            \
-  static void add_bias_##type(type *y, const type *b, int64_t o, int64_t l) {     \
-    for (int64_t i = 0; i < o; i++)                                               \
-      for (int64_t k = 0; k < l; k++) y[i * l + k] += b[i];                       \
+#define ADD_BIAS(type)                                                        \
+  static void add_bias_##type(type *y, const type *b, int64_t o, int64_t l) { \
+    for (int64_t i = 0; i < o; i++)                                           \
+      for (int64_t k = 0; k < l; k++) y[i * l + k] += b[i];                   \
   }
 ADD_BIAS(float)
 ADD_BIAS(double)
@@ -158,8 +162,8 @@ static void forward_image(job *j, int64_t n) {
   char *y = at(j, j->y, n * j->n_o * l);
   for (int64_t g = 0; g < j->groups; g++) {
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-    product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, g * j->group_o * j->n_column), unroll(j, 0, j->n_column), false,
-            at(j, y, g * j->group_o * l), l);
+    product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, g * j->group_o * j->n_column),
+            unroll(j, 0, j->n_column), false, at(j, y, g * j->group_o * l), l);
   }
   if (j->bias == NULL) return;
   if (j->dtype == NEAP_DTYPE_F64)
@@ -217,8 +221,8 @@ static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
     for (int64_t n = 0; n < j->w.batch && from < to; n++)
       for (int64_t g = 0; g < j->groups; g++) {
         j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-        product(j, false, true, j->group_o, to - from, l, at(j, j->y, (n * j->n_o + g * j->group_o) * l), unroll(j, from, to), n > 0,
-                at(j, j->weight, g * j->group_o * j->n_column + from), j->n_column);
+        product(j, false, true, j->group_o, to - from, l, at(j, j->y, (n * j->n_o + g * j->group_o) * l), unroll(j, from, to),
+                n > 0, at(j, j->weight, g * j->group_o * j->n_column + from), j->n_column);
       }
   }
 }

@@ -22,40 +22,40 @@ typedef struct row_functions {
 } row_functions;
 
 /* The unit step is spelled out: the compiler makes contiguous loads of it. dot keeps eight sums for the same reason. */
-#define ROW_FUNCTIONS(type, suffix)                                                                                         \
-  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at, int64_t step, double scale,      \
-                                                int64_t n) {                                                                \
-    const type *x = (const type *)data + at;                                                                                \
-    if (step == 1)                                                                                                          \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                       \
-    else                                                                                                                    \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                                                \
-  }                                                                                                                         \
-  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data, int64_t at, double scale,     \
-                                                 int64_t n) {                                                               \
-    const type *x = (const type *)data + at;                                                                                \
-    if (step == 1)                                                                                                          \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                       \
-    else                                                                                                                    \
-      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                                                \
-  }                                                                                                                         \
-  NEAP_MULTIVERSION static double dot_##suffix(const void *data_a, int64_t at_a, const void *data_b, int64_t at_b,          \
-                                               int64_t step, int64_t n) {                                                   \
-    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                                          \
-    double sum[8] = {0};                                                                                                    \
-    int64_t i = 0;                                                                                                          \
-    for (; step == 1 && i + 8 <= n; i += 8)                                                                                 \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];                                        \
-    for (; i + 8 <= n; i += 8)                                                                                              \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];                               \
-    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                                                        \
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));                               \
-  }                                                                                                                         \
-  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {                                        \
-    type *y = (type *)data + at;                                                                                            \
-    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                                                    \
-  }                                                                                                                         \
-  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }                           \
+#define ROW_FUNCTIONS(type, suffix)                                                                                              \
+  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at, int64_t step, double scale,           \
+                                                int64_t n) {                                                                     \
+    const type *x = (const type *)data + at;                                                                                     \
+    if (step == 1)                                                                                                               \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                            \
+    else                                                                                                                         \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                                                     \
+  }                                                                                                                              \
+  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data, int64_t at, double scale,          \
+                                                 int64_t n) {                                                                    \
+    const type *x = (const type *)data + at;                                                                                     \
+    if (step == 1)                                                                                                               \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                            \
+    else                                                                                                                         \
+      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                                                     \
+  }                                                                                                                              \
+  NEAP_MULTIVERSION static double dot_##suffix(const void *data_a, int64_t at_a, const void *data_b, int64_t at_b, int64_t step, \
+                                               int64_t n) {                                                                      \
+    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                                               \
+    double sum[8] = {0};                                                                                                         \
+    int64_t i = 0;                                                                                                               \
+    for (; step == 1 && i + 8 <= n; i += 8)                                                                                      \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];                                             \
+    for (; i + 8 <= n; i += 8)                                                                                                   \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];                                    \
+    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                                                             \
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));                                    \
+  }                                                                                                                              \
+  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {                                             \
+    type *y = (type *)data + at;                                                                                                 \
+    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                                                         \
+  }                                                                                                                              \
+  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }                                \
   static const row_functions rows_##suffix = {gather_##suffix, scatter_##suffix, dot_##suffix, store_##suffix, get_##suffix};
 ROW_FUNCTIONS(float, f32)
 ROW_FUNCTIONS(double, f64)
@@ -221,7 +221,8 @@ void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, 
   const row_functions *row = f64 ? &rows_f64 : &rows_f32;
   for (int64_t i = 0; i < o; i++) {
     double sum = 0; /* a dot with a constant: step 0 rereads the one */
-    for (int64_t k = 0; k < n; k++) sum += row->dot(dy, (k * o + i) * l, f64 ? (const void *)&one : (const void *)&one_f32, 0, 0, l);
+    for (int64_t k = 0; k < n; k++)
+      sum += row->dot(dy, (k * o + i) * l, f64 ? (const void *)&one : (const void *)&one_f32, 0, 0, l);
     row->store(db, i, &sum, 1);
   }
 }

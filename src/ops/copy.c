@@ -105,6 +105,7 @@ const neap_op neap_op_Cast = {
   .infer = infer_cast,
   .grad = grad_cast,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_cast}, {0}},
-  .cases = "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
-           "{x={0,4}, to=\"bool\", grad=false} }",
+  .cases =
+    "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
+    "{x={0,4}, to=\"bool\", grad=false} }",
 };

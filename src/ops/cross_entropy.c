@@ -23,13 +23,13 @@ typedef struct job {
   int64_t n_row, n_class, inner;
   const void *x, *label, *weight, *dloss; /* weight (C) may be NULL */
   neap_dtype label_dtype;
-  bool is_soft;      /* labels are probabilities (outer, C, inner) */
-  int64_t ignored;   /* label without loss; INT64_MIN: none */
+  bool is_soft;    /* labels are probabilities (outer, C, inner) */
+  int64_t ignored; /* label without loss; INT64_MIN: none */
   double smoothing;
   int reduction;
-  double *row;       /* forward scratch: loss, then weight, of each row */
+  double *row; /* forward scratch: loss, then weight, of each row */
   void *out;
-  double divisor;    /* backward, mean: what the rows' losses were divided by */
+  double divisor; /* backward, mean: what the rows' losses were divided by */
 } job;
 
 /* What a row's label asks for. */
@@ -41,7 +41,8 @@ typedef struct target {
 
 static double class_weight(const job *k, int64_t c) {
   if (k->weight == NULL) return 1;
-  return k->call->in[WEIGHT].type.dtype == NEAP_DTYPE_F64 ? ((const double *)k->weight)[c] : (double)((const float *)k->weight)[c];
+  return k->call->in[WEIGHT].type.dtype == NEAP_DTYPE_F64 ? ((const double *)k->weight)[c]
+                                                          : (double)((const float *)k->weight)[c];
 }
 
 static target target_of(const job *k, int64_t row, bool report) {
@@ -50,7 +51,8 @@ static target target_of(const job *k, int64_t row, bool report) {
   if (label == k->ignored) return (target){-1, true, 0};
   if (label >= 0 && label < k->n_class) return (target){label, false, class_weight(k, label)};
   if (report)
-    neap_call_fault(k->call, "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
+    neap_call_fault(k->call,
+                    "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
                     label, row + 1, k->n_class);
   return (target){-1, true, 0};
 }
@@ -60,78 +62,78 @@ static int64_t row_offset(const job *k, int64_t row) { return row / k->inner * k
 
 /* ---- rows, by dtype ------------------------------------------------------------------------------------------------------ */
 
-#define ROWS(type, suffix, EXP)                                                                                        \
-  /* t_c of class c; `at` is the element of class c. */                                                                \
-  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                                       \
-    double even = k->smoothing / (double)k->n_class;                                                                   \
-    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0);                     \
-    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                                                   \
-  }                                                                                                                    \
-  /* Largest logit, and log of the sum of exp(x - largest). */                                                         \
-  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {                          \
-    if (k->inner == 1) {                                                                                               \
-      *most = neap_row_max_##suffix(x, k->n_class);                                                                    \
-      *log_sum = log((double)neap_row_exp_sum_##suffix(x, *most, k->n_class));                                         \
-      return;                                                                                                          \
-    }                                                                                                                  \
-    double sum = 0;                                                                                                    \
-    *most = (type)-INFINITY;                                                                                           \
-    for (int64_t c = 0; c < k->n_class; c++) *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;                \
-    for (int64_t c = 0; c < k->n_class; c++) sum += (double)EXP(x[c * k->inner] - *most);                              \
-    *log_sum = log(sum);                                                                                               \
-  }                                                                                                                    \
-  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to out. */                      \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                            \
-    const job *k = context;                                                                                            \
-    for (int64_t i = begin; i < end; i++) {                                                                            \
-      target t = target_of(k, i, true);                                                                                \
-      double loss = 0, log_sum;                                                                                        \
-      if (!t.skip) {                                                                                                   \
-        int64_t first = row_offset(k, i);                                                                              \
-        const type *x = (const type *)k->x + first;                                                                    \
-        type most;                                                                                                     \
-        normaliser_##suffix(k, x, &most, &log_sum);                                                                    \
-        if (!k->is_soft && k->smoothing == 0) {                                                                        \
-          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                                        \
-        } else {                                                                                                       \
-          for (int64_t c = 0; c < k->n_class; c++)                                                                     \
-            loss += target_##suffix(k, t, c, first + c * k->inner) * (log_sum - (double)(x[c * k->inner] - most));     \
-        }                                                                                                              \
-      }                                                                                                                \
-      if (k->reduction == NONE)                                                                                        \
-        ((type *)k->out)[i] = (type)loss;                                                                              \
-      else                                                                                                             \
-        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                                             \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  /* dx may be x: a class's logit is read for the last time when its gradient is written. */                           \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                           \
-    const job *k = context;                                                                                            \
-    for (int64_t i = begin; i < end; i++) {                                                                            \
-      target t = target_of(k, i, false);                                                                               \
-      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                                              \
-      const type *x = (const type *)k->x + first;                                                                      \
-      type *dx = (type *)k->out + first, most;                                                                         \
-      double log_sum, g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;                 \
-      if (t.skip) {                                                                                                    \
-        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                                             \
-        continue;                                                                                                      \
-      }                                                                                                                \
-      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                                            \
-        type scale = (type)(g * t.weight);                                                                             \
-        type sum = neap_row_exp_##suffix(x, 1, neap_row_max_##suffix(x, n), dx, n);                                    \
-        neap_row_scale_##suffix(dx, scale / sum, n);                                                                   \
-        dx[t.label] -= scale;                                                                                          \
-        continue;                                                                                                      \
-      }                                                                                                                \
-      normaliser_##suffix(k, x, &most, &log_sum);                                                                      \
-      double total = 0;                                                                                                \
-      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);                            \
-      for (int64_t c = 0; c < n; c++) {                                                                                \
-        double p = exp((double)(x[c * inner] - most) - log_sum);                                                       \
-        dx[c * inner] = (type)(g * (p * total - target_##suffix(k, t, c, first + c * inner)));                         \
-      }                                                                                                                \
-    }                                                                                                                  \
+#define ROWS(type, suffix, EXP)                                                                                    \
+  /* t_c of class c; `at` is the element of class c. */                                                            \
+  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                                   \
+    double even = k->smoothing / (double)k->n_class;                                                               \
+    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0);                 \
+    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                                               \
+  }                                                                                                                \
+  /* Largest logit, and log of the sum of exp(x - largest). */                                                     \
+  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {                      \
+    if (k->inner == 1) {                                                                                           \
+      *most = neap_row_max_##suffix(x, k->n_class);                                                                \
+      *log_sum = log((double)neap_row_exp_sum_##suffix(x, *most, k->n_class));                                     \
+      return;                                                                                                      \
+    }                                                                                                              \
+    double sum = 0;                                                                                                \
+    *most = (type)-INFINITY;                                                                                       \
+    for (int64_t c = 0; c < k->n_class; c++) *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;            \
+    for (int64_t c = 0; c < k->n_class; c++) sum += (double)EXP(x[c * k->inner] - *most);                          \
+    *log_sum = log(sum);                                                                                           \
+  }                                                                                                                \
+  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to out. */                  \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                        \
+    const job *k = context;                                                                                        \
+    for (int64_t i = begin; i < end; i++) {                                                                        \
+      target t = target_of(k, i, true);                                                                            \
+      double loss = 0, log_sum;                                                                                    \
+      if (!t.skip) {                                                                                               \
+        int64_t first = row_offset(k, i);                                                                          \
+        const type *x = (const type *)k->x + first;                                                                \
+        type most;                                                                                                 \
+        normaliser_##suffix(k, x, &most, &log_sum);                                                                \
+        if (!k->is_soft && k->smoothing == 0) {                                                                    \
+          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                                    \
+        } else {                                                                                                   \
+          for (int64_t c = 0; c < k->n_class; c++)                                                                 \
+            loss += target_##suffix(k, t, c, first + c * k->inner) * (log_sum - (double)(x[c * k->inner] - most)); \
+        }                                                                                                          \
+      }                                                                                                            \
+      if (k->reduction == NONE)                                                                                    \
+        ((type *)k->out)[i] = (type)loss;                                                                          \
+      else                                                                                                         \
+        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                                         \
+    }                                                                                                              \
+  }                                                                                                                \
+  /* dx may be x: a class's logit is read for the last time when its gradient is written. */                       \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                       \
+    const job *k = context;                                                                                        \
+    for (int64_t i = begin; i < end; i++) {                                                                        \
+      target t = target_of(k, i, false);                                                                           \
+      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                                          \
+      const type *x = (const type *)k->x + first;                                                                  \
+      type *dx = (type *)k->out + first, most;                                                                     \
+      double log_sum, g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;             \
+      if (t.skip) {                                                                                                \
+        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                                         \
+        continue;                                                                                                  \
+      }                                                                                                            \
+      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                                        \
+        type scale = (type)(g * t.weight);                                                                         \
+        type sum = neap_row_exp_##suffix(x, 1, neap_row_max_##suffix(x, n), dx, n);                                \
+        neap_row_scale_##suffix(dx, scale / sum, n);                                                               \
+        dx[t.label] -= scale;                                                                                      \
+        continue;                                                                                                  \
+      }                                                                                                            \
+      normaliser_##suffix(k, x, &most, &log_sum);                                                                  \
+      double total = 0;                                                                                            \
+      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);                        \
+      for (int64_t c = 0; c < n; c++) {                                                                            \
+        double p = exp((double)(x[c * inner] - most) - log_sum);                                                   \
+        dx[c * inner] = (type)(g * (p * total - target_##suffix(k, t, c, first + c * inner)));                     \
+      }                                                                                                            \
+    }                                                                                                              \
   }
 ROWS(float, f32, neap_exp_f32)
 ROWS(double, f64, exp)
@@ -141,12 +143,20 @@ ROWS(double, f64, exp)
 static job job_of(const neap_call *call) {
   const neap_shape *x = &call->in[LOGITS].type.shape;
   int axis = neap_axis(call->attrs[AXIS].i, x->n_dim);
-  job k = {.call = call, .n_class = x->dim[axis], .inner = neap_shape_span(x, axis + 1, x->n_dim), .x = call->in[LOGITS].data,
-           .label = call->in[LABELS].data, .label_dtype = call->in[LABELS].type.dtype,
+  job k = {.call = call,
+           .n_class = x->dim[axis],
+           .inner = neap_shape_span(x, axis + 1, x->n_dim),
+           .x = call->in[LOGITS].data,
+           .label = call->in[LABELS].data,
+           .label_dtype = call->in[LABELS].type.dtype,
            .is_soft = neap_dtype_is_float(call->in[LABELS].type.dtype),
            .weight = call->n_in > WEIGHT ? call->in[WEIGHT].data : NULL,
-           .ignored = call->attrs[IGNORE_INDEX].i, .smoothing = call->attrs[LABEL_SMOOTHING].f,
-           .reduction = (int)call->attrs[REDUCTION].i, .row = call->scratch, .out = call->out[0].data, .divisor = 1};
+           .ignored = call->attrs[IGNORE_INDEX].i,
+           .smoothing = call->attrs[LABEL_SMOOTHING].f,
+           .reduction = (int)call->attrs[REDUCTION].i,
+           .row = call->scratch,
+           .out = call->out[0].data,
+           .divisor = 1};
   k.n_row = neap_shape_span(x, 0, axis) * k.inner;
   return k;
 }
@@ -199,8 +209,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_DTYPE, LABELS, error, "labels that are probabilities need the dtype of the logits, %s, got %s",
                            neap_dtype_name(c->in[LOGITS].dtype), neap_dtype_name(c->in[LABELS].dtype));
   if (!neap_shape_equal(labels, is_soft ? x : &rows))
-    return neap_infer_fail(c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s", neap_shape_text(is_soft ? x : &rows, a),
-                           neap_shape_text(x, b), neap_shape_text(labels, got));
+    return neap_infer_fail(c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
+                           neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b), neap_shape_text(labels, got));
   if (c->n_in > WEIGHT && c->in[WEIGHT].dtype != NEAP_DTYPE_NONE) {
     const neap_type *w = &c->in[WEIGHT];
     if (w->dtype != c->in[LOGITS].dtype || w->shape.n_dim != 1 || w->shape.dim[0] != x->dim[axis])
@@ -229,10 +239,10 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 }
 
 #define LABEL_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8) | NEAP_FLOATS)
-#define ATTRS                                                                                                              \
-  [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},                                        \
-  [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, .choices = "none|mean|sum"},     \
-  [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}},               \
+#define ATTRS                                                                                                           \
+  [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},                                    \
+  [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, .choices = "none|mean|sum"}, \
+  [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}},            \
   [LABEL_SMOOTHING] = {"label_smoothing", "share of the target spread over all classes", NEAP_ATTR_FLOAT, .least = 0, .most = 1}
 
 const neap_op neap_op_SoftmaxCrossEntropy = {
@@ -251,11 +261,13 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .cost = cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
-  .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
-           "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, reduction=\"none\", wrt={\"logits\"}}, "
-           "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, label_smoothing=0.1}, "
-           "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
-           "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
+  .cases =
+    "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
+    "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, "
+    "reduction=\"none\", wrt={\"logits\"}}, "
+    "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, label_smoothing=0.1}, "
+    "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
+    "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
 };
 
 const neap_op neap_op_SoftmaxCrossEntropyGrad = {
@@ -263,7 +275,9 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .summary = "Backward of SoftmaxCrossEntropy; probabilities are computed again from the logits.",
   .math = "dlogits = (softmax(logits) sum(t) - t) dloss / divisor",
   .internal = true,
-  .inputs = {{"logits", "(M,C)"}, {"labels", "(M) or (M,C)", LABEL_DTYPES}, {"weight", "(C)", .flags = NEAP_ARG_OPTIONAL},
+  .inputs = {{"logits", "(M,C)"},
+             {"labels", "(M) or (M,C)", LABEL_DTYPES},
+             {"weight", "(C)", .flags = NEAP_ARG_OPTIONAL},
              {"dloss", "gradient of the loss"}},
   .outputs = {{"dlogits", "shape of the logits"}},
   .attrs = {ATTRS},

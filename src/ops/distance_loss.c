@@ -3,6 +3,7 @@
  *
  * The reduction runs on one thread, so that its bits do not depend on their number; partial sums in double.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 enum { REDUCTION };
@@ -12,35 +13,35 @@ enum { LANES = 8 };
 #define SQUARE(T, d) ((d) * (d))
 #define ABSOLUTE(T, d) ((d) < 0 ? -(d) : (d))
 
-#define LOSS(NAME, suffix, T, DISTANCE)                                                          \
-  NEAP_ROW2_SAME(NAME##_each_##suffix, T, T, , DISTANCE(T, x - y))                               \
-  NEAP_MULTIVERSION static double NAME##_sum_##suffix(const T *x, const T *t, int64_t n) {       \
-    double part[LANES] = {0}, sum = 0;                                                           \
-    int64_t i = 0;                                                                               \
-    for (; i + LANES <= n; i += LANES)                                                           \
-      for (int k = 0; k < LANES; k++) {                                                          \
-        const double d = (double)x[i + k] - (double)t[i + k];                                    \
-        part[k] += DISTANCE(double, d);                                                          \
-      }                                                                                          \
-    for (; i < n; i++) {                                                                         \
-      const double d = (double)x[i] - (double)t[i];                                              \
-      sum += DISTANCE(double, d);                                                                \
-    }                                                                                            \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                              \
-    return sum;                                                                                  \
+#define LOSS(NAME, suffix, T, DISTANCE)                                                    \
+  NEAP_ROW2_SAME(NAME##_each_##suffix, T, T, , DISTANCE(T, x - y))                         \
+  NEAP_MULTIVERSION static double NAME##_sum_##suffix(const T *x, const T *t, int64_t n) { \
+    double part[LANES] = {0}, sum = 0;                                                     \
+    int64_t i = 0;                                                                         \
+    for (; i + LANES <= n; i += LANES)                                                     \
+      for (int k = 0; k < LANES; k++) {                                                    \
+        const double d = (double)x[i + k] - (double)t[i + k];                              \
+        part[k] += DISTANCE(double, d);                                                    \
+      }                                                                                    \
+    for (; i < n; i++) {                                                                   \
+      const double d = (double)x[i] - (double)t[i];                                        \
+      sum += DISTANCE(double, d);                                                          \
+    }                                                                                      \
+    for (int k = 0; k < LANES; k++) sum += part[k];                                        \
+    return sum;                                                                            \
   }
-#define LOSS_RUN(NAME)                                                                           \
-  static void run_##NAME(const neap_call *call) {                                                \
-    bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;                                         \
-    int64_t n = neap_shape_elems(&call->in[0].type.shape);                                       \
-    if (call->attrs[REDUCTION].i == NOT) {                                                       \
-      neap_elementwise_run(call, 2, f64 ? NAME##_each_f64 : NAME##_each_f32);                    \
-      return;                                                                                    \
-    }                                                                                            \
-    double sum = f64 ? NAME##_sum_f64(call->in[0].data, call->in[1].data, n)                     \
-                     : NAME##_sum_f32(call->in[0].data, call->in[1].data, n);                    \
-    neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,                              \
-                     call->attrs[REDUCTION].i == BY_MEAN ? sum / (double)n : sum);               \
+#define LOSS_RUN(NAME)                                                                                                     \
+  static void run_##NAME(const neap_call *call) {                                                                          \
+    bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;                                                                   \
+    int64_t n = neap_shape_elems(&call->in[0].type.shape);                                                                 \
+    if (call->attrs[REDUCTION].i == NOT) {                                                                                 \
+      neap_elementwise_run(call, 2, f64 ? NAME##_each_f64 : NAME##_each_f32);                                              \
+      return;                                                                                                              \
+    }                                                                                                                      \
+    double sum =                                                                                                           \
+      f64 ? NAME##_sum_f64(call->in[0].data, call->in[1].data, n) : NAME##_sum_f32(call->in[0].data, call->in[1].data, n); \
+    neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,                                                        \
+                     call->attrs[REDUCTION].i == BY_MEAN ? sum / (double)n : sum);                                         \
   }
 LOSS(mse, f32, float, SQUARE)
 LOSS(mse, f64, double, SQUARE)
@@ -51,9 +52,9 @@ LOSS_RUN(l1)
 
 /* ---- backward: x = the side differentiated, y = the other, z = the gradient, one element or one each ---------------------- */
 
-#define SHARE(T)                                                                                                       \
-  const T share = (T)(row->call->attrs[REDUCTION].i == BY_MEAN                                                   \
-                              ? 1.0 / (double)neap_shape_elems(&row->call->out[0].type.shape) : 1.0);
+#define SHARE(T)  \
+  const T share = \
+    (T)(row->call->attrs[REDUCTION].i == BY_MEAN ? 1.0 / (double)neap_shape_elems(&row->call->out[0].type.shape) : 1.0);
 
 NEAP_ROW3(mse_grad_f32, float, float, float, SHARE(float), 2.0f * (x - y) * (z * share))
 NEAP_ROW3(mse_grad_f64, double, double, double, SHARE(double), 2.0 * (x - y) * (z * share))
@@ -93,15 +94,19 @@ static neap_status grad_l1(neap_grad *g, neap_error *error) {
 
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 3.0 * (double)neap_shape_elems(&c->in[0].shape); }
 
-#define REDUCTION_ATTR {[REDUCTION] = {"reduction", "over all elements", NEAP_ATTR_ENUM, .choices = "mean|sum|none"}}
-#define LOSS_OP                                                                                                     \
-  .inputs = {{"x", "prediction"}, {"target", "shape of x"}}, .outputs = {{"loss", "scalar; shape of x for none"}},   \
-  .attrs = REDUCTION_ATTR, .infer = infer, .cost = cost,                                                            \
-  .cases = "{ {x={4,5}, target={4,5}}, {x={4,5}, target={4,5}, reduction=\"sum\"}, {x={3,7}, target={3,7}, reduction=\"none\"} }"
-#define BACKWARD                                                                                                    \
-  .internal = true, .inputs = {{"x", "the side differentiated"}, {"target", "the other"}, {"dy", "gradient of the loss"}}, \
-  .outputs = {{"dx", "shape of x"}}, .attrs = REDUCTION_ATTR, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,           \
-  .infer = infer_grad, .cases = "{ {x={4,5}, target={4,5}, dy={}} }"
+#define REDUCTION_ATTR                                                                             \
+  {                                                                                                \
+    [REDUCTION] = { "reduction", "over all elements", NEAP_ATTR_ENUM, .choices = "mean|sum|none" } \
+  }
+#define LOSS_OP                                                                                                    \
+  .inputs = {{"x", "prediction"}, {"target", "shape of x"}}, .outputs = {{"loss", "scalar; shape of x for none"}}, \
+  .attrs = REDUCTION_ATTR, .infer = infer, .cost = cost,                                                           \
+  .cases =                                                                                                         \
+    "{ {x={4,5}, target={4,5}}, {x={4,5}, target={4,5}, reduction=\"sum\"}, {x={3,7}, target={3,7}, reduction=\"none\"} }"
+#define BACKWARD                                                                                                                \
+  .internal = true, .inputs = {{"x", "the side differentiated"}, {"target", "the other"}, {"dy", "gradient of the loss"}},      \
+  .outputs = {{"dx", "shape of x"}}, .attrs = REDUCTION_ATTR, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, .infer = infer_grad, \
+  .cases = "{ {x={4,5}, target={4,5}, dy={}} }"
 
 const neap_op neap_op_MseLoss = {
   .name = "MseLoss",

@@ -38,12 +38,12 @@ NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restric
 }
 
 /* y = keep ? scale x : 0, for n elements from `at`. */
-#define APPLY(suffix, T)                                                                                    \
+#define APPLY(suffix, T)                                                                                            \
   NEAP_MULTIVERSION static void apply_##suffix(const job *j, int64_t at, int64_t n, const uint8_t *restrict keep) { \
-    const T *x = (const T *)j->x + at;                                                                      \
-    T *y = (T *)j->y + at;                                                                                  \
-    const T scale = (T)j->scale;                                                                            \
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0;            \
+    const T *x = (const T *)j->x + at;                                                                              \
+    T *y = (T *)j->y + at;                                                                                          \
+    const T scale = (T)j->scale;                                                                                    \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0;                    \
   }
 APPLY(f32, float)
 APPLY(f64, double)
@@ -84,8 +84,13 @@ static int64_t mask_bytes(const neap_shape *shape) { return (neap_shape_elems(sh
 
 static job job_of(const neap_call *call, void *mask) {
   double rate = call->attrs[RATE].f;
-  return (job){call, call->in[0].data, call->out[0].data, mask, neap_shape_elems(&call->in[0].type.shape),
-               (uint32_t)ceil(rate * 0x1p32), 1 / (1 - rate)};
+  return (job){call,
+               call->in[0].data,
+               call->out[0].data,
+               mask,
+               neap_shape_elems(&call->in[0].type.shape),
+               (uint32_t)ceil(rate * 0x1p32),
+               1 / (1 - rate)};
 }
 
 static void run_forward(const neap_call *call) {
@@ -131,7 +136,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define RATE_ATTR                                                                                                   \
+#define RATE_ATTR \
   [RATE] = {"rate", "probability to drop an element", NEAP_ATTR_FLOAT, .value = {.f = 0.5}, .least = 0, .most = 0.999999}
 
 const neap_op neap_op_Dropout = {

@@ -89,8 +89,10 @@ neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error) {
     char so_far[NEAP_SHAPE_TEXT], own[NEAP_SHAPE_TEXT];
     neap_shape_text(&shape, so_far);
     if (!neap_shape_broadcast(&shape, &infer->in[k].shape, &shape))
-      return neap_infer_fail(infer, NEAP_SHAPE, k, error, "%s %s does not broadcast with %s %s: dimensions, aligned at the last, "
-                             "must be equal or 1", neap_op_input(infer->op, k)->name, neap_shape_text(&infer->in[k].shape, own),
+      return neap_infer_fail(infer, NEAP_SHAPE, k, error,
+                             "%s %s does not broadcast with %s %s: dimensions, aligned at the last, "
+                             "must be equal or 1",
+                             neap_op_input(infer->op, k)->name, neap_shape_text(&infer->in[k].shape, own),
                              k == 1 ? neap_op_input(infer->op, 0)->name : "the inputs before it,", so_far);
   }
   infer->out[0].shape = shape;

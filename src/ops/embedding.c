@@ -32,8 +32,8 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
       memcpy(y, k->from + (size_t)id * row_bytes, row_bytes);
     } else {
       memset(y, 0, row_bytes);
-      neap_call_fault(k->call, "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " rows (ids count from 0)", id, i + 1,
-                      k->n_row);
+      neap_call_fault(k->call, "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " rows (ids count from 0)",
+                      id, i + 1, k->n_row);
     }
   }
 }
@@ -41,8 +41,15 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
 static void run(const neap_call *call) {
   const neap_operand *w = &call->in[1];
   int64_t row_elems = neap_shape_span(&w->type.shape, 1, w->type.shape.n_dim);
-  job k = {call,      call->in[0].type.dtype, call->in[0].data,       neap_shape_elems(&call->in[0].type.shape), w->type.shape.dim[0],
-           row_elems, w->data,                call->out[0].data, neap_dtype_bytes(w->type.dtype)};
+  job k = {call,
+           call->in[0].type.dtype,
+           call->in[0].data,
+           neap_shape_elems(&call->in[0].type.shape),
+           w->type.shape.dim[0],
+           row_elems,
+           w->data,
+           call->out[0].data,
+           neap_dtype_bytes(w->type.dtype)};
   neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread, copy_rows, &k);
 }
 
@@ -66,19 +73,18 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
 /* Columns [begin, end) of all rows. Ids out of range were reported by the forward. */
-#define ADD_ROWS(type, suffix)                                                              \
-  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                \
-    const job *k = context;                                                                 \
-    int64_t d = k->row_elems;                                                               \
-    for (int64_t v = 0; v < k->n_row; v++)                                                  \
-      memset((type *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type));       \
-    for (int64_t i = 0; i < k->n_id; i++) {                                                 \
-      int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                            \
-      if (id < 0 || id >= k->n_row) continue;                                               \
-      const type *restrict dy = (const type *)k->from + i * d;                              \
-      type *restrict dw = (type *)k->to + id * d;                                           \
-      for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                 \
-    }                                                                                       \
+#define ADD_ROWS(type, suffix)                                                                                             \
+  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                                               \
+    const job *k = context;                                                                                                \
+    int64_t d = k->row_elems;                                                                                              \
+    for (int64_t v = 0; v < k->n_row; v++) memset((type *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type)); \
+    for (int64_t i = 0; i < k->n_id; i++) {                                                                                \
+      int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                                                           \
+      if (id < 0 || id >= k->n_row) continue;                                                                              \
+      const type *restrict dy = (const type *)k->from + i * d;                                                             \
+      type *restrict dw = (type *)k->to + id * d;                                                                          \
+      for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                                                \
+    }                                                                                                                      \
   }
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)
@@ -86,8 +92,15 @@ ADD_ROWS(double, f64)
 static void run_grad(const neap_call *call) {
   const neap_shape *dw = &call->out[0].type.shape;
   neap_dtype dtype = call->out[0].type.dtype;
-  job k = {call, call->in[0].type.dtype, call->in[0].data, neap_shape_elems(&call->in[0].type.shape), dw->dim[0],
-           neap_shape_span(dw, 1, dw->n_dim), call->in[1].data, call->out[0].data, neap_dtype_bytes(dtype)};
+  job k = {call,
+           call->in[0].type.dtype,
+           call->in[0].data,
+           neap_shape_elems(&call->in[0].type.shape),
+           dw->dim[0],
+           neap_shape_span(dw, 1, dw->n_dim),
+           call->in[1].data,
+           call->out[0].data,
+           neap_dtype_bytes(dtype)};
   enum { LEAST_COLUMNS = 32 };
   neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread, dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
 }
@@ -120,8 +133,9 @@ const neap_op neap_op_Embedding = {
   .cost = cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
-           "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, weight={3,2}} }",
+  .cases =
+    "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
+    "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, weight={3,2}} }",
 };
 
 const neap_op neap_op_EmbeddingGrad = {

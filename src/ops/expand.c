@@ -7,16 +7,19 @@ enum { SHAPE };
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   if (c->attrs[SHAPE].n > NEAP_MAX_DIM)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, at most %d are possible", c->attrs[SHAPE].n, NEAP_MAX_DIM);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, at most %d are possible", c->attrs[SHAPE].n,
+                           NEAP_MAX_DIM);
   neap_shape to = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints), both;
   for (int d = 0; d < to.n_dim; d++) { /* -1 keeps the size of x */
     int from = d - (to.n_dim - x->n_dim);
     if (to.dim[d] == -1 && from >= 0) to.dim[d] = x->dim[from];
-    if (to.dim[d] < 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %lld, expected a size", (long long)to.dim[d]);
+    if (to.dim[d] < 0)
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %lld, expected a size", (long long)to.dim[d]);
   }
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_broadcast(x, &to, &both) || !neap_shape_equal(&both, &to))
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s can't be broadcast to %s", neap_shape_text(x, a), neap_shape_text(&to, b));
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s can't be broadcast to %s", neap_shape_text(x, a),
+                           neap_shape_text(&to, b));
   c->out[0] = (neap_type){c->in[0].dtype, to};
   return NEAP_OK;
 }

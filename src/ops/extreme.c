@@ -8,43 +8,40 @@
 /* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x` takes a NaN, and nothing
  * takes its place, since comparisons with it fail. Rows are compared in their own type, in several lanes. */
 enum { LANES = 16 };
-#define BETTER(x, best, op) (((x) op (best)) | ((x) != (x)) ? (x) : (best))
-#define EXTREME(NAME, suffix, T, A, member, op)                                                               \
-  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {       \
-    const T *x = in;                                                                                          \
-    if (n == 0) return;                                                                                       \
-    T best[LANES], all = x[0];                                                                                \
-    int64_t i = 0;                                                                                            \
-    for (int k = 0; k < LANES; k++) best[k] = x[0];                                                           \
-    for (; i + LANES <= n; i += LANES)                                                                        \
-      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);                                \
-    for (; i < n; i++) all = BETTER(x[i], all, op);                                                           \
-    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                                           \
-    acc->member = BETTER((A)all, acc->member, op);                                                            \
-  }                                                                                                           \
+#define BETTER(x, best, op) (((x)op(best)) | ((x) != (x)) ? (x) : (best))
+#define EXTREME(NAME, suffix, T, A, member, op)                                                                      \
+  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
+    const T *x = in;                                                                                                 \
+    if (n == 0) return;                                                                                              \
+    T best[LANES], all = x[0];                                                                                       \
+    int64_t i = 0;                                                                                                   \
+    for (int k = 0; k < LANES; k++) best[k] = x[0];                                                                  \
+    for (; i + LANES <= n; i += LANES)                                                                               \
+      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);                                       \
+    for (; i < n; i++) all = BETTER(x[i], all, op);                                                                  \
+    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                                                  \
+    acc->member = BETTER((A)all, acc->member, op);                                                                   \
+  }                                                                                                                  \
   NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                                          \
-    for (int64_t j = 0; j < n; j++)                                                                           \
-      acc[j].member = BETTER((A)x[j], acc[j].member, op);                                                     \
+    const T *x = in;                                                                                                 \
+    for (int64_t j = 0; j < n; j++) acc[j].member = BETTER((A)x[j], acc[j].member, op);                              \
   }
-#define EXTREMES(NAME, op, f_start, i_start)                                             \
-  EXTREME(NAME, f32, float, double, f, op)                                               \
-  EXTREME(NAME, f64, double, double, f, op)                                              \
-  EXTREME(NAME, i8, int8_t, int64_t, i, op)                                              \
-  EXTREME(NAME, u8, uint8_t, int64_t, i, op)                                             \
-  EXTREME(NAME, i32, int32_t, int64_t, i, op)                                            \
-  EXTREME(NAME, i64, int64_t, int64_t, i, op)                                            \
-  static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {                        \
-    [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32},             \
-    [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64},             \
-    [NEAP_DTYPE_I8] = {{.i = i_start}, NAME##_row_i8, NAME##_columns_i8},                \
-    [NEAP_DTYPE_U8] = {{.i = i_start}, NAME##_row_u8, NAME##_columns_u8},                \
-    [NEAP_DTYPE_I32] = {{.i = i_start}, NAME##_row_i32, NAME##_columns_i32},             \
-    [NEAP_DTYPE_I64] = {{.i = i_start}, NAME##_row_i64, NAME##_columns_i64},             \
-  };                                                                                     \
-  static void run_##NAME(const neap_call *call) {                                        \
-    neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1);                \
-  }
+#define EXTREMES(NAME, op, f_start, i_start)                                 \
+  EXTREME(NAME, f32, float, double, f, op)                                   \
+  EXTREME(NAME, f64, double, double, f, op)                                  \
+  EXTREME(NAME, i8, int8_t, int64_t, i, op)                                  \
+  EXTREME(NAME, u8, uint8_t, int64_t, i, op)                                 \
+  EXTREME(NAME, i32, int32_t, int64_t, i, op)                                \
+  EXTREME(NAME, i64, int64_t, int64_t, i, op)                                \
+  static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {            \
+    [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32}, \
+    [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
+    [NEAP_DTYPE_I8] = {{.i = i_start}, NAME##_row_i8, NAME##_columns_i8},    \
+    [NEAP_DTYPE_U8] = {{.i = i_start}, NAME##_row_u8, NAME##_columns_u8},    \
+    [NEAP_DTYPE_I32] = {{.i = i_start}, NAME##_row_i32, NAME##_columns_i32}, \
+    [NEAP_DTYPE_I64] = {{.i = i_start}, NAME##_row_i64, NAME##_columns_i64}, \
+  };                                                                         \
+  static void run_##NAME(const neap_call *call) { neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1); }
 EXTREMES(max, >, -INFINITY, INT64_MIN)
 EXTREMES(min, <, INFINITY, INT64_MAX)
 
@@ -73,26 +70,26 @@ typedef struct spread_job {
 } spread_job;
 
 /* dx = x == y ? dy / (number of such x) : 0, for outputs [begin, end): once to count, once to write. */
-#define SPREAD(suffix, T)                                                                                   \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                  \
-    const spread_job *j = context;                                                                          \
-    const neap_reduce_walk *w = &j->walk;                                                                   \
-    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;                  \
-    T *dx = j->call->out[0].data;                                                                           \
-    int last = w->n_reduced - 1;                                                                            \
-    int64_t n = w->reduced[last], step = w->reduced_stride[last], n_row = n == 0 ? 0 : w->count / n;        \
-    for (int64_t o = begin; o < end; o++) {                                                                 \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;                  \
-      for (int64_t r = 0; r < n_row; r++) {                                                                 \
-        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);              \
-        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                                    \
-      }                                                                                                     \
-      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                           \
-      for (int64_t r = 0; r < n_row; r++) {                                                                 \
-        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);                     \
-        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0;           \
-      }                                                                                                     \
-    }                                                                                                       \
+#define SPREAD(suffix, T)                                                                            \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                           \
+    const spread_job *j = context;                                                                   \
+    const neap_reduce_walk *w = &j->walk;                                                            \
+    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;           \
+    T *dx = j->call->out[0].data;                                                                    \
+    int last = w->n_reduced - 1;                                                                     \
+    int64_t n = w->reduced[last], step = w->reduced_stride[last], n_row = n == 0 ? 0 : w->count / n; \
+    for (int64_t o = begin; o < end; o++) {                                                          \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;           \
+      for (int64_t r = 0; r < n_row; r++) {                                                          \
+        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);       \
+        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                             \
+      }                                                                                              \
+      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                    \
+      for (int64_t r = 0; r < n_row; r++) {                                                          \
+        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);              \
+        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0;    \
+      }                                                                                              \
+    }                                                                                                \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
@@ -125,36 +122,34 @@ typedef struct arg_job {
   int64_t n, inner; /* x is (outer, n, inner) */
 } arg_job;
 
-#define ARG(NAME, suffix, T, op)                                                            \
-  static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                  \
-    const arg_job *j = context;                                                             \
-    int64_t *out = j->call->out[0].data;                                                    \
-    for (int64_t o = begin; o < end; o++) {                                                 \
+#define ARG(NAME, suffix, T, op)                                                                   \
+  static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                         \
+    const arg_job *j = context;                                                                    \
+    int64_t *out = j->call->out[0].data;                                                           \
+    for (int64_t o = begin; o < end; o++) {                                                        \
       const T *x = (const T *)j->call->in[0].data + o / j->inner * j->n * j->inner + o % j->inner; \
-      T best = x[0];                                                                        \
-      int64_t at = 0;                                                                       \
-      for (int64_t i = 1; i < j->n && best == best; i++) {                                  \
-        T value = x[i * j->inner];                                                          \
-        if (value op best || value != value) best = value, at = i;                          \
-      }                                                                                     \
-      out[o] = at;                                                                          \
-    }                                                                                       \
+      T best = x[0];                                                                               \
+      int64_t at = 0;                                                                              \
+      for (int64_t i = 1; i < j->n && best == best; i++) {                                         \
+        T value = x[i * j->inner];                                                                 \
+        if (value op best || value != value) best = value, at = i;                                 \
+      }                                                                                            \
+      out[o] = at;                                                                                 \
+    }                                                                                              \
   }
-#define ARGS(NAME, op)             \
-  ARG(NAME, f32, float, op)        \
-  ARG(NAME, f64, double, op)       \
-  ARG(NAME, i8, int8_t, op)        \
-  ARG(NAME, u8, uint8_t, op)       \
-  ARG(NAME, i32, int32_t, op)      \
-  ARG(NAME, i64, int64_t, op)      \
+#define ARGS(NAME, op)        \
+  ARG(NAME, f32, float, op)   \
+  ARG(NAME, f64, double, op)  \
+  ARG(NAME, i8, int8_t, op)   \
+  ARG(NAME, u8, uint8_t, op)  \
+  ARG(NAME, i32, int32_t, op) \
+  ARG(NAME, i64, int64_t, op) \
   static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
 ARGS(argmax, >)
 ARGS(argmin, <)
 
 /* The dimension, or -1 for all of them flattened. */
-static int axis_of(const neap_attr_value *attrs, int n_dim) {
-  return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1;
-}
+static int axis_of(const neap_attr_value *attrs, int n_dim) { return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1; }
 
 static void run_arg(const neap_call *call, void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t)) {
   const neap_shape *x = &call->in[0].type.shape;
@@ -178,16 +173,17 @@ static neap_status infer_arg(neap_infer *c, neap_error *error) {
 
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
 
-#define EXTREME_OP                                                                                                  \
-  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axes", NEAP_NUMBERS}},        \
-  .attrs = {NEAP_REDUCE_ATTRS}, .infer = infer_extreme, .cost = cost, .grad = grad,                                 \
-  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, "     \
-           "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, {x={}} }"
-#define ARG_OP                                                                                                      \
+#define EXTREME_OP                                                                                           \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axes", NEAP_NUMBERS}}, \
+  .attrs = {NEAP_REDUCE_ATTRS}, .infer = infer_extreme, .cost = cost, .grad = grad,                          \
+  .cases =                                                                                                   \
+    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, "     \
+    "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, {x={}} }"
+#define ARG_OP                                                                                                             \
   .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axis, i64, from 0", NEAP_BIT(I64)}}, \
-  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS},                      \
-            [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}},                      \
-  .infer = infer_arg, .cost = cost, .no_grad = true,                                                                \
+  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS},                            \
+            [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}},                            \
+  .infer = infer_arg, .cost = cost, .no_grad = true,                                                                       \
   .cases = "{ {x={3,4,5}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={3,4,5}, axis=-1}, {x={3,4,5}}, {x={0,3}, axis=2} }"
 
 const neap_op neap_op_Max = {

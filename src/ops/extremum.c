@@ -2,16 +2,17 @@
  * both are equal each gets half of the gradient.
  *
  * One backward op serves both inputs: the input it differentiates comes first. */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 /* `x != x` keeps a NaN in x; a NaN in y fails the comparison and is taken. */
-#define EXTREMUM(NAME, op)                                                \
-  NEAP_ROW2(NAME##_f32, float, float, , (x op y) | (x != x) ? x : y)      \
-  NEAP_ROW2(NAME##_f64, double, double, , (x op y) | (x != x) ? x : y)    \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , x op y ? x : y)                  \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y ? x : y)                \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , x op y ? x : y)               \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , x op y ? x : y)               \
+#define EXTREMUM(NAME, op)                                             \
+  NEAP_ROW2(NAME##_f32, float, float, , (x op y) | (x != x) ? x : y)   \
+  NEAP_ROW2(NAME##_f64, double, double, , (x op y) | (x != x) ? x : y) \
+  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , x op y ? x : y)               \
+  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y ? x : y)             \
+  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , x op y ? x : y)            \
+  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , x op y ? x : y)            \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 EXTREMUM(Maximum, >)
 EXTREMUM(Minimum, <)
@@ -43,17 +44,17 @@ static neap_status grad_min(neap_grad *g, neap_error *error) {
   return grad_both(g, "MinimumGrad");
 }
 
-#define BINARY                                                                                                   \
-  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},                         \
-  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,               \
-  .infer = neap_elementwise_infer,                                                                               \
-  .cases = "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, "  \
-           "{a={4}, b={2,3,4}}, {a={0,4}, b={4}}, {a={}, b={}} }"
-#define BACKWARD                                                                                                 \
-  .internal = true,                                                                                              \
-  .inputs = {{"a", "the input differentiated"}, {"b", "the other one"}, {"dy", "gradient of the output"}},        \
-  .outputs = {{"da", "shape of dy"}}, .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3,                        \
-  .infer = neap_elementwise_infer, .cases = "{ {a={3,4}, b={4}, dy={3,4}}, {a={3,4}, b={3,4}, dy={3,4}} }"
+#define BINARY                                                                                            \
+  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},                 \
+  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,       \
+  .infer = neap_elementwise_infer,                                                                        \
+  .cases =                                                                                                \
+    "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, " \
+    "{a={4}, b={2,3,4}}, {a={0,4}, b={4}}, {a={}, b={}} }"
+#define BACKWARD                                                                                                             \
+  .internal = true, .inputs = {{"a", "the input differentiated"}, {"b", "the other one"}, {"dy", "gradient of the output"}}, \
+  .outputs = {{"da", "shape of dy"}}, .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3, .infer = neap_elementwise_infer,  \
+  .cases = "{ {a={3,4}, b={4}, dy={3,4}}, {a={3,4}, b={3,4}, dy={3,4}} }"
 
 const neap_op neap_op_Maximum = {
   .name = "Maximum",

@@ -51,10 +51,10 @@ static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
   cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
 }
 
-#define ADD_BIAS(type)                                                   \
+#define ADD_BIAS(type)                                                        \
   static void add_bias_##type(type *y, const type *b, int64_t m, int64_t n) { \
-    for (int64_t i = 0; i < m; i++)                                      \
-      for (int64_t j = 0; j < n; j++) y[i * n + j] += b[j];              \
+    for (int64_t i = 0; i < m; i++)                                           \
+      for (int64_t j = 0; j < n; j++) y[i * n + j] += b[j];                   \
   }
 ADD_BIAS(float)
 ADD_BIAS(double)
@@ -81,11 +81,11 @@ static void run_grad_input(const neap_call *call) {
             call->in[1].data, false, call->out[0].data, call->n_thread);
 }
 
-#define SUM_ROWS(type)                                                         \
+#define SUM_ROWS(type)                                                          \
   static void sum_rows_##type(const type *dy, type *db, int64_t m, int64_t n) { \
-    for (int64_t j = 0; j < n; j++) db[j] = 0;                                 \
-    for (int64_t i = 0; i < m; i++)                                            \
-      for (int64_t j = 0; j < n; j++) db[j] += dy[i * n + j];                  \
+    for (int64_t j = 0; j < n; j++) db[j] = 0;                                  \
+    for (int64_t i = 0; i < m; i++)                                             \
+      for (int64_t j = 0; j < n; j++) db[j] += dy[i * n + j];                   \
   }
 SUM_ROWS(float)
 SUM_ROWS(double)
@@ -111,7 +111,9 @@ static void run_grad_weight(const neap_call *call) {
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
-  const neap_type *y = kind == NEAP_ONEDNN_FC ? &choose->out[0] : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
+  const neap_type *y = kind == NEAP_ONEDNN_FC              ? &choose->out[0]
+                       : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0]
+                                                           : &choose->in[1];
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   int64_t columns = w->shape.dim[0];
@@ -123,23 +125,23 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   return neap_dnnl_choose(choose, &c);
 }
 
-#define FC_DNNL(name, kind)                                                                     \
-  static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }          \
-  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {     \
-    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                       \
-    *kernel = NULL;                                                                             \
+#define FC_DNNL(name, kind)                                                                        \
+  static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }             \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {        \
+    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                          \
+    *kernel = NULL;                                                                                \
     return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
-  }                                                                                             \
-  static void run_dnnl_##name(const neap_call *call) {                                          \
-    (call->choice->algorithm == PRODUCT ? run_##name : neap_dnnl_run)(call);                    \
-  }
+  }                                                                                                \
+  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? run_##name : neap_dnnl_run)(call); }
 FC_DNNL(forward, NEAP_ONEDNN_FC)
 FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT)
 FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT)
 
-#define DNNL_KERNEL(name)                                                                             \
-  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
-   .unbind = neap_dnnl_unbind, .run = run_dnnl_##name}
+#define DNNL_KERNEL(name)                                                                              \
+  {                                                                                                    \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
+    .unbind = neap_dnnl_unbind, .run = run_dnnl_##name                                                 \
+  }
 
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -177,7 +179,10 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define AXIS_ATTR {"axis", "first of the dimensions that are features", NEAP_ATTR_AXIS, .value = {.i = -1}}
+#define AXIS_ATTR                                                                            \
+  {                                                                                          \
+    "axis", "first of the dimensions that are features", NEAP_ATTR_AXIS, .value = {.i = -1 } \
+  }
 
 const neap_op neap_op_FC = {
   .name = "FC",
@@ -191,8 +196,10 @@ const neap_op neap_op_FC = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward), {.engine = NEAP_ENGINE_BLAS, .run = run_forward},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_forward}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run_forward},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_forward},
+                                   {0}},
   .cases = "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}} }",
 };
 
@@ -206,8 +213,10 @@ const neap_op neap_op_FCGradInput = {
   .attrs = {{"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_input,
   .cost = cost_grad_input,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input), {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_input}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input),
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_input},
+                                   {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
 
@@ -225,7 +234,9 @@ const neap_op neap_op_FCGradWeight = {
   .attrs = {[AXIS] = AXIS_ATTR},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight), {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_weight}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight),
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_weight},
+                                   {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

@@ -39,9 +39,15 @@ static void fill_range(void *context, int64_t begin, int64_t end) {
   const fill_job *j = context;
   switch (j->elem_bytes) {
     case 1: memset((uint8_t *)j->out + begin, j->value.u1, (size_t)(end - begin)); break;
-    case 2: for (int64_t i = begin; i < end; i++) ((uint16_t *)j->out)[i] = j->value.u2; break;
-    case 4: for (int64_t i = begin; i < end; i++) ((uint32_t *)j->out)[i] = j->value.u4; break;
-    default: for (int64_t i = begin; i < end; i++) ((uint64_t *)j->out)[i] = j->value.u8; break;
+    case 2:
+      for (int64_t i = begin; i < end; i++) ((uint16_t *)j->out)[i] = j->value.u2;
+      break;
+    case 4:
+      for (int64_t i = begin; i < end; i++) ((uint32_t *)j->out)[i] = j->value.u4;
+      break;
+    default:
+      for (int64_t i = begin; i < end; i++) ((uint64_t *)j->out)[i] = j->value.u8;
+      break;
   }
 }
 
@@ -63,8 +69,9 @@ const neap_op neap_op_Constant = {
   .infer = neap_fill_infer,
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_constant}, {0}},
-  .cases = "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
-           "{shape={4}, value=1, dtype=\"bool\"} }",
+  .cases =
+    "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
+    "{shape={4}, value=1, dtype=\"bool\"} }",
 };
 
 /* ---- Range --------------------------------------------------------------------------------------------------------------- */

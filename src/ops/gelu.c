@@ -1,6 +1,7 @@
 /* gelu.c: Gelu, exact (by the error function) and by the tanh approximation of the paper, and its backward.
  *
  * The output does not determine the input, so the backward reads the input. */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 enum { APPROXIMATE };
@@ -23,8 +24,8 @@ NEAP_ROW1(tanh_f64, double, double, , 0.5 * x * (1.0 + tanh(INNER(double, x))))
 
 /* y = gradient of the output. d/dx (x P(x)) = P(x) + x p(x). */
 NEAP_ROW2_SAME(exact_grad_f32, float, float, ,
-               y * (0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) + x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
-NEAP_ROW2_SAME(exact_grad_f64, double, double, , y * (0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
+               y *(0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) + x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
+NEAP_ROW2_SAME(exact_grad_f64, double, double, , y *(0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
 
 static inline float tanh_slope_f32(float x) {
   float t = neap_tanh_f32(INNER(float, x));
@@ -34,8 +35,8 @@ static inline double tanh_slope_f64(double x) {
   double t = tanh(INNER(double, x));
   return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * INNER_SLOPE(double, x);
 }
-NEAP_ROW2_SAME(tanh_grad_f32, float, float, , y * tanh_slope_f32(x))
-NEAP_ROW2_SAME(tanh_grad_f64, double, double, , y * tanh_slope_f64(x))
+NEAP_ROW2_SAME(tanh_grad_f32, float, float, , y *tanh_slope_f32(x))
+NEAP_ROW2_SAME(tanh_grad_f64, double, double, , y *tanh_slope_f64(x))
 
 static void run_forward(const neap_call *call) {
   bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
@@ -53,9 +54,16 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define GELU_ATTRS \
-  {[APPROXIMATE] = {"approximate", "exact, or the tanh form of GPT-2", NEAP_ATTR_ENUM, .value = {.i = EXACT}, \
-                    .choices = "none|tanh"}}
+#define GELU_ATTRS                        \
+  {                                       \
+    [APPROXIMATE] = {                     \
+      "approximate",                      \
+      "exact, or the tanh form of GPT-2", \
+      NEAP_ATTR_ENUM,                     \
+      .value = {.i = EXACT},              \
+      .choices = "none|tanh"              \
+    }                                     \
+  }
 
 const neap_op neap_op_Gelu = {
   .name = "Gelu",

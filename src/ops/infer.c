@@ -49,8 +49,8 @@ neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *a
   *axis = neap_axis(given, n_dim);
   if (*axis >= 0 && *axis < n_dim) return NEAP_OK;
   /* Users count from 1; negative axes are the same for both. */
-  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions", infer->op->attrs[attr].name,
-                         (long long)(given >= 0 ? given + 1 : given), n_dim);
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions",
+                         infer->op->attrs[attr].name, (long long)(given >= 0 ? given + 1 : given), n_dim);
 }
 
 neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
@@ -59,7 +59,8 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
     if (infer->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&infer->in[i].shape, &infer->in[0].shape))
       return neap_infer_fail(infer, NEAP_SHAPE, i, error, "%s expects shape %s, as %s has, got %s", arg_name(infer, i),
-                             neap_shape_text(&infer->in[0].shape, a), arg_name(infer, 0), neap_shape_text(&infer->in[i].shape, b));
+                             neap_shape_text(&infer->in[0].shape, a), arg_name(infer, 0),
+                             neap_shape_text(&infer->in[i].shape, b));
   }
   infer->out[0] = infer->in[0];
   return NEAP_OK;

@@ -16,7 +16,7 @@ typedef struct job {
   int64_t n_row, n; /* (M,N) */
   int n_part;       /* backward: parts that rows are dealt to, one a thread */
   double eps;
-  bool centre;      /* LayerNorm */
+  bool centre; /* LayerNorm */
   const void *x, *gamma, *beta, *dy;
   const void *mean, *rstd;       /* backward: (M) each; mean NULL without centre */
   void *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
@@ -24,75 +24,73 @@ typedef struct job {
   bool want_gamma, want_beta;
 } job;
 
-#define NORM(type, suffix)                                                                                            \
-  NEAP_MULTIVERSION static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) { \
-    type sum = 0, square = 0;                                                                                         \
-    if (centre)                                                                                                       \
-      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i];                             \
-    type m = sum / (type)n;                                                                                           \
-    _Pragma("omp simd reduction(+ : square)") for (int64_t i = 0; i < n; i++) square += (x[i] - m) * (x[i] - m);      \
-    *mean = m;                                                                                                        \
-    *rstd = (type)(1 / sqrt((double)square / (double)n + eps));                                                       \
-  }                                                                                                                   \
-  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n, type mean, \
-                                                   type rstd) {                                                       \
-    if (gamma != NULL && beta != NULL)                                                                                \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];           \
-    else if (gamma != NULL)                                                                                           \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                     \
-    else if (beta != NULL)                                                                                            \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                      \
-    else                                                                                                              \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                \
-  }                                                                                                                   \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                           \
-    const job *k = context;                                                                                           \
-    for (int64_t i = begin; i < end; i++) {                                                                           \
-      type mean, rstd;                                                                                                \
-      const type *x = (const type *)k->x + i * k->n;                                                                  \
-      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                       \
-      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                            \
-      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                       \
-      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                       \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */          \
-  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma, \
-                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {        \
-    type sum = 0, sum_z = 0;                                                                                          \
-    _Pragma("omp simd reduction(+ : sum, sum_z)") for (int64_t i = 0; i < n; i++) {                                   \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                              \
-      sum += h;                                                                                                       \
-      sum_z += h * ((x[i] - mean) * rstd);                                                                            \
-    }                                                                                                                 \
-    if (dgamma != NULL)                                                                                               \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);                \
-    if (dbeta != NULL)                                                                                                \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                          \
-    sum = centre ? sum / (type)n : 0;                                                                                 \
-    sum_z /= (type)n;                                                                                                 \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                             \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                              \
-      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                        \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                     \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                          \
-    const job *k = context;                                                                                           \
-    for (int64_t p = begin; p < end; p++) {                                                                           \
-      type *own = (type *)k->scratch + p * 2 * k->n;                                                                  \
-      type *dgamma = k->want_gamma ? own : NULL, *dbeta = k->want_beta ? own + k->n : NULL;                           \
-      if (dgamma != NULL) memset(dgamma, 0, (size_t)k->n * sizeof *dgamma);                                           \
-      if (dbeta != NULL) memset(dbeta, 0, (size_t)k->n * sizeof *dbeta);                                              \
-      for (int64_t i = k->n_row * p / k->n_part; i < k->n_row * (p + 1) / k->n_part; i++)                             \
-        back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, dgamma, \
-                          dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0, ((const type *)k->rstd)[i]); \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static void add_parts_##suffix(const type *scratch, int n_part, int64_t n, type *out) {                             \
-    memcpy(out, scratch, (size_t)n * sizeof *out);                                                                    \
-    for (int p = 1; p < n_part; p++)                                                                                  \
-      for (int64_t i = 0; i < n; i++) out[i] += scratch[p * 2 * n + i];                                               \
+#define NORM(type, suffix)                                                                                                   \
+  NEAP_MULTIVERSION static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) {  \
+    type sum = 0, square = 0;                                                                                                \
+    if (centre) _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i];                          \
+    type m = sum / (type)n;                                                                                                  \
+    _Pragma("omp simd reduction(+ : square)") for (int64_t i = 0; i < n; i++) square += (x[i] - m) * (x[i] - m);             \
+    *mean = m;                                                                                                               \
+    *rstd = (type)(1 / sqrt((double)square / (double)n + eps));                                                              \
+  }                                                                                                                          \
+  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n,   \
+                                                   type mean, type rstd) {                                                   \
+    if (gamma != NULL && beta != NULL)                                                                                       \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];                  \
+    else if (gamma != NULL)                                                                                                  \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                            \
+    else if (beta != NULL)                                                                                                   \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                             \
+    else                                                                                                                     \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                       \
+  }                                                                                                                          \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                  \
+    const job *k = context;                                                                                                  \
+    for (int64_t i = begin; i < end; i++) {                                                                                  \
+      type mean, rstd;                                                                                                       \
+      const type *x = (const type *)k->x + i * k->n;                                                                         \
+      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                              \
+      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                                   \
+      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                              \
+      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                              \
+    }                                                                                                                        \
+  }                                                                                                                          \
+  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */                 \
+  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma,  \
+                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {               \
+    type sum = 0, sum_z = 0;                                                                                                 \
+    _Pragma("omp simd reduction(+ : sum, sum_z)") for (int64_t i = 0; i < n; i++) {                                          \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
+      sum += h;                                                                                                              \
+      sum_z += h * ((x[i] - mean) * rstd);                                                                                   \
+    }                                                                                                                        \
+    if (dgamma != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);     \
+    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                \
+    sum = centre ? sum / (type)n : 0;                                                                                        \
+    sum_z /= (type)n;                                                                                                        \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                    \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
+      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                               \
+    }                                                                                                                        \
+  }                                                                                                                          \
+  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                            \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                 \
+    const job *k = context;                                                                                                  \
+    for (int64_t p = begin; p < end; p++) {                                                                                  \
+      type *own = (type *)k->scratch + p * 2 * k->n;                                                                         \
+      type *dgamma = k->want_gamma ? own : NULL, *dbeta = k->want_beta ? own + k->n : NULL;                                  \
+      if (dgamma != NULL) memset(dgamma, 0, (size_t)k->n * sizeof *dgamma);                                                  \
+      if (dbeta != NULL) memset(dbeta, 0, (size_t)k->n * sizeof *dbeta);                                                     \
+      for (int64_t i = k->n_row * p / k->n_part; i < k->n_row * (p + 1) / k->n_part; i++)                                    \
+        back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, \
+                          dgamma, dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0,                  \
+                          ((const type *)k->rstd)[i]);                                                                       \
+    }                                                                                                                        \
+  }                                                                                                                          \
+  static void add_parts_##suffix(const type *scratch, int n_part, int64_t n, type *out) {                                    \
+    memcpy(out, scratch, (size_t)n * sizeof *out);                                                                           \
+    for (int p = 1; p < n_part; p++)                                                                                         \
+      for (int64_t i = 0; i < n; i++) out[i] += scratch[p * 2 * n + i];                                                      \
   }
 NORM(float, f32)
 NORM(double, f64)
@@ -116,7 +114,8 @@ static void run(const neap_call *call, bool centre) {
   if (call->n_out > rstd) k.rstd_out = call->out[rstd].data;
   rows_of(&call->in[X].type.shape, &call->attrs[AXIS], &k);
   if (k.n == 0) return;
-  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / k.n, 1), call->n_thread, call->in[X].type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
+  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / k.n, 1), call->n_thread,
+                    call->in[X].type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
 }
 
 static void run_layer_norm(const neap_call *call) { run(call, true); }
@@ -153,8 +152,14 @@ static bool choose_grad(neap_choose *c) {
 }
 
 static void run_grad(const neap_call *call, bool centre) {
-  job k = {.n_part = call->choice->n_thread, .centre = centre, .x = call->in[B_X].data, .gamma = call->in[B_GAMMA].data,
-           .dy = call->in[B_DY].data, .rstd = call->in[B_RSTD].data, .dx = call->out[0].data, .scratch = call->scratch};
+  job k = {.n_part = call->choice->n_thread,
+           .centre = centre,
+           .x = call->in[B_X].data,
+           .gamma = call->in[B_GAMMA].data,
+           .dy = call->in[B_DY].data,
+           .rstd = call->in[B_RSTD].data,
+           .dx = call->out[0].data,
+           .scratch = call->scratch};
   if (call->n_in > B_MEAN) k.mean = call->in[B_MEAN].data;
   k.want_gamma = call->n_out > 1 && call->out[1].data != NULL;
   k.want_beta = call->n_out > 2 && call->out[2].data != NULL;
@@ -188,7 +193,8 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
   for (int k = 1; k < g->n_out; k++)
     if (g->dout[k] != NEAP_NO_VALUE)
       return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the saved %s", neap_op_output(g->op, k)->name);
-  if (g->n_out <= n_stat) return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output", neap_op_output(g->op, n_stat)->name);
+  if (g->n_out <= n_stat)
+    return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output", neap_op_output(g->op, n_stat)->name);
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
   neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0], g->out[n_stat]};
   if (n_stat == 2) in[4] = g->out[1];
@@ -203,8 +209,12 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
 static neap_status grad_layer_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "LayerNormGrad", 2, error); }
 static neap_status grad_rms_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "RmsNormGrad", 1, error); }
 
-#define AXIS_ATTR {"axis", "first of the dimensions that are normalised together", NEAP_ATTR_AXIS, .value = {.i = -1}}
-#define EPS_ATTR(x) {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = (x)}, .least = 0, .most = 1e30}
+#define AXIS_ATTR                                                                                       \
+  {                                                                                                     \
+    "axis", "first of the dimensions that are normalised together", NEAP_ATTR_AXIS, .value = {.i = -1 } \
+  }
+#define EPS_ATTR(x) \
+  { "eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = (x)}, .least = 0, .most = 1e30 }
 
 const neap_op neap_op_LayerNorm = {
   .name = "LayerNorm",
@@ -213,7 +223,8 @@ const neap_op neap_op_LayerNorm = {
   .example = "net:LayerNorm({\"x\", \"gamma\", \"beta\"}, \"y\")",
   .source = "Ba, Kiros and Hinton, arXiv 1607.06450; ONNX LayerNormalization-17",
   .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"beta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs = {{"y", "(M,N)"}, {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL},
+  .outputs = {{"y", "(M,N)"},
+              {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL},
               {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[AXIS] = AXIS_ATTR, [EPS] = EPS_ATTR(1e-5)},
   .inplace = {{X, 0}},
@@ -222,8 +233,10 @@ const neap_op neap_op_LayerNorm = {
   .cost = cost,
   .grad = grad_layer_norm,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_layer_norm}, {0}},
-  .cases = "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}, outputs=3}, "
-           "{x={0,4}, gamma={4}, beta={4}} }",
+  .cases =
+    "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}, "
+    "outputs=3}, "
+    "{x={0,4}, gamma={4}, beta={4}} }",
 };
 
 const neap_op neap_op_RmsNorm = {

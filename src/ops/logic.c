@@ -1,7 +1,8 @@
 /* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors. A bool is a byte of 0 or 1. */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, , x & y)
+NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, , x &y)
 NEAP_ROW2(LogicalOr_row, uint8_t, uint8_t, , x | y)
 NEAP_ROW2(LogicalXor_row, uint8_t, uint8_t, , x ^ y)
 NEAP_ROW1(LogicalNot_row, uint8_t, uint8_t, , x ^ 1)
@@ -11,11 +12,11 @@ static void run_or(const neap_call *call) { neap_elementwise_run(call, 2, Logica
 static void run_xor(const neap_call *call) { neap_elementwise_run(call, 2, LogicalXor_row); }
 static void run_not(const neap_call *call) { neap_elementwise_run(call, 1, LogicalNot_row); }
 
-#define LOGIC                                                                                                     \
-  .source = "NumPy logical functions",                                                                            \
-  .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)}, {"b", "broadcasts with a", NEAP_BIT(BOOL)}},                \
-  .outputs = {{"y", "broadcast shape", NEAP_BIT(BOOL)}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,              \
-  .infer = neap_elementwise_infer, .no_grad = true,                                                               \
+#define LOGIC                                                                                         \
+  .source = "NumPy logical functions",                                                                \
+  .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)}, {"b", "broadcasts with a", NEAP_BIT(BOOL)}},   \
+  .outputs = {{"y", "broadcast shape", NEAP_BIT(BOOL)}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
+  .infer = neap_elementwise_infer, .no_grad = true,                                                   \
   .cases = "{ {a={{3,4}, dtype=\"bool\"}, b={{4}, dtype=\"bool\"}}, {a={{3,4}, dtype=\"bool\"}, b={{3,4}, dtype=\"bool\"}} }"
 
 const neap_op neap_op_LogicalAnd = {

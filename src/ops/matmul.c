@@ -11,7 +11,7 @@ enum { TRANS_A, TRANS_B };
 typedef struct product {
   bool trans_a, trans_b;
   int64_t m, n, k;
-  neap_shape batch;                /* of y */
+  neap_shape batch;                                   /* of y */
   int64_t a_step[NEAP_MAX_DIM], b_step[NEAP_MAX_DIM]; /* matrices to go for one step of a batch dimension; 0: broadcast */
 } product;
 
@@ -56,9 +56,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
   if (!product_of(a, b, c->attrs, &p))
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
-                           neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b),
-                           p.trans_b ? " transposed" : "");
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 1, error, "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
+      neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b), p.trans_b ? " transposed" : "");
   neap_shape y = p.batch;
   if (a->n_dim > 1) y.dim[y.n_dim++] = p.m;
   if (b->n_dim > 1) y.dim[y.n_dim++] = p.n;
@@ -93,7 +93,8 @@ static void multiply(void *context, int64_t begin, int64_t end) {
       a += at * p->a_step[d];
       b += at * p->b_step[d];
     }
-    neap_gemm(dtype, j->engine, p->trans_a, p->trans_b, p->m, p->n, p->k, (const char *)j->call->in[0].data + (size_t)(a * p->m * p->k) * bytes,
+    neap_gemm(dtype, j->engine, p->trans_a, p->trans_b, p->m, p->n, p->k,
+              (const char *)j->call->in[0].data + (size_t)(a * p->m * p->k) * bytes,
               (const char *)j->call->in[1].data + (size_t)(b * p->k * p->n) * bytes, false,
               (char *)j->call->out[0].data + (size_t)(i * p->m * p->n) * bytes, j->n_thread);
   }
@@ -172,9 +173,13 @@ const neap_op neap_op_MatMul = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run}, {.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, b={5,6}}, {a={5}, b={5}}, "
-           "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, {a={2,5,4}, b={5,3}, trans_a=true}, "
-           "{a={3,4,5}, b={6,5}, trans_b=true}, {a={2,0}, b={0,3}}, {a={0,4,5}, b={5,3}} }",
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
+                          {.engine = NEAP_ENGINE_BLAS, .run = run},
+                          {.engine = NEAP_ENGINE_REF, .run = run},
+                          {0}},
+  .cases =
+    "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, b={5,6}}, {a={5}, b={5}}, "
+    "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, {a={2,5,4}, b={5,3}, trans_a=true}, "
+    "{a={3,4,5}, b={6,5}, trans_b=true}, {a={2,0}, b={0,3}}, {a={0,4,5}, b={5,3}} }",
 };

@@ -1,6 +1,7 @@
 /* modulo.c: FloorDiv and Mod, what `//` and `%` mean in Lua and Python: the quotient is rounded down, and the remainder has the
  * sign of the divisor. A zero divisor of integers is a fault; the element is 0.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 static inline float mod_f32(float x, float y) {
@@ -28,20 +29,20 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-#define INTEGER_ROW(NAME, suffix, T, function)                                                 \
-  static void NAME##_##suffix(const neap_row *row) {                                           \
-    const T *in0 = row->in[0], *in1 = row->in[1];                                              \
-    T *out = row->out;                                                                         \
-    for (int64_t i = 0; i < row->n; i++) {                                                     \
-      T x = in0[i * row->step[0]], y = in1[i * row->step[1]];                                  \
-      if (y == 0) neap_call_fault(row->call, #NAME " of integer %lld by zero", (long long)x);  \
-      out[i] = y == 0 ? 0 : (T)function(x, y);                                                 \
-    }                                                                                          \
+#define INTEGER_ROW(NAME, suffix, T, function)                                                \
+  static void NAME##_##suffix(const neap_row *row) {                                          \
+    const T *in0 = row->in[0], *in1 = row->in[1];                                             \
+    T *out = row->out;                                                                        \
+    for (int64_t i = 0; i < row->n; i++) {                                                    \
+      T x = in0[i * row->step[0]], y = in1[i * row->step[1]];                                 \
+      if (y == 0) neap_call_fault(row->call, #NAME " of integer %lld by zero", (long long)x); \
+      out[i] = y == 0 ? 0 : (T)function(x, y);                                                \
+    }                                                                                         \
   }
-#define INTEGER_ROWS(NAME, function)           \
-  INTEGER_ROW(NAME, i8, int8_t, function)      \
-  INTEGER_ROW(NAME, u8, uint8_t, function)     \
-  INTEGER_ROW(NAME, i32, int32_t, function)    \
+#define INTEGER_ROWS(NAME, function)        \
+  INTEGER_ROW(NAME, i8, int8_t, function)   \
+  INTEGER_ROW(NAME, u8, uint8_t, function)  \
+  INTEGER_ROW(NAME, i32, int32_t, function) \
   INTEGER_ROW(NAME, i64, int64_t, function)
 INTEGER_ROWS(FloorDiv, floor_div)
 INTEGER_ROWS(Mod, floor_mod)
@@ -61,9 +62,9 @@ static neap_status grad_mod(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define BINARY                                                                                                   \
-  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},                         \
-  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2,               \
+#define BINARY                                                                                      \
+  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},           \
+  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
   .infer = neap_elementwise_infer, .effects = NEAP_EFFECT_FAULT
 
 const neap_op neap_op_FloorDiv = {
@@ -87,6 +88,7 @@ const neap_op neap_op_Mod = {
   BINARY,
   .grad = grad_mod,
   .kernels = NEAP_REF(run_Mod),
-  .cases = "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}}, "
-           "{a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}, grad=false} }",
+  .cases =
+    "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}}, "
+    "{a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}, grad=false} }",
 };

@@ -83,12 +83,12 @@ typedef struct neap_pair {
 
 typedef enum neap_effect {
   NEAP_EFFECT_NONE = 0,
-  NEAP_EFFECT_RANDOM = 1, /* draws numbers: same stream and step, same numbers */
-  NEAP_EFFECT_COMMIT = 2, /* writes resident storage through its enforced pairs */
-  NEAP_EFFECT_FAULT = 4,  /* may record a fault */
-  NEAP_EFFECT_CONTROL = 8, /* an instruction kind of the runner: has subnets, no kernel */
+  NEAP_EFFECT_RANDOM = 1,   /* draws numbers: same stream and step, same numbers */
+  NEAP_EFFECT_COMMIT = 2,   /* writes resident storage through its enforced pairs */
+  NEAP_EFFECT_FAULT = 4,    /* may record a fault */
+  NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
-  NEAP_EFFECT_PSEUDO = 32  /* expanded by graph: Gradient */
+  NEAP_EFFECT_PSEUDO = 32   /* expanded by graph: Gradient */
 } neap_effect;
 
 /* ---- choices ---------------------------------------------------------------------------------------------------------------- */
@@ -144,9 +144,18 @@ typedef struct neap_set {
   const char *name;
   neap_attr_value value;
 } neap_set;
-#define NEAP_SET_INT(key, x) {key, {.given = true, .i = (x)}}
-#define NEAP_SET_FLOAT(key, x) {key, {.given = true, .f = (x)}}
-#define NEAP_SET_INTS(key, count, list) {key, {.given = true, .n = (count), .ints = (list)}}
+#define NEAP_SET_INT(key, x)         \
+  {                                  \
+    key, { .given = true, .i = (x) } \
+  }
+#define NEAP_SET_FLOAT(key, x)       \
+  {                                  \
+    key, { .given = true, .f = (x) } \
+  }
+#define NEAP_SET_INTS(key, count, list)                  \
+  {                                                      \
+    key, { .given = true, .n = (count), .ints = (list) } \
+  }
 
 /* Emits op `type` with `n_in` inputs (NEAP_NO_VALUE where optional) and n_out outputs, whose ids go to `out`. The new op
  * belongs to the pair of the op being differentiated, so that both get kernels of one engine. Attributes of the same
@@ -203,7 +212,7 @@ typedef struct neap_call {
   const neap_attr_value *attrs;
   int n_in, n_out;
   neap_operand *in, *out;
-  void *kernel; /* what bind made; NULL for kernels without bind */
+  void *kernel;  /* what bind made; NULL for kernels without bind */
   void *scratch; /* choice->scratch_bytes, aligned to NEAP_ALIGN */
   const neap_choice *choice;
   int n_thread;
@@ -219,7 +228,7 @@ void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF
 
 typedef struct neap_kernel {
   neap_engine engine;
-  unsigned dtypes; /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
+  unsigned dtypes;                     /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
   bool (*choose)(neap_choose *choose); /* false: not for this case. NULL: takes all, plain, no scratch */
   bool any_layout; /* elementwise and zero to zero: when choose is NULL, all operands take input 0's layout if the
                       others of the same type can be had in it (layout "same") */
@@ -229,21 +238,21 @@ typedef struct neap_kernel {
 } neap_kernel;
 
 struct neap_op {
-  const char *name, *summary; /* summary: one sentence */
-  const char *math;           /* one line, e.g. "y = max(x, 0)" */
-  const char *example;        /* Lua, op level */
-  const char *source;         /* paper or standard, with section */
-  bool internal;              /* made by graph only: no method, not listed unless asked */
+  const char *name, *summary;                                /* summary: one sentence */
+  const char *math;                                          /* one line, e.g. "y = max(x, 0)" */
+  const char *example;                                       /* Lua, op level */
+  const char *source;                                        /* paper or standard, with section */
+  bool internal;                                             /* made by graph only: no method, not listed unless asked */
   neap_arg inputs[NEAP_OP_MAX_IN], outputs[NEAP_OP_MAX_OUT]; /* end: name NULL */
   neap_attr attrs[NEAP_OP_MAX_ATTR];                         /* end: NEAP_ATTR_NONE */
-  neap_pair inplace[NEAP_OP_MAX_PAIR];  /* allowed; used up to n_inplace */
-  neap_pair enforced[NEAP_OP_MAX_PAIR]; /* required: output is the next version of input's storage */
-  neap_pair alias[NEAP_OP_MAX_PAIR];    /* output is a view of input: same elements, same order */
+  neap_pair inplace[NEAP_OP_MAX_PAIR];                       /* allowed; used up to n_inplace */
+  neap_pair enforced[NEAP_OP_MAX_PAIR];                      /* required: output is the next version of input's storage */
+  neap_pair alias[NEAP_OP_MAX_PAIR];                         /* output is a view of input: same elements, same order */
   int n_inplace, n_enforced, n_alias;
   bool inplace_any_input; /* variadic: any input may give its bytes to output 0 */
   unsigned effects;
   neap_status (*infer)(neap_infer *infer, neap_error *error);
-  void (*cost)(const neap_infer *infer, neap_cost *cost); /* NULL: no flops, every byte once */
+  void (*cost)(const neap_infer *infer, neap_cost *cost);  /* NULL: no flops, every byte once */
   neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
   bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
   const neap_kernel *kernels;                              /* end: run NULL. The preferred first; `ref` last */
@@ -256,15 +265,15 @@ struct neap_op {
 /* ---- registry (registry.c): the generated list of all neap_op_* symbols ----------------------------------------------------- */
 
 int neap_op_count(void);
-const neap_op *neap_op_at(int index);         /* by name order */
+const neap_op *neap_op_at(int index);          /* by name order */
 const neap_op *neap_op_find(const char *name); /* NULL when unknown */
 /* The nearest name by edit distance, for "did you mean"; NULL when nothing is near. */
 const char *neap_op_suggest(const char *name);
-int neap_op_n_inputs(const neap_op *op);  /* declared */
+int neap_op_n_inputs(const neap_op *op); /* declared */
 int neap_op_n_outputs(const neap_op *op);
 int neap_op_n_attrs(const neap_op *op);
-int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown */
-const neap_arg *neap_op_input(const neap_op *op, int position);  /* variadic lists repeat their last */
+int neap_op_attr_index(const neap_op *op, const char *name);    /* -1 when unknown */
+const neap_arg *neap_op_input(const neap_op *op, int position); /* variadic lists repeat their last */
 const neap_arg *neap_op_output(const neap_op *op, int position);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
 void neap_op_help(const neap_op *op, neap_buffer *out);
@@ -279,7 +288,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   NEAP_PRINTF(5, 6);
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
-int neap_axis(int64_t axis, int n_dim); /* for kernels: the same, already checked */
+int neap_axis(int64_t axis, int n_dim);                            /* for kernels: the same, already checked */
 neap_status neap_infer_like(neap_infer *infer, neap_error *error); /* output 0 = type of input 0: elementwise ops */
 
 #endif

@@ -15,7 +15,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   bool seen[NEAP_MAX_DIM] = {false};
   char text[NEAP_SHAPE_TEXT];
   if (axes->n != 0 && axes->n != x->n_dim)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes expects %d entries for x %s, got %d", x->n_dim, neap_shape_text(x, text), axes->n);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes expects %d entries for x %s, got %d", x->n_dim,
+                           neap_shape_text(x, text), axes->n);
   c->out[0] = (neap_type){c->in[0].dtype, {.n_dim = x->n_dim}};
   for (int d = 0; d < x->n_dim; d++) {
     int from = source_dim(axes, d, x->n_dim);
@@ -59,6 +60,7 @@ const neap_op neap_op_Permute = {
   .infer = infer,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {x={2,3,4}}, {x={2,3,4,5}, axes={3,1,4,2}}, {x={35,41}, axes={2,1}}, {x={2,4,3,5}, axes={1,3,2,4}}, {x={}}, {x={0,3}}, "
-           "{x={{3,5}, dtype=\"u8\"}, grad=false}, {x={{3,5}, dtype=\"f64\"}, axes={-1,-2}} }",
+  .cases =
+    "{ {x={2,3,4}}, {x={2,3,4,5}, axes={3,1,4,2}}, {x={35,41}, axes={2,1}}, {x={2,4,3,5}, axes={1,3,2,4}}, {x={}}, {x={0,3}}, "
+    "{x={{3,5}, dtype=\"u8\"}, grad=false}, {x={{3,5}, dtype=\"f64\"}, axes={-1,-2}} }",
 };

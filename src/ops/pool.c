@@ -112,88 +112,88 @@ static double divisor(const job *j, const int64_t o[3]) {
 
 /* Planes [begin, end), numbered n * C + c. The first of equal elements wins; a NaN wins over all. A window without an
  * element inside x gives -infinity, or 0 as an average. */
-#define POOLS(type, suffix)                                                                                      \
-  static void max_##suffix(void *context, int64_t begin, int64_t end) {                                          \
-    const job *j = context;                                                                                      \
-    const neap_window *w = &j->w;                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                                                      \
-      const type *x = (const type *)j->in + p * w->n_in;                                                         \
-      type *y = (type *)j->out + p * w->n_out;                                                                   \
-      int64_t o[3] = {0};                                                                                        \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
-        int64_t from[3], to[3], won = -1;                                                                        \
-        type best = (type)-INFINITY;                                                                             \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
-            int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2];           \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                       \
-              type v = x[row + kw * w->dilation[2]];                                                             \
-              if (won < 0 || v > best || (v != v && best == best)) best = v, won = number + kw;                  \
-            }                                                                                                    \
-          }                                                                                                      \
-        y[i] = best;                                                                                             \
-        set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                                                        \
-      }                                                                                                          \
-    }                                                                                                            \
-  }                                                                                                              \
-  static void max_grad_##suffix(void *context, int64_t begin, int64_t end) {                                     \
-    const job *j = context;                                                                                      \
-    const neap_window *w = &j->w;                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                                                      \
-      const type *dy = (const type *)j->in + p * w->n_out;                                                       \
-      type *dx = (type *)j->out + p * w->n_in;                                                                   \
-      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                             \
-      int64_t o[3] = {0};                                                                                        \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
-        int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                            \
+#define POOLS(type, suffix)                                                                                            \
+  static void max_##suffix(void *context, int64_t begin, int64_t end) {                                                \
+    const job *j = context;                                                                                            \
+    const neap_window *w = &j->w;                                                                                      \
+    for (int64_t p = begin; p < end; p++) {                                                                            \
+      const type *x = (const type *)j->in + p * w->n_in;                                                               \
+      type *y = (type *)j->out + p * w->n_out;                                                                         \
+      int64_t o[3] = {0};                                                                                              \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
+        int64_t from[3], to[3], won = -1;                                                                              \
+        type best = (type)-INFINITY;                                                                                   \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
+            int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2];                 \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                             \
+              type v = x[row + kw * w->dilation[2]];                                                                   \
+              if (won < 0 || v > best || (v != v && best == best)) best = v, won = number + kw;                        \
+            }                                                                                                          \
+          }                                                                                                            \
+        y[i] = best;                                                                                                   \
+        set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static void max_grad_##suffix(void *context, int64_t begin, int64_t end) {                                           \
+    const job *j = context;                                                                                            \
+    const neap_window *w = &j->w;                                                                                      \
+    for (int64_t p = begin; p < end; p++) {                                                                            \
+      const type *dy = (const type *)j->in + p * w->n_out;                                                             \
+      type *dx = (type *)j->out + p * w->n_in;                                                                         \
+      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                                   \
+      int64_t o[3] = {0};                                                                                              \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
+        int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                                  \
         k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1], k[0] = won / w->kernel[2] / w->kernel[1]; \
-        bool inside = true;                                                                                      \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;    \
-        if (inside) dx[position(w, o, k[0], k[1], k[2])] += dy[i];                                               \
-      }                                                                                                          \
-    }                                                                                                            \
-  }                                                                                                              \
-  static void average_##suffix(void *context, int64_t begin, int64_t end) {                                      \
-    const job *j = context;                                                                                      \
-    const neap_window *w = &j->w;                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                                                      \
-      const type *x = (const type *)j->in + p * w->n_in;                                                         \
-      type *y = (type *)j->out + p * w->n_out;                                                                   \
-      int64_t o[3] = {0};                                                                                        \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
-        int64_t from[3], to[3];                                                                                  \
-        double sum = 0, n = divisor(j, o);                                                                       \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
-            const int64_t row = position(w, o, kd, kh, 0);                                                       \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) sum += (double)x[row + kw * w->dilation[2]];            \
-          }                                                                                                      \
-        y[i] = (type)(n > 0 ? sum / n : 0.0);                                                                    \
-      }                                                                                                          \
-    }                                                                                                            \
-  }                                                                                                              \
-  static void average_grad_##suffix(void *context, int64_t begin, int64_t end) {                                 \
-    const job *j = context;                                                                                      \
-    const neap_window *w = &j->w;                                                                                \
-    for (int64_t p = begin; p < end; p++) {                                                                      \
-      const type *dy = (const type *)j->in + p * w->n_out;                                                       \
-      type *dx = (type *)j->out + p * w->n_in;                                                                   \
-      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                             \
-      int64_t o[3] = {0};                                                                                        \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                \
-        int64_t from[3], to[3];                                                                                  \
-        double n = divisor(j, o);                                                                                \
-        type share = (type)(n > 0 ? (double)dy[i] / n : 0.0);                                                    \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                   \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                             \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                         \
-            const int64_t row = position(w, o, kd, kh, 0);                                                       \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) dx[row + kw * w->dilation[2]] += share;                 \
-          }                                                                                                      \
-      }                                                                                                          \
-    }                                                                                                            \
+        bool inside = true;                                                                                            \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;          \
+        if (inside) dx[position(w, o, k[0], k[1], k[2])] += dy[i];                                                     \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static void average_##suffix(void *context, int64_t begin, int64_t end) {                                            \
+    const job *j = context;                                                                                            \
+    const neap_window *w = &j->w;                                                                                      \
+    for (int64_t p = begin; p < end; p++) {                                                                            \
+      const type *x = (const type *)j->in + p * w->n_in;                                                               \
+      type *y = (type *)j->out + p * w->n_out;                                                                         \
+      int64_t o[3] = {0};                                                                                              \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
+        int64_t from[3], to[3];                                                                                        \
+        double sum = 0, n = divisor(j, o);                                                                             \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
+            const int64_t row = position(w, o, kd, kh, 0);                                                             \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) sum += (double)x[row + kw * w->dilation[2]];                  \
+          }                                                                                                            \
+        y[i] = (type)(n > 0 ? sum / n : 0.0);                                                                          \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static void average_grad_##suffix(void *context, int64_t begin, int64_t end) {                                       \
+    const job *j = context;                                                                                            \
+    const neap_window *w = &j->w;                                                                                      \
+    for (int64_t p = begin; p < end; p++) {                                                                            \
+      const type *dy = (const type *)j->in + p * w->n_out;                                                             \
+      type *dx = (type *)j->out + p * w->n_in;                                                                         \
+      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                                   \
+      int64_t o[3] = {0};                                                                                              \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
+        int64_t from[3], to[3];                                                                                        \
+        double n = divisor(j, o);                                                                                      \
+        type share = (type)(n > 0 ? (double)dy[i] / n : 0.0);                                                          \
+        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
+        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
+          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
+            const int64_t row = position(w, o, kd, kh, 0);                                                             \
+            for (int64_t kw = from[2]; kw < to[2]; kw++) dx[row + kw * w->dilation[2]] += share;                       \
+          }                                                                                                            \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 POOLS(float, f32)
 POOLS(double, f64)
@@ -205,7 +205,8 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
   return j;
 }
 
-static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t), void (*f64)(void *, int64_t, int64_t)) {
+static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
+                       void (*f64)(void *, int64_t, int64_t)) {
   int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
   neap_parallel_for(j->w.batch * j->w.channels, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread, j->f64 ? f64 : f32, j);
 }
@@ -241,13 +242,15 @@ static neap_window global_window(const neap_shape *x, const neap_shape *y) {
 }
 
 static void run_global(const neap_call *call) {
-  job j = {.w = global_window(&call->in[0].type.shape, &call->out[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  job j = {
+    .w = global_window(&call->in[0].type.shape, &call->out[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
   j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
   run_planes(call, &j, average_f32, average_f64);
 }
 
 static void run_global_grad(const neap_call *call) {
-  job j = {.w = global_window(&call->out[0].type.shape, &call->in[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  job j = {
+    .w = global_window(&call->out[0].type.shape, &call->in[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
   j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
   run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
@@ -306,8 +309,10 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
 }
 
 #define DNNL_KERNEL(suffix)                                                                                        \
-  {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix, .bind = bind_dnnl##suffix,   \
-   .unbind = neap_dnnl_unbind, .run = neap_dnnl_run}
+  {                                                                                                                \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix, .bind = bind_dnnl##suffix, \
+    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run                                                               \
+  }
 
 /* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
 
@@ -320,7 +325,8 @@ static neap_status emit_grad(neap_grad *g, const char *type, neap_value_id stash
 }
 
 static neap_status grad_max(neap_grad *g, neap_error *error) {
-  if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE) return neap_fail(error, NEAP_INTERNAL, "MaxPool has no stash to differentiate with");
+  if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE)
+    return neap_fail(error, NEAP_INTERNAL, "MaxPool has no stash to differentiate with");
   return emit_grad(g, "MaxPoolGrad", g->out[1]);
 }
 
@@ -336,11 +342,12 @@ static neap_status grad_global(neap_grad *g, neap_error *error) {
 
 /* ---- records -------------------------------------------------------------------------------------------------------------------- */
 
-#define POOL_ATTRS                                                                 \
+#define POOL_ATTRS                                                                   \
   NEAP_WINDOW_ATTRS("size of the window, one for all dimensions or one each", true), \
-  [CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL}
+    [CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL}
 #define COUNT_PAD_ATTR [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, .value = {.i = 1}}
-#define SHAPE_ATTR {"shape", "of x", NEAP_ATTR_INTS, .required = true}
+#define SHAPE_ATTR \
+  { "shape", "of x", NEAP_ATTR_INTS, .required = true }
 
 const neap_op neap_op_MaxPool = {
   .name = "MaxPool",
@@ -355,8 +362,11 @@ const neap_op neap_op_MaxPool = {
   .cost = cost_pool,
   .grad = grad_max,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .choose = choose_max, .run = run_max}, {0}},
-  .cases = "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, stride={2}},"
-           " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, kernel={2}, dilation={3}, stride={1}} }",
+  .cases =
+    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, "
+    "stride={2}},"
+    " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, kernel={2}, dilation={3}, "
+    "stride={1}} }",
 };
 
 const neap_op neap_op_MaxPoolGrad = {
@@ -368,7 +378,8 @@ const neap_op neap_op_MaxPoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .choose = choose_max_grad, .run = run_max_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .choose = choose_max_grad, .run = run_max_grad}, {0}},
 };
 
 const neap_op neap_op_AveragePool = {
@@ -384,8 +395,10 @@ const neap_op neap_op_AveragePool = {
   .cost = cost_pool,
   .grad = grad_average,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .run = run_average}, {0}},
-  .cases = "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, pad={1}, count_include_pad=false},"
-           " {x={1,2,8}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, {x={1,2,4,5,6}, kernel={2}} }",
+  .cases =
+    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, "
+    "pad={1}, count_include_pad=false},"
+    " {x={1,2,8}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, {x={1,2,4,5,6}, kernel={2}} }",
 };
 
 const neap_op neap_op_AveragePoolGrad = {

@@ -3,6 +3,7 @@
  * At the edges the gradients follow PyTorch: an exponent of 0 gives no gradient to the base, and a base of 0 with an
  * exponent that is not negative gives none to the exponent, where the formulas would say 0 times infinity.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 /* By squaring; wraps around. A negative exponent leaves what truncation leaves: 1, -1 or 0. */
@@ -45,9 +46,9 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define BACKWARD                                                                                  \
+#define BACKWARD                                                                                   \
   .internal = true, .inputs = {{"a", "base"}, {"b", "exponent"}, {"dy", "gradient of the power"}}, \
-  .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3, .infer = neap_elementwise_infer,           \
+  .inplace = {{2, 0}, {0, 0}, {1, 0}}, .n_inplace = 3, .infer = neap_elementwise_infer,            \
   .cases = "{ {a={{3,4}, low=0.2, high=3}, b={4}, dy={3,4}} }"
 
 const neap_op neap_op_Pow = {
@@ -63,8 +64,9 @@ const neap_op neap_op_Pow = {
   .infer = neap_elementwise_infer,
   .grad = grad,
   .kernels = NEAP_REF(run_Pow),
-  .cases = "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, low=0.2, high=3}, b={1,5}}, "
-           "{a={{2,3,4}, low=0.2, high=3}, b={}}, {a={0,4}, b={4}} }",
+  .cases =
+    "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, low=0.2, high=3}, b={1,5}}, "
+    "{a={{2,3,4}, low=0.2, high=3}, b={}}, {a={0,4}, b={4}} }",
 };
 
 const neap_op neap_op_PowGradBase = {

@@ -7,16 +7,16 @@
 #include "ops/reduce.h"
 
 /* Integers wrap around. */
-#define PROD(suffix, T, A, U, member)                                                                          \
-  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                 \
-    const T *x = in;                                                                                           \
-    U product = (U)acc->member;                                                                                \
-    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                                                        \
-    acc->member = (A)product;                                                                                  \
-  }                                                                                                            \
-  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) {  \
-    const T *x = in;                                                                                           \
-    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]);                           \
+#define PROD(suffix, T, A, U, member)                                                                         \
+  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                \
+    const T *x = in;                                                                                          \
+    U product = (U)acc->member;                                                                               \
+    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                                                       \
+    acc->member = (A)product;                                                                                 \
+  }                                                                                                           \
+  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
+    const T *x = in;                                                                                          \
+    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]);                          \
   }
 PROD(f32, float, double, double, f)
 PROD(f64, double, double, double, f)
@@ -25,7 +25,8 @@ PROD(u8, uint8_t, int64_t, uint64_t, i)
 PROD(i32, int32_t, int64_t, uint64_t, i)
 PROD(i64, int64_t, int64_t, uint64_t, i)
 
-#define OF(suffix, member) {{.member = 1}, row_##suffix, columns_##suffix}
+#define OF(suffix, member) \
+  { {.member = 1}, row_##suffix, columns_##suffix }
 static const neap_reduction products[NEAP_N_DTYPE] = {
   [NEAP_DTYPE_F32] = OF(f32, f), [NEAP_DTYPE_F64] = OF(f64, f), [NEAP_DTYPE_I8] = OF(i8, i),   [NEAP_DTYPE_U8] = OF(u8, i),
   [NEAP_DTYPE_I32] = OF(i32, i), [NEAP_DTYPE_I64] = OF(i64, i), [NEAP_DTYPE_BOOL] = OF(u8, i),
@@ -39,26 +40,26 @@ typedef struct job {
 } job;
 
 /* For outputs [begin, end): once for the product of what is not 0 and the number of zeros, once to write. */
-#define SPREAD(suffix, T)                                                                                   \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                  \
-    const job *j = context;                                                                                 \
-    const neap_reduce_walk *w = &j->walk;                                                                   \
-    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                            \
-    T *dx = j->call->out[0].data;                                                                           \
-    for (int64_t o = begin; o < end; o++) {                                                                 \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;                 \
-      double product = (double)dy[o];                                                                       \
-      for (int64_t k = 0; k < w->count; k++) {                                                              \
+#define SPREAD(suffix, T)                                                                                    \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                   \
+    const job *j = context;                                                                                  \
+    const neap_reduce_walk *w = &j->walk;                                                                    \
+    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                             \
+    T *dx = j->call->out[0].data;                                                                            \
+    for (int64_t o = begin; o < end; o++) {                                                                  \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;                  \
+      double product = (double)dy[o];                                                                        \
+      for (int64_t k = 0; k < w->count; k++) {                                                               \
         double value = (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)]; \
-        n_zero += value == 0;                                                                               \
-        product *= value == 0 ? 1 : value;                                                                  \
-      }                                                                                                     \
-      for (int64_t k = 0; k < w->count; k++) {                                                              \
-        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);             \
-        double value = (double)x[at];                                                                       \
-        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);              \
-      }                                                                                                     \
-    }                                                                                                       \
+        n_zero += value == 0;                                                                                \
+        product *= value == 0 ? 1 : value;                                                                   \
+      }                                                                                                      \
+      for (int64_t k = 0; k < w->count; k++) {                                                               \
+        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);              \
+        double value = (double)x[at];                                                                        \
+        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);               \
+      }                                                                                                      \
+    }                                                                                                        \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
@@ -103,8 +104,9 @@ const neap_op neap_op_Prod = {
   .cost = cost,
   .grad = grad,
   .kernels = NEAP_REF(run),
-  .cases = "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, "
-           "{x={3,0}, axes={1}}, {x={}} }",
+  .cases =
+    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, "
+    "{x={3,0}, axes={1}}, {x={}} }",
 };
 
 const neap_op neap_op_ProdGrad = {

@@ -12,8 +12,8 @@
 
 /* ORDER of the attributes, in every reduction: these two first. */
 enum { NEAP_REDUCE_AXES, NEAP_REDUCE_KEEPDIM };
-#define NEAP_REDUCE_ATTRS                                                                        \
-  [NEAP_REDUCE_AXES] = {"axes", "dimensions to reduce; none given: all", NEAP_ATTR_AXES},        \
+#define NEAP_REDUCE_ATTRS                                                                 \
+  [NEAP_REDUCE_AXES] = {"axes", "dimensions to reduce; none given: all", NEAP_ATTR_AXES}, \
   [NEAP_REDUCE_KEEPDIM] = {"keepdim", "leave reduced dimensions in the shape, as 1", NEAP_ATTR_BOOL}
 
 /* Which dimensions of an input are reduced, as a bit set. The second is for kernels, where the first has succeeded. */

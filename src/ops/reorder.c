@@ -86,7 +86,7 @@ typedef struct walk {
   dim_levels in[NEAP_MAX_DIM], out[NEAP_MAX_DIM];
   digits digits[NEAP_MAX_DIM];
   int64_t from[NEAP_MAX_DIM], to[NEAP_MAX_DIM]; /* the box, in positions */
-  bool zero;            /* write zeros: the source is one element, repeated */
+  bool zero;                                    /* write zeros: the source is one element, repeated */
   size_t item_bytes;
   const char *source;
   char *target;
@@ -156,7 +156,11 @@ static void run(const neap_call *call) {
     if (in->data != out->data) memcpy(out->data, in->data, neap_layout_bytes(&in->type, &in->layout));
     return;
   }
-  walk w = {.shape = shape, .item_bytes = neap_dtype_bytes(in->type.dtype), .source = in->data, .target = out->data, .n_thread = call->n_thread};
+  walk w = {.shape = shape,
+            .item_bytes = neap_dtype_bytes(in->type.dtype),
+            .source = in->data,
+            .target = out->data,
+            .n_thread = call->n_thread};
   levels_of(shape, &in->layout, w.in);
   levels_of(shape, &out->layout, w.out);
   int64_t padded[NEAP_MAX_DIM];

@@ -23,8 +23,9 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[0]) return NEAP_OK;
   neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] = neap_grad_emit1(g, "Reshape", 1, g->dout, NULL,
-                              (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+  g->din[0] =
+    neap_grad_emit1(g, "Reshape", 1, g->dout, NULL,
+                    (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
   return NEAP_OK;
 }
 
@@ -37,13 +38,15 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
   neap_shape to = {.n_dim = c->attrs[SHAPE].n};
   char text[NEAP_SHAPE_TEXT], text_to[NEAP_SHAPE_TEXT];
   if (to.n_dim > NEAP_MAX_DIM)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, at most %d are possible", to.n_dim, NEAP_MAX_DIM);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, at most %d are possible", to.n_dim,
+                           NEAP_MAX_DIM);
   int unknown = -1;
   int64_t known = 1;
   for (int d = 0; d < to.n_dim; d++) {
     int64_t n = c->attrs[SHAPE].ints[d];
     if (n == 0 && c->attrs[ALLOW_ZERO].i == 0) {
-      if (d >= x->n_dim) return neap_infer_fail(c, NEAP_SHAPE, 0, error, "shape keeps a dimension that x %s lacks", neap_shape_text(x, text));
+      if (d >= x->n_dim)
+        return neap_infer_fail(c, NEAP_SHAPE, 0, error, "shape keeps a dimension that x %s lacks", neap_shape_text(x, text));
       n = x->dim[d];
     }
     if (n < -1 || (n == -1 && unknown >= 0))
@@ -71,7 +74,8 @@ const neap_op neap_op_Reshape = {
   .source = "ONNX Reshape-14",
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "the given shape", NEAP_ANY}},
-  .attrs = {[SHAPE] = {"shape", "sizes; one -1 takes what is left, 0 keeps the size of x there", NEAP_ATTR_INTS, .required = true},
+  .attrs = {[SHAPE] = {"shape", "sizes; one -1 takes what is left, 0 keeps the size of x there", NEAP_ATTR_INTS,
+                       .required = true},
             [ALLOW_ZERO] = {"allow_zero", "0 is a size, for empty tensors", NEAP_ATTR_BOOL}},
   .alias = {{0, 0}},
   .n_alias = 1,
@@ -79,8 +83,9 @@ const neap_op neap_op_Reshape = {
   .cost = cost,
   .grad = grad,
   .kernels = kernels,
-  .cases = "{ {x={2,3,4}, shape={6,-1}}, {x={2,3,4}, shape={0,12}}, {x={}, shape={1,1}}, {x={1}, shape={}}, "
-           "{x={0,4}, shape={2,0}, allow_zero=true}, {x={{2,3}, dtype=\"i64\"}, shape={3,2}, grad=false} }",
+  .cases =
+    "{ {x={2,3,4}, shape={6,-1}}, {x={2,3,4}, shape={0,12}}, {x={}, shape={1,1}}, {x={1}, shape={}}, "
+    "{x={0,4}, shape={2,0}, allow_zero=true}, {x={{2,3}, dtype=\"i64\"}, shape={3,2}, grad=false} }",
 };
 
 /* ---- Flatten ------------------------------------------------------------------------------------------------------------ */
@@ -94,8 +99,7 @@ static neap_status infer_flatten(neap_infer *c, neap_error *error) {
   int first, last;
   NEAP_TRY(neap_infer_axis(c, FIRST, x->n_dim, &first, error));
   NEAP_TRY(neap_infer_axis(c, LAST, x->n_dim, &last, error));
-  if (last < first)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d", last + 1, first + 1);
+  if (last < first) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d", last + 1, first + 1);
   neap_shape y = neap_shape_of(first, x->dim);
   y.dim[y.n_dim++] = neap_shape_span(x, first, last + 1);
   for (int d = last + 1; d < x->n_dim; d++) y.dim[y.n_dim++] = x->dim[d];
@@ -158,7 +162,8 @@ static neap_status infer_squeeze(neap_infer *c, neap_error *error) {
 static neap_status infer_unsqueeze(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int n_dim = x->n_dim + c->attrs[AXES].n;
-  if (n_dim > NEAP_MAX_DIM) return neap_infer_fail(c, NEAP_SHAPE, 0, error, "%d dimensions, at most %d are possible", n_dim, NEAP_MAX_DIM);
+  if (n_dim > NEAP_MAX_DIM)
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "%d dimensions, at most %d are possible", n_dim, NEAP_MAX_DIM);
   bool mark[NEAP_MAX_DIM] = {false};
   NEAP_TRY(mark_axes(c, n_dim, mark, error));
   neap_shape y = {.n_dim = n_dim};

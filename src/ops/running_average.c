@@ -6,13 +6,13 @@
 
 enum { MOMENTUM, FACTOR };
 
-#define AVERAGE(suffix, T)                                                                                       \
-  NEAP_MULTIVERSION static void average_##suffix(void *context, int64_t begin, int64_t end) {                    \
-    const neap_call *c = context;                                                                                \
-    const T keep = (T)(1 - c->attrs[MOMENTUM].f), take = (T)(c->attrs[MOMENTUM].f * c->attrs[FACTOR].f);         \
-    const T *running = c->in[0].data, *batch = c->in[1].data;                                                    \
-    T *out = c->out[0].data;                                                                                     \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = keep * running[i] + take * batch[i];     \
+#define AVERAGE(suffix, T)                                                                                   \
+  NEAP_MULTIVERSION static void average_##suffix(void *context, int64_t begin, int64_t end) {                \
+    const neap_call *c = context;                                                                            \
+    const T keep = (T)(1 - c->attrs[MOMENTUM].f), take = (T)(c->attrs[MOMENTUM].f * c->attrs[FACTOR].f);     \
+    const T *running = c->in[0].data, *batch = c->in[1].data;                                                \
+    T *out = c->out[0].data;                                                                                 \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = keep * running[i] + take * batch[i]; \
   }
 AVERAGE(f32, float)
 AVERAGE(f64, double)

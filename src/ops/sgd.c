@@ -11,26 +11,26 @@ enum { W, G, LR, M };
 
 /* d = g + decay w;  m = momentum m + (1 - dampening) d;  w -= lr (nesterov ? d + momentum m : m). Each element is read
  * before it is written, in place or not. */
-#define STEP(suffix, T)                                                                                      \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                   \
-    const neap_call *call = context;                                                                         \
-    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);                          \
-    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f;                    \
-    const T fresh = (T)(1 - call->attrs[DAMPENING].f);                                                       \
-    const T *w = call->in[W].data, *g = call->in[G].data;                                                    \
-    T *w_out = call->out[0].data;                                                                            \
-    if (call->n_in <= M || call->in[M].data == NULL) {                                                       \
+#define STEP(suffix, T)                                                                                        \
+  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                     \
+    const neap_call *call = context;                                                                           \
+    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);                           \
+    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f;                     \
+    const T fresh = (T)(1 - call->attrs[DAMPENING].f);                                                         \
+    const T *w = call->in[W].data, *g = call->in[G].data;                                                      \
+    T *w_out = call->out[0].data;                                                                              \
+    if (call->n_in <= M || call->in[M].data == NULL) {                                                         \
       _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) w_out[i] = w[i] - lr * (g[i] + decay * w[i]); \
-      return;                                                                                                \
-    }                                                                                                        \
-    const T *m = call->in[M].data;                                                                           \
-    T *m_out = call->out[1].data;                                                                            \
-    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0, of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;  \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                             \
-      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                                   \
-      m_out[i] = next;                                                                                       \
-      w_out[i] = w[i] - lr * (own * d + of_m * next);                                                        \
-    }                                                                                                        \
+      return;                                                                                                  \
+    }                                                                                                          \
+    const T *m = call->in[M].data;                                                                             \
+    T *m_out = call->out[1].data;                                                                              \
+    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0, of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;    \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                               \
+      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                                     \
+      m_out[i] = next;                                                                                         \
+      w_out[i] = w[i] - lr * (own * d + of_m * next);                                                          \
+    }                                                                                                          \
   }
 STEP(f32, float)
 STEP(f64, double)
@@ -72,7 +72,9 @@ const neap_op neap_op_Sgd = {
   .math = "d = g + weight_decay w; m = momentum m + (1 - dampening) d; w = w - lr (nesterov ? d + momentum m : m)",
   .example = "net:Sgd({\"w\", \"w.grad\", \"lr\", \"m\"}, {\"w\", \"m\"}, {momentum = 0.9})",
   .source = "Sutskever et al., ICML 2013; torch.optim.SGD",
-  .inputs = {[W] = {"w", "parameter"}, [G] = {"g", "its gradient"}, [LR] = {"lr", "learning rate, one element"},
+  .inputs = {[W] = {"w", "parameter"},
+             [G] = {"g", "its gradient"},
+             [LR] = {"lr", "learning rate, one element"},
              [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"w", "next version of w"}, {"m", "next version of m", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1},
@@ -85,6 +87,7 @@ const neap_op neap_op_Sgd = {
   .infer = infer,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
-           "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
+  .cases =
+    "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
+    "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
 };

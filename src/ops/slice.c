@@ -21,11 +21,12 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
   int n = a[STARTS].n;
   if (a[ENDS].n != n || (a[STEPS].n != 0 && a[STEPS].n != n) || (a[AXES].n != 0 && a[AXES].n != n) || n > x->n_dim)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
-                           "starts, ends, steps and axes need as many entries each, at most %d: got %d, %d, %d and %d", x->n_dim, n,
-                           a[ENDS].n, a[STEPS].n, a[AXES].n);
+                           "starts, ends, steps and axes need as many entries each, at most %d: got %d, %d, %d and %d", x->n_dim,
+                           n, a[ENDS].n, a[STEPS].n, a[AXES].n);
   for (int i = 0; i < n; i++) {
     int d = a[AXES].n > 0 ? neap_axis(a[AXES].ints[i], x->n_dim) : i;
-    if (d < 0 || d >= x->n_dim) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions", x->n_dim);
+    if (d < 0 || d >= x->n_dim)
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions", x->n_dim);
     int64_t size = x->dim[d], step = a[STEPS].n > 0 ? a[STEPS].ints[i] : 1;
     int64_t start = a[STARTS].ints[i] < 0 ? a[STARTS].ints[i] + size : a[STARTS].ints[i];
     int64_t last = a[ENDS].ints[i] < 0 ? a[ENDS].ints[i] + size : a[ENDS].ints[i] - 1;
@@ -33,8 +34,8 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
     int64_t count = step > 0 ? (last < start ? 0 : (last - start) / step + 1) : (last > start ? 0 : (start - last) / -step + 1);
     char text[NEAP_SHAPE_TEXT];
     if (count > 0 && (start < 0 || start >= size || last < 0 || last >= size))
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the range %lld..%lld leaves a dimension of %lld in x %s", (long long)start + 1,
-                             (long long)last + 1, (long long)size, neap_shape_text(x, text));
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the range %lld..%lld leaves a dimension of %lld in x %s",
+                             (long long)start + 1, (long long)last + 1, (long long)size, neap_shape_text(x, text));
     out[d] = (range){count > 0 ? start : 0, step, count};
   }
   return NEAP_OK;
@@ -106,7 +107,8 @@ static void run_grad(const neap_call *call) {
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] = neap_grad_emit1(g, "SliceGrad", 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  g->din[0] =
+    neap_grad_emit1(g, "SliceGrad", 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   return NEAP_OK;
 }
 
@@ -117,10 +119,10 @@ static neap_status grad_grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define RANGE_ATTRS                                                                                                \
-  [STARTS] = {"starts", "first positions, negative from the end", NEAP_ATTR_AXES, .required = true},              \
-  [ENDS] = {"ends", "last positions, included; -1 the last", NEAP_ATTR_INTS, .required = true},                    \
-  [STEPS] = {"steps", "distances, negative to go backwards; 1 when not given", NEAP_ATTR_INTS},                    \
+#define RANGE_ATTRS                                                                                  \
+  [STARTS] = {"starts", "first positions, negative from the end", NEAP_ATTR_AXES, .required = true}, \
+  [ENDS] = {"ends", "last positions, included; -1 the last", NEAP_ATTR_INTS, .required = true},      \
+  [STEPS] = {"steps", "distances, negative to go backwards; 1 when not given", NEAP_ATTR_INTS},      \
   [AXES] = {"axes", "dimensions they speak of; the first ones when not given", NEAP_ATTR_AXES}
 
 const neap_op neap_op_Slice = {
@@ -135,8 +137,9 @@ const neap_op neap_op_Slice = {
   .infer = infer,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
-  .cases = "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, ends={1}, steps={-2}}, "
-           "{x={3,4}, starts={2}, ends={3}, axes={2}}, {x={3,4}, starts={1}, ends={0}} }",
+  .cases =
+    "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, ends={1}, steps={-2}}, "
+    "{x={3,4}, starts={2}, ends={3}, axes={2}}, {x={3,4}, starts={1}, ends={0}} }",
 };
 
 const neap_op neap_op_SliceGrad = {

@@ -18,78 +18,79 @@ typedef struct job {
 } job;
 
 /* Forward over a block of `columns` (at most BLOCK) columns: x, y (C, inner), from the block's first column. */
-#define SOFTMAX(type, suffix, EXP)                                                                                      \
-  NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns, bool log_) { \
-    type most[BLOCK], sum[BLOCK];                                                                                       \
-    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY, sum[j] = 0;                                        \
-    for (int64_t c = 0; c < n_class; c++)                                                                               \
-      for (int64_t j = 0; j < columns; j++) most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];          \
-    for (int64_t c = 0; c < n_class; c++)                                                                               \
-      for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                  \
-    if (log_) {                                                                                                         \
-      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log((double)sum[j]);                                         \
-      for (int64_t c = 0; c < n_class; c++)                                                                             \
-        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];                   \
-    } else {                                                                                                            \
-      for (int64_t j = 0; j < columns; j++) sum[j] = 1 / sum[j];                                                        \
-      for (int64_t c = 0; c < n_class; c++)                                                                             \
-        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = EXP(x[c * inner + j] - most[j]) * sum[j];              \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  static void row_##suffix(const type *x, type *y, int64_t n, bool log_) {                                              \
-    type most = neap_row_max_##suffix(x, n);                                                                            \
-    if (log_) {                                                                                                         \
-      type shift = (type)log((double)neap_row_exp_sum_##suffix(x, most, n));                                            \
-      for (int64_t i = 0; i < n; i++) y[i] = x[i] - most - shift;                                                       \
-    } else {                                                                                                            \
-      neap_row_scale_##suffix(y, 1 / neap_row_exp_##suffix(x, 1, most, y, n), n);                                       \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                             \
-    const job *k = context;                                                                                             \
-    for (int64_t i = begin; i < end; i++) {                                                                             \
-      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                      \
-      const type *x = (const type *)k->a + at;                                                                          \
-      type *y = (type *)k->out + at;                                                                                    \
-      if (k->inner == 1)                                                                                                \
-        row_##suffix(x, y, k->n_class, k->log);                                                                         \
-      else                                                                                                              \
-        columns_##suffix(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                        \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  /* Softmax: dx = y (dy - sum y dy). Log: dx = dy - exp(y) sum dy. dx may be y or dy. */                               \
+#define SOFTMAX(type, suffix, EXP)                                                                                             \
+  NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,      \
+                                                 bool log_) {                                                                  \
+    type most[BLOCK], sum[BLOCK];                                                                                              \
+    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY, sum[j] = 0;                                               \
+    for (int64_t c = 0; c < n_class; c++)                                                                                      \
+      for (int64_t j = 0; j < columns; j++) most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];                 \
+    for (int64_t c = 0; c < n_class; c++)                                                                                      \
+      for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                         \
+    if (log_) {                                                                                                                \
+      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log((double)sum[j]);                                                \
+      for (int64_t c = 0; c < n_class; c++)                                                                                    \
+        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];                          \
+    } else {                                                                                                                   \
+      for (int64_t j = 0; j < columns; j++) sum[j] = 1 / sum[j];                                                               \
+      for (int64_t c = 0; c < n_class; c++)                                                                                    \
+        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = EXP(x[c * inner + j] - most[j]) * sum[j];                     \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  static void row_##suffix(const type *x, type *y, int64_t n, bool log_) {                                                     \
+    type most = neap_row_max_##suffix(x, n);                                                                                   \
+    if (log_) {                                                                                                                \
+      type shift = (type)log((double)neap_row_exp_sum_##suffix(x, most, n));                                                   \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] - most - shift;                                                              \
+    } else {                                                                                                                   \
+      neap_row_scale_##suffix(y, 1 / neap_row_exp_##suffix(x, 1, most, y, n), n);                                              \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
+    const job *k = context;                                                                                                    \
+    for (int64_t i = begin; i < end; i++) {                                                                                    \
+      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                             \
+      const type *x = (const type *)k->a + at;                                                                                 \
+      type *y = (type *)k->out + at;                                                                                           \
+      if (k->inner == 1)                                                                                                       \
+        row_##suffix(x, y, k->n_class, k->log);                                                                                \
+      else                                                                                                                     \
+        columns_##suffix(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                               \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  /* Softmax: dx = y (dy - sum y dy). Log: dx = dy - exp(y) sum dy. dx may be y or dy. */                                      \
   NEAP_MULTIVERSION static void back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class, int64_t inner, \
-                                                      int64_t columns, bool log_) {                                     \
-    type sum[BLOCK] = {0};                                                                                              \
-    for (int64_t c = 0; c < n_class; c++)                                                                               \
-      for (int64_t j = 0; j < columns; j++) sum[j] += log_ ? dy[c * inner + j] : y[c * inner + j] * dy[c * inner + j];  \
-    for (int64_t c = 0; c < n_class; c++)                                                                               \
-      for (int64_t j = 0; j < columns; j++) {                                                                           \
-        type p = y[c * inner + j], g = dy[c * inner + j];                                                               \
-        dx[c * inner + j] = log_ ? g - EXP(p) * sum[j] : p * (g - sum[j]);                                              \
-      }                                                                                                                 \
-  }                                                                                                                     \
-  NEAP_MULTIVERSION static void back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n, bool log_) {      \
-    type sum = 0;                                                                                                       \
-    if (log_) {                                                                                                         \
-      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += dy[i];                              \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;                              \
-    } else {                                                                                                            \
-      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += y[i] * dy[i];                       \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);                                 \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                            \
-    const job *k = context;                                                                                             \
-    for (int64_t i = begin; i < end; i++) {                                                                             \
-      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                      \
-      const type *y = (const type *)k->a + at, *dy = (const type *)k->b + at;                                           \
-      type *dx = (type *)k->out + at;                                                                                   \
-      if (k->inner == 1)                                                                                                \
-        back_row_##suffix(y, dy, dx, k->n_class, k->log);                                                               \
-      else                                                                                                              \
-        back_columns_##suffix(y, dy, dx, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);              \
-    }                                                                                                                   \
+                                                      int64_t columns, bool log_) {                                            \
+    type sum[BLOCK] = {0};                                                                                                     \
+    for (int64_t c = 0; c < n_class; c++)                                                                                      \
+      for (int64_t j = 0; j < columns; j++) sum[j] += log_ ? dy[c * inner + j] : y[c * inner + j] * dy[c * inner + j];         \
+    for (int64_t c = 0; c < n_class; c++)                                                                                      \
+      for (int64_t j = 0; j < columns; j++) {                                                                                  \
+        type p = y[c * inner + j], g = dy[c * inner + j];                                                                      \
+        dx[c * inner + j] = log_ ? g - EXP(p) * sum[j] : p * (g - sum[j]);                                                     \
+      }                                                                                                                        \
+  }                                                                                                                            \
+  NEAP_MULTIVERSION static void back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n, bool log_) {             \
+    type sum = 0;                                                                                                              \
+    if (log_) {                                                                                                                \
+      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += dy[i];                                     \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;                                     \
+    } else {                                                                                                                   \
+      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += y[i] * dy[i];                              \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);                                        \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                   \
+    const job *k = context;                                                                                                    \
+    for (int64_t i = begin; i < end; i++) {                                                                                    \
+      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                             \
+      const type *y = (const type *)k->a + at, *dy = (const type *)k->b + at;                                                  \
+      type *dx = (type *)k->out + at;                                                                                          \
+      if (k->inner == 1)                                                                                                       \
+        back_row_##suffix(y, dy, dx, k->n_class, k->log);                                                                      \
+      else                                                                                                                     \
+        back_columns_##suffix(y, dy, dx, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                     \
+    }                                                                                                                          \
   }
 SOFTMAX(float, f32, neap_exp_f32)
 SOFTMAX(double, f64, exp)
@@ -133,7 +134,10 @@ static neap_status grad_log_softmax(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define AXIS_ATTR {"axis", "dimension over which probabilities add up to 1", NEAP_ATTR_AXIS, .value = {.i = -1}}
+#define AXIS_ATTR                                                                                 \
+  {                                                                                               \
+    "axis", "dimension over which probabilities add up to 1", NEAP_ATTR_AXIS, .value = {.i = -1 } \
+  }
 
 const neap_op neap_op_Softmax = {
   .name = "Softmax",

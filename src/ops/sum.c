@@ -8,20 +8,20 @@
 
 enum { LANES = 8 };
 
-#define SUM(suffix, T, A, member)                                                                            \
-  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {             \
-    const T *x = in;                                                                                         \
-    A part[LANES] = {0}, sum = 0;                                                                            \
-    int64_t i = 0;                                                                                           \
-    for (; i + LANES <= n; i += LANES)                                                                       \
-      for (int k = 0; k < LANES; k++) part[k] += (A)x[i + k];                                                \
-    for (; i < n; i++) sum += (A)x[i];                                                                       \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                                          \
-    acc->member += sum;                                                                                      \
-  }                                                                                                          \
+#define SUM(suffix, T, A, member)                                                                             \
+  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
+    const T *x = in;                                                                                          \
+    A part[LANES] = {0}, sum = 0;                                                                             \
+    int64_t i = 0;                                                                                            \
+    for (; i + LANES <= n; i += LANES)                                                                        \
+      for (int k = 0; k < LANES; k++) part[k] += (A)x[i + k];                                                 \
+    for (; i < n; i++) sum += (A)x[i];                                                                        \
+    for (int k = 0; k < LANES; k++) sum += part[k];                                                           \
+    acc->member += sum;                                                                                       \
+  }                                                                                                           \
   NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                                         \
-    for (int64_t j = 0; j < n; j++) acc[j].member += (A)x[j];                                                \
+    const T *x = in;                                                                                          \
+    for (int64_t j = 0; j < n; j++) acc[j].member += (A)x[j];                                                 \
   }
 SUM(f32, float, double, f)
 SUM(f64, double, double, f)
@@ -30,7 +30,8 @@ SUM(u8, uint8_t, int64_t, i)
 SUM(i32, int32_t, int64_t, i)
 SUM(i64, int64_t, int64_t, i)
 
-#define OF(suffix) {.row = row_##suffix, .columns = columns_##suffix}
+#define OF(suffix) \
+  { .row = row_##suffix, .columns = columns_##suffix }
 static const neap_reduction sums[NEAP_N_DTYPE] = {
   [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),   [NEAP_DTYPE_U8] = OF(u8),
   [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
@@ -60,17 +61,17 @@ static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)ne
 enum { SHAPE = NEAP_REDUCE_KEEPDIM + 1 };
 
 /* A stretch along a dimension that was summed is one element repeated. */
-#define SPREAD(suffix, T)                                                                                     \
-  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, T *restrict dx, int64_t n) { \
-    if (step == 0)                                                                                            \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                                     \
-    else                                                                                                      \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                                     \
-  }                                                                                                           \
+#define SPREAD(suffix, T)                                                                                               \
+  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, T *restrict dx, int64_t n) {  \
+    if (step == 0)                                                                                                      \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                                               \
+    else                                                                                                                \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                                               \
+  }                                                                                                                     \
   static void sum_row_##suffix(const neap_row *row) { spread_##suffix(row->in[0], row->step[0], 1, row->out, row->n); } \
-  static void mean_row_##suffix(const neap_row *row) {                                                        \
-    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));                             \
-    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                                          \
+  static void mean_row_##suffix(const neap_row *row) {                                                                  \
+    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));                                       \
+    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                                                    \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
@@ -123,11 +124,11 @@ static neap_status grad_mean(neap_grad *g, neap_error *error) {
   return grad_as(g, "MeanGrad");
 }
 
-#define CASES                                                                                                     \
+#define CASES                                                                                                      \
   "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, axes={1,3}, " \
   "keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={3,0}, axes={1}}, {x={}} }"
-#define BACKWARD                                                                                                  \
-  .internal = true, .inputs = {{"dy", "gradient of the output"}}, .outputs = {{"dx", "`shape`"}},                  \
+#define BACKWARD                                                                                                    \
+  .internal = true, .inputs = {{"dy", "gradient of the output"}}, .outputs = {{"dx", "`shape`"}},                   \
   .attrs = {NEAP_REDUCE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}}, .infer = infer_grad, \
   .cases = "{ {dy={4,6}, axes={2}, shape={4,5,6}}, {dy={4,5}, axes={3}, shape={4,5,6}}, {dy={}, shape={4,5,6}} }"
 

@@ -3,12 +3,13 @@
  * Each backward reads whichever of input and output is enough, the output where there is a choice: so that the forward
  * may run in place. The gradient of Exp is a Mul and that of Log a Div; they need no op of their own.
  */
+/* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
 /* NAME of x, in f32 and f64. */
-#define UNARY(NAME, f32_expression, f64_expression)           \
-  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)       \
-  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)     \
+#define UNARY(NAME, f32_expression, f64_expression)       \
+  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)   \
+  NEAP_ROW1(NAME##_f64, double, double, , f64_expression) \
   NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME))
 
 /* The same for all numbers. Integers are computed on 64 unsigned bits, so that they wrap around. */
@@ -23,7 +24,7 @@
 
 UNARY_NUMBERS(Neg, -x, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)
 UNARY_NUMBERS(Abs, fabsf(x), fabs(x), x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x)
-UNARY_NUMBERS(Square, x * x, x * x, (uint64_t)x * (uint64_t)x, (uint64_t)x * (uint64_t)x)
+UNARY_NUMBERS(Square, x *x, x *x, (uint64_t)x *(uint64_t)x, (uint64_t)x *(uint64_t)x)
 UNARY(Exp, neap_exp_f32(x), exp(x))
 UNARY(Log, logf(x), log(x))
 UNARY(Sqrt, sqrtf(x), sqrt(x))
@@ -34,18 +35,18 @@ UNARY(Reciprocal, 1.0f / x, 1.0 / x)
 UNARY(Erf, neap_erf_f32(x), erf(x))
 
 /* x = what the backward reads, y = the gradient that arrives. 2/sqrt(pi) = 1.1283791670955126 */
-#define BACKWARD(NAME, f32_expression, f64_expression)              \
-  NEAP_ROW2_SAME(NAME##_f32, float, float, , f32_expression)        \
-  NEAP_ROW2_SAME(NAME##_f64, double, double, , f64_expression)      \
+#define BACKWARD(NAME, f32_expression, f64_expression)         \
+  NEAP_ROW2_SAME(NAME##_f32, float, float, , f32_expression)   \
+  NEAP_ROW2_SAME(NAME##_f64, double, double, , f64_expression) \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME))
 
 BACKWARD(AbsGrad, x > 0 ? y : x < 0 ? -y : x * 0, x > 0 ? y : x < 0 ? -y : x * 0)
 BACKWARD(SquareGrad, 2.0f * x * y, 2.0 * x * y)
 BACKWARD(SqrtGrad, y / (2.0f * x), y / (2.0 * x))
 BACKWARD(RsqrtGrad, -0.5f * y * x * x * x, -0.5 * y * x * x * x)
-BACKWARD(SinGrad, y * cosf(x), y * cos(x))
-BACKWARD(CosGrad, -y * sinf(x), -y * sin(x))
-BACKWARD(ReciprocalGrad, -y * x * x, -y * x * x)
+BACKWARD(SinGrad, y *cosf(x), y *cos(x))
+BACKWARD(CosGrad, -y *sinf(x), -y *sin(x))
+BACKWARD(ReciprocalGrad, -y *x *x, -y *x *x)
 BACKWARD(ErfGrad, y * 1.12837917f * neap_exp_f32(-x * x), y * 1.1283791670955126 * exp(-x * x))
 
 /* din = TYPE(saved, dout), saved an input or an output of the forward. */
@@ -54,10 +55,10 @@ static neap_status grad_of(neap_grad *g, const char *type, neap_value_id saved) 
   return NEAP_OK;
 }
 
-#define GRAD(NAME, type, saved)                                         \
-  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {     \
-    (void)error;                                                        \
-    return grad_of(g, type, g->saved[0]);                               \
+#define GRAD(NAME, type, saved)                                     \
+  static neap_status grad_##NAME(neap_grad *g, neap_error *error) { \
+    (void)error;                                                    \
+    return grad_of(g, type, g->saved[0]);                           \
   }
 GRAD(Abs, "AbsGrad", in)
 GRAD(Square, "SquareGrad", in)
@@ -84,10 +85,10 @@ static neap_status grad_Log(neap_grad *g, neap_error *error) {
 #define OF_FLOATS .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, ELEMENTWISE
 #define OF_NUMBERS .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, ELEMENTWISE
 #define ELEMENTWISE .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
-#define BACKWARD_OF(forward, saved, saved_doc)                                                              \
-  .internal = true, .summary = "Backward of " forward ".",                                                  \
-  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}},                       \
-  .outputs = {{"dx", "shape of dy"}}, .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
+#define BACKWARD_OF(forward, saved, saved_doc)                                                                            \
+  .internal = true, .summary = "Backward of " forward ".",                                                                \
+  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, .outputs = {{"dx", "shape of dy"}}, \
+  .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
 
 const neap_op neap_op_Neg = {
   .name = "Neg",

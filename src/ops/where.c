@@ -25,8 +25,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[1] && !g->want[2]) return NEAP_OK;
-  neap_value_id zero = neap_grad_emit1(g, "Constant", 0, NULL, NULL,
-                                       (neap_set[]){NEAP_SET_INT("dtype", neap_grad_type(g, g->dout[0]).dtype), {0}});
+  neap_value_id zero =
+    neap_grad_emit1(g, "Constant", 0, NULL, NULL, (neap_set[]){NEAP_SET_INT("dtype", neap_grad_type(g, g->dout[0]).dtype), {0}});
   for (int i = 1; i <= 2; i++)
     if (g->want[i]) {
       neap_value_id a = i == 1 ? g->dout[0] : zero, b = i == 1 ? zero : g->dout[0];
@@ -49,6 +49,7 @@ const neap_op neap_op_Where = {
   .infer = infer,
   .grad = grad,
   .kernels = NEAP_REF(run),
-  .cases = "{ {c={{3,4}, dtype=\"bool\"}, a={3,4}, b={3,4}}, {c={{3,1,4}, dtype=\"bool\"}, a={2,4}, b={3,2,1}}, "
-           "{c={{4}, dtype=\"bool\"}, a={}, b={3,4}}, {c={{0,4}, dtype=\"bool\"}, a={4}, b={4}} }",
+  .cases =
+    "{ {c={{3,4}, dtype=\"bool\"}, a={3,4}, b={3,4}}, {c={{3,1,4}, dtype=\"bool\"}, a={2,4}, b={3,2,1}}, "
+    "{c={{4}, dtype=\"bool\"}, a={}, b={3,4}}, {c={{0,4}, dtype=\"bool\"}, a={4}, b={4}} }",
 };

@@ -55,7 +55,8 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
     if (d < 3 - w->n) continue;
     int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1, padded = w->in[d] + w->begin[d] + w->end[d];
     if (padded < reach || w->in[d] < 1)
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                             "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
                              (long long)reach, (long long)padded, neap_shape_text(x, text));
     if (kernel == NULL && (w->begin[d] >= reach || w->end[d] >= reach))
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pad expects less than the window's %lld elements, got %lld",

@@ -10,21 +10,21 @@
 
 enum { NEAP_WINDOW_KERNEL, NEAP_WINDOW_STRIDE, NEAP_WINDOW_PAD, NEAP_WINDOW_DILATION, NEAP_WINDOW_N_ATTR };
 
-#define NEAP_WINDOW_ATTRS(kernel_doc, kernel_required)                                                                    \
+#define NEAP_WINDOW_ATTRS(kernel_doc, kernel_required)                                                                       \
   [NEAP_WINDOW_KERNEL] = {"kernel", kernel_doc, NEAP_ATTR_INTS, .required = (kernel_required), .least = 1, .most = 1 << 20}, \
-  [NEAP_WINDOW_STRIDE] = {"stride", "step of the window, one for all dimensions or one each", NEAP_ATTR_INTS, .least = 1,  \
-                          .most = 1 << 20},                                                                               \
-  [NEAP_WINDOW_PAD] = {"pad", "zeros around x: one for all, one each, or all begins and then all ends", NEAP_ATTR_INTS,    \
-                       .most = 1 << 20},                                                                                  \
-  [NEAP_WINDOW_DILATION] = {"dilation", "distance of the window's elements, one for all or one each", NEAP_ATTR_INTS,      \
+  [NEAP_WINDOW_STRIDE] = {"stride", "step of the window, one for all dimensions or one each", NEAP_ATTR_INTS, .least = 1,    \
+                          .most = 1 << 20},                                                                                  \
+  [NEAP_WINDOW_PAD] = {"pad", "zeros around x: one for all, one each, or all begins and then all ends", NEAP_ATTR_INTS,      \
+                       .most = 1 << 20},                                                                                     \
+  [NEAP_WINDOW_DILATION] = {"dilation", "distance of the window's elements, one for all or one each", NEAP_ATTR_INTS,        \
                             .least = 1, .most = 1 << 20}
 
 /* x (N,C,in...), y (N,C',out...). INVARIANT: all lists are filled, unused leading dimensions with 1 (pads with 0). */
 typedef struct neap_window {
-  int n; /* spatial dimensions of x: 1 to 3 */
+  int n;                   /* spatial dimensions of x: 1 to 3 */
   int64_t batch, channels; /* N, C of x */
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3];
-  int64_t begin[3], end[3]; /* padding before and after */
+  int64_t begin[3], end[3];      /* padding before and after */
   int64_t n_in, n_out, n_kernel; /* products of in, out, kernel */
 } neap_window;
 

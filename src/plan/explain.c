@@ -116,8 +116,8 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
   const char *path = plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "";
   if (before >= 0)
     neap_buffer_add(
-        out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
-        name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
+      out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
+      name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
   if (after >= 0)
     neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) after it: written when %s has been read for the last time%s.\n",
                     name_of(graph, after), plan->place[after].first + 1, plan->place[after].last + 1, name_of(graph, v), path);
@@ -128,7 +128,7 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
 static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_place *place = &plan->place[v];
   bool linked =
-      place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+    place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
   if (linked && place->partner >= 0)
     neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason), neap_reason_code(place->reason),
                     name_of(graph, place->partner));

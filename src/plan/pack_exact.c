@@ -109,7 +109,7 @@ typedef struct part {
 } part;
 
 static bool is_stuck(const search *x, const part *p, int b) {
-  return x->low[b] < p->last || (x->low[b] == p->last && b < p->last_box);
+  return x->low[b] < p->last || (b < p->last_box && x->low[b] == p->last);
 }
 
 /* The next section from s on that is not painted; paths are halved on the way. */

@@ -20,15 +20,15 @@ typedef enum neap_executor { NEAP_EXECUTOR_SIMPLE, NEAP_EXECUTOR_DAG } neap_exec
 const char *neap_executor_name(neap_executor executor);
 
 /* How a value got its bytes. X(symbol, code, words) */
-#define NEAP_REASON_MAP(X)                                                               \
-  X(RESIDENT, "resident", "has bytes of its own from run to run")                         \
-  X(OWN, "own", "shares bytes with nobody")                                               \
-  X(REUSE, "reuse", "takes bytes whose last reader has run")                              \
-  X(IN_PLACE, "in_place", "overwrites an input that is read for the last time here")      \
-  X(ALIAS, "alias", "is a view of its input")                                             \
-  X(VERSION, "version", "is the next version of a resident storage")                      \
-  X(SLOT, "slot", "shares the slot of its blob name")                                     \
-  X(UNPLANNED, "unplanned", "policy none gives every value its own bytes")                \
+#define NEAP_REASON_MAP(X)                                                           \
+  X(RESIDENT, "resident", "has bytes of its own from run to run")                    \
+  X(OWN, "own", "shares bytes with nobody")                                          \
+  X(REUSE, "reuse", "takes bytes whose last reader has run")                         \
+  X(IN_PLACE, "in_place", "overwrites an input that is read for the last time here") \
+  X(ALIAS, "alias", "is a view of its input")                                        \
+  X(VERSION, "version", "is the next version of a resident storage")                 \
+  X(SLOT, "slot", "shares the slot of its blob name")                                \
+  X(UNPLANNED, "unplanned", "policy none gives every value its own bytes")           \
   X(ARGUMENT, "argument", "lies in an operand of the instruction that owns the subnet")
 typedef enum neap_reason {
 #define X(symbol, code, words) NEAP_REASON_##symbol,
@@ -39,16 +39,16 @@ const char *neap_reason_code(neap_reason reason);
 const char *neap_reason_words(neap_reason reason);
 
 /* Why a value that could have been computed in place was not. */
-#define NEAP_REFUSAL_MAP(X)                                             \
-  X(NONE, "none", "")                                                    \
-  X(NO_PAIR, "no_pair", "its op allows no in-place")                     \
-  X(READ_LATER, "read_later", "its input is read again later")           \
+#define NEAP_REFUSAL_MAP(X)                                                            \
+  X(NONE, "none", "")                                                                  \
+  X(NO_PAIR, "no_pair", "its op allows no in-place")                                   \
+  X(READ_LATER, "read_later", "its input is read again later")                         \
   X(RESIDENT_INPUT, "resident_input", "its input has bytes of its own that must stay") \
-  X(BYTES, "bytes", "its input has another size or layout")              \
-  X(KEPT, "kept", "its input is kept")                                   \
-  X(ORDER, "order", "in a dag another reader of its input may still run") \
-  X(READ_TWICE, "read_twice", "its op reads that input at another position too") \
-  X(TAKEN, "taken", "another output of its op took the input's bytes")   \
+  X(BYTES, "bytes", "its input has another size or layout")                            \
+  X(KEPT, "kept", "its input is kept")                                                 \
+  X(ORDER, "order", "in a dag another reader of its input may still run")              \
+  X(READ_TWICE, "read_twice", "its op reads that input at another position too")       \
+  X(TAKEN, "taken", "another output of its op took the input's bytes")                 \
   X(OFF, "off", "in place is switched off")
 typedef enum neap_refusal {
 #define X(symbol, code, words) NEAP_REFUSAL_##symbol,
@@ -61,32 +61,32 @@ const char *neap_refusal_words(neap_refusal refusal);
 typedef struct neap_plan_options {
   neap_policy policy;
   neap_executor executor;
-  size_t budget_bytes;    /* the arena may not exceed it; 0: no budget */
+  size_t budget_bytes; /* the arena may not exceed it; 0: no budget */
   bool no_in_place;
-  int64_t time_limit_ns;  /* for the exact search; 0: a default of 2 s */
+  int64_t time_limit_ns; /* for the exact search; 0: a default of 2 s */
 } neap_plan_options;
 
 /* One per graph value. Steps are positions in `order`, 0-based; a value lives in [first, last]. */
 typedef struct neap_place {
   neap_region region;
-  int storage;   /* root value of its in-place, alias or version chain; places of one storage are equal */
-  size_t offset; /* ARENA: in bytes from the arena's base; elsewhere 0 */
-  size_t bytes;  /* of this value */
+  int storage;     /* root value of its in-place, alias or version chain; places of one storage are equal */
+  size_t offset;   /* ARENA: in bytes from the arena's base; elsewhere 0 */
+  size_t bytes;    /* of this value */
   int first, last; /* of this value; first -1: exists before the graph runs */
   neap_reason reason;
   neap_refusal refusal;
-  int partner;   /* the value it overlays, aliases or took bytes from; or -1 */
+  int partner; /* the value it overlays, aliases or took bytes from; or -1 */
 } neap_place;
 
 typedef struct neap_plan {
   neap_policy policy;
   neap_executor executor;
   int n_node, n_value;
-  int *order;              /* order[step] = node */
-  neap_place *place;       /* by value */
-  size_t *scratch_offset;  /* by node; bytes are in the node's choice (control ops: sub_bytes) */
-  size_t *scratch_bytes;   /* by node: choice's scratch, or the frame of a control op */
-  size_t *live_bytes;      /* by step: bytes live while it runs, scratch and alignment included */
+  int *order;             /* order[step] = node */
+  neap_place *place;      /* by value */
+  size_t *scratch_offset; /* by node; bytes are in the node's choice (control ops: sub_bytes) */
+  size_t *scratch_bytes;  /* by node: choice's scratch, or the frame of a control op */
+  size_t *live_bytes;     /* by step: bytes live while it runs, scratch and alignment included */
   size_t arena_bytes, lower_bound_bytes, baseline_bytes;
   size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes */
   bool proved;

@@ -96,7 +96,7 @@ static neap_status pack(items *all, const neap_work *work, const neap_schedule *
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
     block[i] =
-        (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
+      (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
   neap_pack_options options = {.time_limit_ns = work->options.time_limit_ns,
                                .stop_at_bytes = s->peak_bytes,
                                .conflict = all->conflict,

@@ -158,7 +158,7 @@ static neap_status check_relation(check *c, int v) {
   const neap_graph *g = c->graph;
   const neap_place *place = &c->plan->place[v];
   bool linked =
-      place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+    place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
   if (place->partner < -1 || place->partner >= g->n_value) return FAIL(c, v, "\"%s\" has an unknown partner", label(c, v));
   if (!linked) {
     if (place->storage == v) return NEAP_OK;

@@ -75,8 +75,8 @@ typedef struct neap_run_state {
   neap_run *run;
   int64_t begin_ns;
   _Atomic int phase;
-  sigset_t signals;   /* mask of the calling thread outside the run; signals are held while kernels run */
-  int64_t let_in_ns;  /* when they were last let in */
+  sigset_t signals;  /* mask of the calling thread outside the run; signals are held while kernels run */
+  int64_t let_in_ns; /* when they were last let in */
 } neap_run_state;
 
 /* Runs one instruction on `lane`. */

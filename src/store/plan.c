@@ -112,13 +112,13 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
                                const char *lost, int64_t *plan_id, neap_error *error) {
   int64_t now = (int64_t)time(NULL);
   neap_sql sql = neap_sql_new(
-      store,
-      "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
-      "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
-      "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
-      "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
-      lost);
+    store,
+    "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
+    "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
+    "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
+    "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+    "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
+    lost);
   neap_sql_int(&sql, net_id);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->key_text);

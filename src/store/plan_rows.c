@@ -146,11 +146,11 @@ neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const n
   int *reader = first_readers(graph);
   if (reader == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *reader, "the rows of a plan");
   neap_sql sql =
-      neap_sql_new(store,
-                   "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, region, dtype, layout, "
-                   "shape, bytes, offset_bytes, first_step, last_step, kept, reason, detail) "
-                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                   lost);
+    neap_sql_new(store,
+                 "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, region, dtype, layout, "
+                 "shape, bytes, offset_bytes, first_step, last_step, kept, reason, detail) "
+                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 lost);
   neap_status status = NEAP_OK;
   for (int v = 0; v < plan->n_value && status == NEAP_OK; v++) {
     neap_sql_int(&sql, plan_id);

@@ -82,7 +82,7 @@ neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char 
   /* SQLite has no NaN: it would become null, which the column refuses. */
   if (value != value) return neap_fail(error, NEAP_DB, "%s: \"%s\" is not a number at step %lld", lost, name, (long long)at_step);
   neap_sql sql =
-      neap_sql_new(store, "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
+    neap_sql_new(store, "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
   neap_sql_int(&sql, run_id);
   neap_sql_text(&sql, name);
   neap_sql_int(&sql, at_step);

@@ -81,7 +81,7 @@ static neap_status write_meta(neap_store *store, const char *name, const char *v
 static neap_status drop_views(neap_store *store, neap_error *error) {
   for (;;) {
     neap_sql sql =
-        neap_sql_new(store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1", lost);
+      neap_sql_new(store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1", lost);
     bool row;
     char drop[160] = "";
     neap_status status = neap_sql_step(&sql, &row, error);

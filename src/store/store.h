@@ -23,9 +23,9 @@ void neap_store_set_timeout(neap_store *store, int milliseconds);
 
 typedef struct neap_store_plan {
   const char *key, *key_text;
-  const char *options;     /* JSON */
-  const char *choices;     /* neap_choices_print */
-  const char *plan_text;   /* neap_plan_print */
+  const char *options;   /* JSON */
+  const char *choices;   /* neap_choices_print */
+  const char *plan_text; /* neap_plan_print */
   const char *net_name, *net_text, *net_file, *net_hash;
   const char *dtype, *kernel_set;
   int64_t batch, n_thread, budget_bytes;
@@ -33,11 +33,12 @@ typedef struct neap_store_plan {
 } neap_store_plan;
 
 /* Looks a plan up by key (the text is compared too). *plan_id 0: none. The strings live until the next call. */
-neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name, const char *net_text,
-                                 int64_t *plan_id, bool *same_net, const char **choices, const char **plan_text, neap_error *error);
+neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name,
+                                 const char *net_text, int64_t *plan_id, bool *same_net, const char **choices,
+                                 const char **plan_text, neap_error *error);
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
                                 int64_t *plan_id, neap_error *error);
-neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error); /* it failed its check */
+neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error);  /* it failed its check */
 neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error); /* a hit */
 
 typedef struct neap_store_run {
@@ -55,7 +56,8 @@ typedef struct neap_store_run_op {
   int thread;
 } neap_store_run_op;
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, const neap_store_run_op *row, neap_error *error);
-neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name, int64_t at_step, double value, neap_error *error);
+neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name, int64_t at_step, double value,
+                                  neap_error *error);
 
 /* Queries: rows through a callback; values are NULL-terminated texts with their SQLite type. One statement, which only reads.
  * Parameters that are not given are null; one that the statement does not have is an error. */

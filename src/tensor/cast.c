@@ -40,7 +40,7 @@ NEAP_ELEMENT_MAP(X)
 /* By dtype: to its wide type. Exact. */
 static cast_loop *const widen[NEAP_N_DTYPE] = {
 #define X(symbol, name, type, wide) [NEAP_DTYPE_##symbol] = widen_##name,
-    NEAP_ELEMENT_MAP(X)
+  NEAP_ELEMENT_MAP(X)
 #undef X
 };
 
@@ -49,7 +49,7 @@ enum { FROM_F64, FROM_I64 };
 /* By dtype and wide type: from the wide type, with the one rounding. */
 static cast_loop *const narrow[NEAP_N_DTYPE][2] = {
 #define X(symbol, name, type, wide) [NEAP_DTYPE_##symbol] = {narrow_##name##_f64, narrow_##name##_i64},
-    NEAP_ELEMENT_MAP(X)
+  NEAP_ELEMENT_MAP(X)
 #undef X
 };
 
@@ -81,15 +81,15 @@ LOOP(bool_to_f32, float, uint8_t, x != 0)
 
 /* By the other dtype of the pair. */
 static cast_loop *const from_f32[NEAP_N_DTYPE] = {
-    [NEAP_DTYPE_F64] = f32_to_f64, [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
-    [NEAP_DTYPE_I8] = f32_to_i8,   [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I32] = f32_to_i32,
-    [NEAP_DTYPE_I64] = f32_to_i64, [NEAP_DTYPE_BOOL] = f32_to_bool,
+  [NEAP_DTYPE_F64] = f32_to_f64, [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
+  [NEAP_DTYPE_I8] = f32_to_i8,   [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I32] = f32_to_i32,
+  [NEAP_DTYPE_I64] = f32_to_i64, [NEAP_DTYPE_BOOL] = f32_to_bool,
 };
 
 static cast_loop *const to_f32[NEAP_N_DTYPE] = {
-    [NEAP_DTYPE_F64] = f64_to_f32, [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
-    [NEAP_DTYPE_I8] = i8_to_f32,   [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I32] = i32_to_f32,
-    [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
+  [NEAP_DTYPE_F64] = f64_to_f32, [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
+  [NEAP_DTYPE_I8] = i8_to_f32,   [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I32] = i32_to_f32,
+  [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
 };
 
 /* Runs on the calling thread: neap_tensor_copy splits large casts, and a kernel knows its own threads. */

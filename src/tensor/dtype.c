@@ -7,7 +7,7 @@
 size_t neap_dtype_bytes(neap_dtype dtype) {
   static const unsigned char bytes[] = {
 #define X(symbol, name, bytes) bytes,
-      NEAP_DTYPE_MAP(X)
+    NEAP_DTYPE_MAP(X)
 #undef X
   };
   return (unsigned)dtype < NEAP_N_DTYPE ? bytes[dtype] : 0;
@@ -16,7 +16,7 @@ size_t neap_dtype_bytes(neap_dtype dtype) {
 const char *neap_dtype_name(neap_dtype dtype) {
   static const char *const names[] = {
 #define X(symbol, name, bytes) name,
-      NEAP_DTYPE_MAP(X)
+    NEAP_DTYPE_MAP(X)
 #undef X
   };
   return (unsigned)dtype < NEAP_N_DTYPE ? names[dtype] : "unknown";

@@ -39,8 +39,7 @@ typedef struct neap_type {
 } neap_type;
 
 neap_shape neap_shape_of(int n_dim, const int64_t *dim);
-#define NEAP_SHAPE(...)                                                                     \
-  neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
+#define NEAP_SHAPE(...) neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
 int64_t neap_shape_elems(const neap_shape *shape); /* 1 for a scalar; INT64_MAX when there are more */
 bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
 /* Elements of the dimensions [from, to). */
@@ -117,12 +116,13 @@ neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_d
 neap_tensor neap_tensor_retain(const neap_tensor *tensor); /* the same view, one more reference */
 void neap_tensor_fini(neap_tensor *tensor);                /* drops the reference, leaves {0} */
 static inline neap_type neap_tensor_type(const neap_tensor *t) { return (neap_type){t->dtype, t->shape}; }
-char *neap_tensor_data(const neap_tensor *tensor); /* address of element 0 */
+char *neap_tensor_data(const neap_tensor *tensor);    /* address of element 0 */
 bool neap_tensor_is_dense(const neap_tensor *tensor); /* row-major, no gaps */
 int64_t neap_tensor_elems(const neap_tensor *tensor);
 
 /* Views (view.c). Each fills *out with a new reference; dims are 0-based here. Errors are SHAPE. */
-neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step, neap_tensor *out,
+                               neap_error *error);
 neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out, neap_error *error);
 neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_tensor *out, neap_error *error);
 neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out, neap_error *error);

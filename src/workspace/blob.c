@@ -151,8 +151,8 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
   if (v < 0 || cell == NULL || !neap_program_where(ws->last, v, &blob, &offset)) return v;
   /* The value lies in the cell's own bytes: the cell answers. */
   return blob >= 0 && neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob] == cell->name
-             ? NEAP_NO_VALUE
-             : v;
+           ? NEAP_NO_VALUE
+           : v;
 }
 
 /* Nothing in the arena or the table answers to the name: say what is known of it. */

@@ -110,7 +110,7 @@ static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const n
     status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
   if (status == NEAP_OK)
     status =
-        neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
+      neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
   neap_free(scratch);
   neap_single_free(single);
   return status;

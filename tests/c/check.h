@@ -20,51 +20,51 @@ static const char *check_skipped;
 
 #define TEST(name) static void test_##name(void)
 
-#define CHECK(condition)                                                              \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      printf("  %s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);           \
-      check_failures++;                                                               \
-    }                                                                                 \
+#define CHECK(condition)                                                     \
+  do {                                                                       \
+    if (!(condition)) {                                                      \
+      printf("  %s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+      check_failures++;                                                      \
+    }                                                                        \
   } while (0)
 
-#define CHECK_EQ(a, b)                                                                \
-  do {                                                                                \
-    long long check_a = (long long)(a), check_b = (long long)(b);                      \
-    if (check_a != check_b) {                                                         \
+#define CHECK_EQ(a, b)                                                                          \
+  do {                                                                                          \
+    long long check_a = (long long)(a), check_b = (long long)(b);                               \
+    if (check_a != check_b) {                                                                   \
       printf("  %s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #a, check_a, check_b); \
-      check_failures++;                                                               \
-    }                                                                                 \
+      check_failures++;                                                                         \
+    }                                                                                           \
   } while (0)
 
-#define CHECK_NEAR(a, b, tolerance)                                                   \
-  do {                                                                                \
-    double check_a = (double)(a), check_b = (double)(b);                               \
-    if (!(fabs(check_a - check_b) <= (tolerance))) {                                   \
+#define CHECK_NEAR(a, b, tolerance)                                                             \
+  do {                                                                                          \
+    double check_a = (double)(a), check_b = (double)(b);                                        \
+    if (!(fabs(check_a - check_b) <= (tolerance))) {                                            \
       printf("  %s:%d: %s is %.9g, expected %.9g\n", __FILE__, __LINE__, #a, check_a, check_b); \
-      check_failures++;                                                               \
-    }                                                                                 \
+      check_failures++;                                                                         \
+    }                                                                                           \
   } while (0)
 
 /* The call, which may use `&error`, gives NEAP_OK. */
-#define CHECK_OK(call)                                                                \
-  do {                                                                                \
-    neap_error error = {0};                                                           \
-    if ((call) != NEAP_OK) {                                                          \
-      printf("  %s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message);           \
-      check_failures++;                                                               \
-    }                                                                                 \
+#define CHECK_OK(call)                                                       \
+  do {                                                                       \
+    neap_error error = {0};                                                  \
+    if ((call) != NEAP_OK) {                                                 \
+      printf("  %s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message); \
+      check_failures++;                                                      \
+    }                                                                        \
   } while (0)
 
 /* The call fails with `status` and a message that contains `words`. */
-#define CHECK_FAILS(call, status, words)                                              \
-  do {                                                                                \
-    neap_error error = {0};                                                           \
-    neap_status check_got = (call);                                                   \
-    if (check_got != (status) || strstr(error.message, words) == NULL) {              \
+#define CHECK_FAILS(call, status, words)                                                                              \
+  do {                                                                                                                \
+    neap_error error = {0};                                                                                           \
+    neap_status check_got = (call);                                                                                   \
+    if (check_got != (status) || strstr(error.message, words) == NULL) {                                              \
       printf("  %s:%d: %s gives %s \"%s\"\n", __FILE__, __LINE__, #call, neap_status_text(check_got), error.message); \
-      check_failures++;                                                               \
-    }                                                                                 \
+      check_failures++;                                                                                               \
+    }                                                                                                                 \
   } while (0)
 
 #define SKIP(why)          \
@@ -98,7 +98,9 @@ static int check_run(int argc, char **argv, int n, const check_test *test) {
 }
 
 /* RUN(argc, argv, T(a), T(b)) */
-#define RUN(argc, argv, ...) check_run(argc, argv, (int)(sizeof((check_test[]){__VA_ARGS__}) / sizeof(check_test)), (check_test[]){__VA_ARGS__})
-#define T(name) {#name, test_##name}
+#define RUN(argc, argv, ...) \
+  check_run(argc, argv, (int)(sizeof((check_test[]){__VA_ARGS__}) / sizeof(check_test)), (check_test[]){__VA_ARGS__})
+#define T(name) \
+  { #name, test_##name }
 
 #endif

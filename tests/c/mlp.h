@@ -149,7 +149,7 @@ static inline bool mlp_same_bits(neap_workspace *a, neap_workspace *b, const cha
   bool same = neap_workspace_fetch(a, name, &x, NULL) == NEAP_OK && neap_workspace_fetch(b, name, &y, NULL) == NEAP_OK;
   neap_type type = neap_tensor_type(&x), other = neap_tensor_type(&y);
   same =
-      same && neap_type_equal(&type, &other) && memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
+    same && neap_type_equal(&type, &other) && memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
   neap_tensor_fini(&x);
   neap_tensor_fini(&y);
   return same;

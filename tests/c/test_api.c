@@ -10,8 +10,9 @@
 #undef main
 
 enum { N = 4 };
-static const char *const layer_text = "net layer\ninput x f32 (4,3)\nparam w f32 (2,3) = Constant { value = 0.5 }\n"
-                                      "y = FC(x, w)\nz = Relu(y)\noutputs z\n";
+static const char *const layer_text =
+  "net layer\ninput x f32 (4,3)\nparam w f32 (2,3) = Constant { value = 0.5 }\n"
+  "y = FC(x, w)\nz = Relu(y)\noutputs z\n";
 
 static const float numbers[12] = {1, 2, 3, -1, -2, -3, 0, 0, 0, 1, 1, 1};
 

@@ -179,9 +179,9 @@ TEST(philox_gives_the_published_words) {
     uint64_t seed, index;
     uint32_t step, stream, expected[4];
   } known[] = {
-      {0, 0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-      {UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    {0, 0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++) {
     uint32_t out[4];

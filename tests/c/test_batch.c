@@ -30,7 +30,8 @@ static double at(const neap_tensor *t, int64_t i) { return neap_element_get(t->d
 
 TEST(batches_hold_the_rows_asked_for_in_order) {
   neap_tensor x = rows_of_two(10), y = counting(10), out[2];
-  neap_batch_field field[2] = {{.source = x, .dtype = NEAP_DTYPE_F32, .scale = 0.5, .shift = 1}, {.source = y, .dtype = NEAP_DTYPE_I64, .scale = 1}};
+  neap_batch_field field[2] = {{.source = x, .dtype = NEAP_DTYPE_F32, .scale = 0.5, .shift = 1},
+                               {.source = y, .dtype = NEAP_DTYPE_I64, .scale = 1}};
   const int64_t index[] = {7, 0, 9, 9, 3};
   neap_batch_reader *reader = NULL;
   CHECK_OK(neap_batch_reader_new(2, field, 2, 5, index, false, &reader, &error));
@@ -182,5 +183,6 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order), T(the_last_smaller_batch_can_be_dropped),
              T(windows_read_text_and_its_next_characters), T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
-             T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are), T(refused_memory_is_an_error_and_leaves_nothing));
+             T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
+             T(refused_memory_is_an_error_and_leaves_nothing));
 }

@@ -9,12 +9,13 @@ static const struct {
   const char *name;
   neap_shape shape;
 } params[] = {
-  {"w1", {4, {20, 3, 3, 3}}}, {"b1", {1, {20}}}, {"gamma", {1, {20}}}, {"beta", {1, {20}}}, {"w2", {4, {20, 20, 3, 3}}},
-  {"b2", {1, {20}}},          {"w3", {4, {32, 20, 1, 1}}}, {"w4", {2, {CLASSES, 32}}}, {"b4", {1, {CLASSES}}},
+  {"w1", {4, {20, 3, 3, 3}}},  {"b1", {1, {20}}},           {"gamma", {1, {20}}},
+  {"beta", {1, {20}}},         {"w2", {4, {20, 20, 3, 3}}}, {"b2", {1, {20}}},
+  {"w3", {4, {32, 20, 1, 1}}}, {"w4", {2, {CLASSES, 32}}},  {"b4", {1, {CLASSES}}},
 };
 
-static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out, const neap_set *set,
-                       neap_error *error) {
+static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out,
+                       const neap_set *set, neap_error *error) {
   neap_net_call call = {.type = type, .n_in = n_in, .in = in, .n_out = n_out, .out = out, .attrs = set};
   return neap_net_add(net, &call, NULL, error);
 }
@@ -59,7 +60,8 @@ static neap_status open_net(mlp *m, const neap_compile_options *options, neap_er
   NEAP_TRY(neap_workspace_init(m->ws, m->net, error));
   NEAP_TRY(mlp_feed(m->ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(BATCH, 3, 12, 12), 100, error));
   NEAP_TRY(mlp_feed(m->ws, "label", NEAP_DTYPE_I32, NEAP_SHAPE(BATCH), 200, error));
-  for (int i = 0; i < NEAP_COUNT(params); i++) NEAP_TRY(mlp_feed(m->ws, params[i].name, NEAP_DTYPE_F32, params[i].shape, i, error));
+  for (int i = 0; i < NEAP_COUNT(params); i++)
+    NEAP_TRY(mlp_feed(m->ws, params[i].name, NEAP_DTYPE_F32, params[i].shape, i, error));
   NEAP_TRY(neap_driver_compile(m->ws, m->net, options, &m->session, error));
   return neap_session_run(m->session, error);
 }

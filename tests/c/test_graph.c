@@ -5,11 +5,13 @@
 
 static neap_type f32(neap_shape shape) { return (neap_type){NEAP_DTYPE_F32, shape}; }
 
-static void add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out, const neap_set *attrs) {
+static void add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out,
+                const neap_set *attrs) {
   neap_net_call call = {.type = type, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
 }
-#define IN(...) (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__}
+#define IN(...) \
+  (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]) { __VA_ARGS__ }
 
 static void declare(neap_net *net, const char *name, neap_role role, neap_shape shape, double value) {
   neap_type type = f32(shape);
@@ -222,7 +224,8 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing), T(a_loss_that_is_no_scalar_is_refused),
-             T(sgd_inside_a_branch_updates_the_parameter_under_every_policy), T(a_gradient_goes_through_the_branch_that_is_taken),
-             T(choices_read_back_from_their_text), T(a_backward_that_needs_an_overwritten_parameter_is_refused));
+  return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
+             T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
+             T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
+             T(a_backward_that_needs_an_overwritten_parameter_is_refused));
 }

@@ -246,27 +246,27 @@ TEST(npy_that_is_wrong_is_refused) {
   static const struct {
     const char *dictionary, *words;
   } wrong[] = {
-      {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "Python objects"},
-      {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"},
-      {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "'<c8'"},
-      {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
-      {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more elements"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more elements"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "8 dimensions"},
-      {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "'fortran_order'"},
-      {"{'descr': '<f4', 'shape': (1,)}", "lacks"},
-      {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "twice"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", "unknown key"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1", "follows"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", "does not end"},
-      {"{'descr': '<f4", "'descr' is not a text"},
-      {"", "not a dictionary"},
+    {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "Python objects"},
+    {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "structured"},
+    {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "'<c8'"},
+    {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
+    {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more elements"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more elements"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", "'shape'"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "8 dimensions"},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "'fortran_order'"},
+    {"{'descr': '<f4', 'shape': (1,)}", "lacks"},
+    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "twice"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", "unknown key"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1", "follows"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", "does not end"},
+    {"{'descr': '<f4", "'descr' is not a text"},
+    {"", "not a dictionary"},
   };
   float data[2] = {1, 2};
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
@@ -285,19 +285,19 @@ TEST(npy_that_is_wrong_is_refused) {
 
 /* Written by numpy.savez_compressed: a = arange(6) '<i4' (2,3); b the same as '>f8' in Fortran order. Both deflated. */
 static const char deflated_hex[] =
-    "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9"
-    "c850"
-    "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e0620"
-    "6004"
-    "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b000000000000000560000"
-    "0000"
-    "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0a"
-    "c69a"
-    "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d845500000098000000050000000000000000"
-    "0000"
-    "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e70"
-    "7950"
-    "4b0506000000000200020066000000190100000000";
+  "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9"
+  "c850"
+  "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e0620"
+  "6004"
+  "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b000000000000000560000"
+  "0000"
+  "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0a"
+  "c69a"
+  "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d845500000098000000050000000000000000"
+  "0000"
+  "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e70"
+  "7950"
+  "4b0506000000000200020066000000190100000000";
 
 static size_t unhex(const char *hex, unsigned char *out) {
   size_t n = strlen(hex) / 2;
@@ -369,30 +369,30 @@ TEST(safetensors_that_is_wrong_is_refused) {
     const char *json, *words;
     size_t n_data;
   } wrong[] = {
-      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 4, 8) "}", "overlaps", 8},
-      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 12, 16) "}", "hole", 16},
-      {"{\"a\":" TENSOR("F32", "[2]", 4, 12) "}", "hole", 12},
-      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 12},
-      {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 4},
-      {"{\"a\":" TENSOR("F32", "[2]", 0, 12) "}", "not its size", 12},
-      {"{\"a\":" TENSOR("F32", "[2]", 8, 0) "}", "data_offsets", 8},
-      {"{\"a\":" TENSOR("F32", "[4611686018427387904,8]", 0, 0) "}", "not its size", 0},
-      {"{\"a\":" TENSOR("F32", "[4611686018427387904]", 0, 0) "}", "not its size", 0},
-      {"{\"a\":" TENSOR("F32", "[9223372036854775808]", 0, 0) "}", "JSON", 0},
-      {"{\"a\":" TENSOR("F32", "[-1]", 0, 0) "}", "shape", 0},
-      {"{\"a\":" TENSOR("F32", "[1.0]", 0, 4) "}", "shape", 4},
-      {"{\"a\":" TENSOR("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", "shape", 4},
-      {"{\"a\":" TENSOR("F8_E4M3", "[1]", 0, 1) "}", "F8_E4M3", 1},
-      {"{\"a\":" TENSOR("F32", "[1]", 0, 4) ",\"a\":" TENSOR("F32", "[1]", 4, 8) "}", "JSON", 8},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
-      {"{\"a\":7}", "no dtype", 0},
-      {"{\"__metadata__\":{\"a\":7}}", "no text", 0},
-      {"{\"__metadata__\":[]}", "map of texts", 0},
-      {"[]", "JSON object", 0},
-      {" {}", "JSON object", 0},
-      {"{} x", "JSON", 0},
-      {"{\"a\\u0000b\":1}", "JSON", 0},
-      {"", "JSON object", 0},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 4, 8) "}", "overlaps", 8},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) ",\"b\":" TENSOR("F32", "[1]", 12, 16) "}", "hole", 16},
+    {"{\"a\":" TENSOR("F32", "[2]", 4, 12) "}", "hole", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 8) "}", "describes 8 bytes", 4},
+    {"{\"a\":" TENSOR("F32", "[2]", 0, 12) "}", "not its size", 12},
+    {"{\"a\":" TENSOR("F32", "[2]", 8, 0) "}", "data_offsets", 8},
+    {"{\"a\":" TENSOR("F32", "[4611686018427387904,8]", 0, 0) "}", "not its size", 0},
+    {"{\"a\":" TENSOR("F32", "[4611686018427387904]", 0, 0) "}", "not its size", 0},
+    {"{\"a\":" TENSOR("F32", "[9223372036854775808]", 0, 0) "}", "JSON", 0},
+    {"{\"a\":" TENSOR("F32", "[-1]", 0, 0) "}", "shape", 0},
+    {"{\"a\":" TENSOR("F32", "[1.0]", 0, 4) "}", "shape", 4},
+    {"{\"a\":" TENSOR("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4) "}", "shape", 4},
+    {"{\"a\":" TENSOR("F8_E4M3", "[1]", 0, 1) "}", "F8_E4M3", 1},
+    {"{\"a\":" TENSOR("F32", "[1]", 0, 4) ",\"a\":" TENSOR("F32", "[1]", 4, 8) "}", "JSON", 8},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
+    {"{\"a\":7}", "no dtype", 0},
+    {"{\"__metadata__\":{\"a\":7}}", "no text", 0},
+    {"{\"__metadata__\":[]}", "map of texts", 0},
+    {"[]", "JSON object", 0},
+    {" {}", "JSON object", 0},
+    {"{} x", "JSON", 0},
+    {"{\"a\\u0000b\":1}", "JSON", 0},
+    {"", "JSON object", 0},
   };
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
     const char *path = put_safetensors(wrong[i].json, wrong[i].n_data);
@@ -404,8 +404,8 @@ TEST(safetensors_that_is_wrong_is_refused) {
   CHECK_FAILS(try_load(put_file("endless.safetensors", "", 0), &error), NEAP_DATA, "truncated");
   neap_io_list list; /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
   CHECK_OK(neap_io_load(
-      put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
-      NEAP_IO_COPY, &list, &error));
+    put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
+    NEAP_IO_COPY, &list, &error));
   CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_I32);
   neap_io_list_fini(&list);
 }
@@ -599,7 +599,7 @@ TEST(refused_memory_leaves_nothing_behind) {
       neap_memory_fail_nth(n, n % 2 == 0);
       if (way < 3)
         status =
-            neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
+          neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
       else if (way < 6)
         status = neap_io_load(in_folder(names[way - 3]), (neap_io_map)(n % 3), &list, &error);
       else if (way == 6)
@@ -665,13 +665,13 @@ int main(int argc, char **argv) {
   snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
   if (mkdtemp(folder) == NULL) return 1;
   int failed = RUN(
-      argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
-      T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
-      T(mapped_fortran_order_is_a_view), T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked),
-      T(npz_that_is_wrong_is_refused), T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
-      T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
-      T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
-      T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
+    argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
+    T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats), T(mapped_fortran_order_is_a_view),
+    T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked), T(npz_that_is_wrong_is_refused),
+    T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
+    T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
+    T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
+    T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
   empty_folder();
   return failed;
 }

@@ -212,39 +212,39 @@ TEST(text_reads_back_to_the_same_text) {
 
 TEST(names_that_look_like_keywords_round_trip) {
   check_round_trip(
-      "net net\n"
-      "input input f32 (2,3)\n"
-      "input end f32 ()\n"
-      "input outputs\xc3\xa9 i64 (0)\n"
-      "keep = Relu(input) as in\n"
-      "net = Relu(keep)\n"
-      "outputs = Relu(end)\n"
-      "as = Relu(outputs)\n"
-      "keep keep\n"
-      "outputs as, net\n",
-      false);
+    "net net\n"
+    "input input f32 (2,3)\n"
+    "input end f32 ()\n"
+    "input outputs\xc3\xa9 i64 (0)\n"
+    "keep = Relu(input) as in\n"
+    "net = Relu(keep)\n"
+    "outputs = Relu(end)\n"
+    "as = Relu(outputs)\n"
+    "keep keep\n"
+    "outputs as, net\n",
+    false);
 }
 
 TEST(damaged_text_is_refused_with_its_line) {
   static const struct {
     const char *text, *words;
   } bad[] = {
-      {"", "line 1: expected \"net NAME\""},
-      {"net", "line 1: expected the name"},
-      {"net f\ninput x f33 (2)\n", "line 2: expected a dtype, got \"f33 (2)\""},
-      {"net f\ninput x f32 (2\n", "line 2: expected \",\" or \")\""},
-      {"net f\ninput x f32 (1,1,1,1,1,1,1,1,1)\n", "line 2: expected at most 8"},
-      {"net f\ninput x f32 (-1)\n", "line 2: blob \"x\""},
-      {"net f\ninput x f32 (99999999999999999999)\n", "line 2: expected a whole number"},
-      {"net f\ninput x f32 (2) junk\n", "line 2: expected the end of the line, got \"junk\""},
-      {"net f\n\n\ny = Relu(x)\n", "line 4: Relu \"y\": blob \"x\" is not defined"},
-      {"net f\ninput x f32 (2)\ny = Relu x\n", "line 3: expected \"(\""},
-      {"net f\ninput x f32 (2)\ny Relu(x)\n", "line 3: expected \"=\""},
-      {"net f\ninput x f32 (2)\ny = Relu(x) { slope = 2 }\n", "unknown attribute \"slope\""},
-      {"net f\ninput x f32 (2)\ny = Relu(x) {\n", "line 3: expected the name of an attribute"},
-      {"net f\nsubnet a\nsubnet b\n", "expected \"end\""},
-      {"net f\nend\n", "line 2: expected"},
-      {"net f\nsubnet a\nend\nsubnet a\nend\n", "is there already"},
+    {"", "line 1: expected \"net NAME\""},
+    {"net", "line 1: expected the name"},
+    {"net f\ninput x f33 (2)\n", "line 2: expected a dtype, got \"f33 (2)\""},
+    {"net f\ninput x f32 (2\n", "line 2: expected \",\" or \")\""},
+    {"net f\ninput x f32 (1,1,1,1,1,1,1,1,1)\n", "line 2: expected at most 8"},
+    {"net f\ninput x f32 (-1)\n", "line 2: blob \"x\""},
+    {"net f\ninput x f32 (99999999999999999999)\n", "line 2: expected a whole number"},
+    {"net f\ninput x f32 (2) junk\n", "line 2: expected the end of the line, got \"junk\""},
+    {"net f\n\n\ny = Relu(x)\n", "line 4: Relu \"y\": blob \"x\" is not defined"},
+    {"net f\ninput x f32 (2)\ny = Relu x\n", "line 3: expected \"(\""},
+    {"net f\ninput x f32 (2)\ny Relu(x)\n", "line 3: expected \"=\""},
+    {"net f\ninput x f32 (2)\ny = Relu(x) { slope = 2 }\n", "unknown attribute \"slope\""},
+    {"net f\ninput x f32 (2)\ny = Relu(x) {\n", "line 3: expected the name of an attribute"},
+    {"net f\nsubnet a\nsubnet b\n", "expected \"end\""},
+    {"net f\nend\n", "line 2: expected"},
+    {"net f\nsubnet a\nend\nsubnet a\nend\n", "is there already"},
   };
   for (int i = 0; i < NEAP_COUNT(bad); i++) {
     neap_net *net = NULL;
@@ -447,39 +447,39 @@ TEST(variadic_inputs_take_any_number) {
 
 /* Everything a text can hold: inits where there are any, subnets, Free, Gradient, lists, floats. */
 static const char full_text[] =
-    "net full\n"
-    "input x f32 (4,6) at full.lua:1\n"
-    "input c bool ()\n"
-    "param w f32 (5,6)\n"
-    "param frozen f32 (5) frozen\n"
-    "state s i64 ()\n"
-    "state m f32 (3) = Constant { value = 0.30000000000000004 }\n"
-    "gradient g f32 (2)\n"
-    "fc_1 = FC(x, w, frozen) { axis = -1 } at full.lua:7\n"
-    "h = Relu(fc_1) as block/relu_1 in block at full.lua:8\n"
-    "Free(fc_1) as free_1\n"
-    "subnet then\n"
-    "  input p\n"
-    "  y = Relu(p) as relu_1\n"
-    "  takes h\n"
-    "  gives y\n"
-    "end\n"
-    "subnet else\n"
-    "  subnet deeper\n"
-    "    z = Relu(h) as relu_1\n"
-    "    takes h\n"
-    "    gives z\n"
-    "  end\n"
-    "  y = If(c, h) { then_net = deeper } as if_1\n"
-    "  takes h\n"
-    "  gives y\n"
-    "end\n"
-    "y = If(c, h) { then_net = then, else_net = else } as if_1\n"
-    "loss = Sum(y) as sum_1\n"
-    "w_grad = Gradient(loss, w) as gradient_1\n"
-    "keep h\n"
-    "keep y\n"
-    "outputs loss\n";
+  "net full\n"
+  "input x f32 (4,6) at full.lua:1\n"
+  "input c bool ()\n"
+  "param w f32 (5,6)\n"
+  "param frozen f32 (5) frozen\n"
+  "state s i64 ()\n"
+  "state m f32 (3) = Constant { value = 0.30000000000000004 }\n"
+  "gradient g f32 (2)\n"
+  "fc_1 = FC(x, w, frozen) { axis = -1 } at full.lua:7\n"
+  "h = Relu(fc_1) as block/relu_1 in block at full.lua:8\n"
+  "Free(fc_1) as free_1\n"
+  "subnet then\n"
+  "  input p\n"
+  "  y = Relu(p) as relu_1\n"
+  "  takes h\n"
+  "  gives y\n"
+  "end\n"
+  "subnet else\n"
+  "  subnet deeper\n"
+  "    z = Relu(h) as relu_1\n"
+  "    takes h\n"
+  "    gives z\n"
+  "  end\n"
+  "  y = If(c, h) { then_net = deeper } as if_1\n"
+  "  takes h\n"
+  "  gives y\n"
+  "end\n"
+  "y = If(c, h) { then_net = then, else_net = else } as if_1\n"
+  "loss = Sum(y) as sum_1\n"
+  "w_grad = Gradient(loss, w) as gradient_1\n"
+  "keep h\n"
+  "keep y\n"
+  "outputs loss\n";
 
 TEST(everything_a_text_can_hold_round_trips) {
   check_round_trip(full_text, true);

@@ -133,11 +133,21 @@ static bool perform(run *r) {
   r->choice = (neap_choice){.engine = r->engine, .n_thread = r->n_thread, .in = r->layout_in, .out = r->layout_out};
   if (kernel->choose == NULL && kernel->any_layout)
     for (int i = 0; i < r->n_out; i++) r->layout_out[i] = r->layout_in[0];
-  neap_choose c = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .in_layout = r->at_hand,
-                   .train = true, .pair = r->pair, .scratch_limit = r->scratch_limit != 0 ? r->scratch_limit : SIZE_MAX, .choice = &r->choice};
+  neap_choose c = {.op = r->op,
+                   .attrs = r->attrs,
+                   .n_in = r->n_in,
+                   .n_out = r->n_out,
+                   .in = in,
+                   .out = out,
+                   .in_layout = r->at_hand,
+                   .train = true,
+                   .pair = r->pair,
+                   .scratch_limit = r->scratch_limit != 0 ? r->scratch_limit : SIZE_MAX,
+                   .choice = &r->choice};
   if (kernel->choose != NULL && !kernel->choose(&c)) return false;
 
-  neap_bind bind = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .choice = &r->choice};
+  neap_bind bind = {
+    .op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .choice = &r->choice};
   void *object = NULL;
   if (kernel->bind != NULL) CHECK_OK(kernel->bind(&bind, &object, &error));
   neap_operand op_in[MAX] = {{0}}, op_out[MAX] = {{0}};
@@ -153,12 +163,22 @@ static bool perform(run *r) {
     }
   }
   for (int i = 0; i < r->n_out; i++)
-    op_out[i] = (neap_operand){buffer_of(&out[i], &r->layout_out[i], is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0),
-                               out[i], r->layout_out[i]};
+    op_out[i] =
+      (neap_operand){buffer_of(&out[i], &r->layout_out[i], is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0),
+                     out[i], r->layout_out[i]};
   void *scratch = aligned_alloc(64, neap_align(r->choice.scratch_bytes) + 64);
   memset(scratch, 0xff, neap_align(r->choice.scratch_bytes) + 64);
-  neap_call call = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = op_in, .out = op_out, .kernel = object,
-                    .scratch = scratch, .choice = &r->choice, .n_thread = r->n_thread, .fault = &fault};
+  neap_call call = {.op = r->op,
+                    .attrs = r->attrs,
+                    .n_in = r->n_in,
+                    .n_out = r->n_out,
+                    .in = op_in,
+                    .out = op_out,
+                    .kernel = object,
+                    .scratch = scratch,
+                    .choice = &r->choice,
+                    .n_thread = r->n_thread,
+                    .fault = &fault};
   for (int turn = 0; turn < 2; turn++) {
     for (int i = 0; i < r->n_out; i++)
       if (!is_stash(neap_op_output(r->op, i))) memset(op_out[i].data, 0xff, neap_layout_bytes(&out[i], &r->layout_out[i]));
@@ -221,7 +241,7 @@ static void check_engine(const run *ref, neap_engine engine, double tolerance, i
 /* ---- Conv ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct conv_case {
-  int n;                /* spatial dimensions */
+  int n;                 /* spatial dimensions */
   int64_t x[5], o, k[3]; /* x (N,C,...), output channels, window */
   int64_t stride[3], dilation[3];
   int n_pad;
@@ -264,7 +284,8 @@ static void set_window(run *r, const conv_case *t) {
 }
 
 /* One loop for everything: visits each product of the convolution with the indices of x, w and y. */
-static void visit(const conv_case *t, const neap_shape *y, void (*product)(void *context, int64_t x, int64_t w, int64_t y), void *context) {
+static void visit(const conv_case *t, const neap_shape *y, void (*product)(void *context, int64_t x, int64_t w, int64_t y),
+                  void *context) {
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1}, l[3] = {1, 1, 1}, p[3] = {0};
   for (int d = 0; d < t->n; d++) {
     int e = 3 - t->n + d;
@@ -281,7 +302,8 @@ static void visit(const conv_case *t, const neap_shape *y, void (*product)(void 
             int64_t b = i / out[2] % out[1] * s[1] - p[1] + q / k[2] % k[1] * l[1];
             int64_t e = i % out[2] * s[2] - p[2] + q % k[2] * l[2];
             if (a < 0 || a >= in[0] || b < 0 || b >= in[1] || e < 0 || e >= in[2]) continue;
-            product(context, (((n * t->x[1] + o / og * cg + c) * in[0] + a) * in[1] + b) * in[2] + e, (o * cg + c) * K + q, (n * t->o + o) * L + i);
+            product(context, (((n * t->x[1] + o / og * cg + c) * in[0] + a) * in[1] + b) * in[2] + e, (o * cg + c) * K + q,
+                    (n * t->o + o) * L + i);
           }
 }
 
@@ -306,8 +328,10 @@ static value like(const value *v, double **data) { /* an f64 value of the same s
 
 static void check_conv(const conv_case *t, neap_dtype dtype, int took[3][NEAP_N_ENGINE]) {
   double tolerance = dtype == NEAP_DTYPE_F64 ? 1e-13 : 2e-6;
-  run f = new_run("Conv", NEAP_ENGINE_REF), gx = new_run("ConvGradInput", NEAP_ENGINE_REF), gw = new_run("ConvGradWeight", NEAP_ENGINE_REF);
-  value x = new_value(dtype, neap_shape_of(t->n + 2, t->x)), w = new_value(dtype, weight_shape(t)), b = new_value(dtype, NEAP_SHAPE(t->o));
+  run f = new_run("Conv", NEAP_ENGINE_REF), gx = new_run("ConvGradInput", NEAP_ENGINE_REF),
+      gw = new_run("ConvGradWeight", NEAP_ENGINE_REF);
+  value x = new_value(dtype, neap_shape_of(t->n + 2, t->x)), w = new_value(dtype, weight_shape(t)),
+        b = new_value(dtype, NEAP_SHAPE(t->o));
   set_window(&f, t);
   f.n_in = 3, f.n_out = 1, f.in[0] = x, f.in[1] = w, f.in[2] = b;
   CHECK_OK(infer(&f, &error));
@@ -370,7 +394,8 @@ TEST(conv_takes_winograd_within_the_scratch_limit) {
   const conv_case t = {2, {3, 64, 26, 27}, 96, {3, 3}, {1, 1}, {1, 1}, 2, {1, 1}, 1};
   value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 64, 26, 27)), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96, 64, 3, 3));
   value dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 96, 26, 27)), b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96));
-  run r[3] = {new_run("Conv", NEAP_ENGINE_REF), new_run("ConvGradInput", NEAP_ENGINE_REF), new_run("ConvGradWeight", NEAP_ENGINE_REF)};
+  run r[3] = {new_run("Conv", NEAP_ENGINE_REF), new_run("ConvGradInput", NEAP_ENGINE_REF),
+              new_run("ConvGradWeight", NEAP_ENGINE_REF)};
   r[0].n_in = 3, r[0].n_out = 1, r[0].in[0] = x, r[0].in[1] = w, r[0].in[2] = b;
   r[1].n_in = 2, r[1].n_out = 1, r[1].in[0] = dy, r[1].in[1] = w;
   r[2].n_in = 2, r[2].n_out = 2, r[2].in[0] = x, r[2].in[1] = dy;
@@ -416,17 +441,19 @@ TEST(conv_says_what_does_not_fit) {
 
 /* ---- pools and BatchNorm: forward and backward of one engine ------------------------------------------------------------ */
 
-static const neap_layout blocked = {.kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {1}, .inner_block = {16}, .order = {0, 1, 2, 3}};
+static const neap_layout blocked = {
+  .kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {1}, .inner_block = {16}, .order = {0, 1, 2, 3}};
 
 /* Layouts at hand: f32 values of rank 4 blocked by 16 channels, or all plain. */
 static void set_at_hand(run *r, bool is_blocked) {
   for (int i = 0; i < r->n_in; i++)
-    r->at_hand[i] = is_blocked && r->in[i].type.shape.n_dim == 4 && r->in[i].type.dtype == NEAP_DTYPE_F32 ? blocked : (neap_layout){0};
+    r->at_hand[i] =
+      is_blocked && r->in[i].type.shape.n_dim == 4 && r->in[i].type.dtype == NEAP_DTYPE_F32 ? blocked : (neap_layout){0};
 }
 
 /* MaxPool, AveragePool or GlobalAveragePool and its backward; y and dx. False: the engine takes it not. */
-static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const conv_case *t, bool ceil, bool count_pad, const value *x,
-                      const value *dy, value *y, value *dx) {
+static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const conv_case *t, bool ceil, bool count_pad,
+                      const value *x, const value *dy, value *y, value *dx) {
   char grad[64];
   snprintf(grad, sizeof grad, "%sGrad", op);
   run f = new_run(op, engine), b = new_run(grad, engine);
@@ -546,7 +573,8 @@ TEST(global_average_pool_agrees_with_the_mean) {
   conv_case t = {.n = 2};
   value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 5, 7)), dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 1, 1)), y, dx;
   for (int turn = 0; turn < 3; turn++) { /* ref, dnnl plain, dnnl blocked */
-    if (!pool_pair("GlobalAveragePool", turn == 0 ? NEAP_ENGINE_REF : NEAP_ENGINE_DNNL, turn == 2, &t, false, false, &x, &dy, &y, &dx)) {
+    if (!pool_pair("GlobalAveragePool", turn == 0 ? NEAP_ENGINE_REF : NEAP_ENGINE_DNNL, turn == 2, &t, false, false, &x, &dy, &y,
+                   &dx)) {
       CHECK(turn > 0);
       continue;
     }
@@ -612,7 +640,9 @@ static bool norm_pair(neap_engine engine, bool is_blocked, bool training, bool r
   return true;
 }
 
-static void free_norm(norm_result *r) { free(r->y.data), free(r->mean.data), free(r->var.data), free(r->dx.data), free(r->dgamma.data), free(r->dbeta.data); }
+static void free_norm(norm_result *r) {
+  free(r->y.data), free(r->mean.data), free(r->var.data), free(r->dx.data), free(r->dgamma.data), free(r->dbeta.data);
+}
 
 /* sum of y dy in double, for x with element i moved by h: the finite difference of it is dx[i]. */
 static double norm_loss(value in[6], bool training, bool relu) {
@@ -666,7 +696,8 @@ TEST(batch_norm_engines_agree) {
       CHECK(norm_pair(NEAP_ENGINE_REF, false, training, relu, in, &r));
       if (norm_pair(NEAP_ENGINE_DNNL, is_blocked, training, relu, in, &d)) {
         took++;
-        const value *got[] = {&d.y, &d.mean, &d.var, &d.dx, &d.dgamma, &d.dbeta}, *want[] = {&r.y, &r.mean, &r.var, &r.dx, &r.dgamma, &r.dbeta};
+        const value *got[] = {&d.y, &d.mean, &d.var, &d.dx, &d.dgamma, &d.dbeta},
+                    *want[] = {&r.y, &r.mean, &r.var, &r.dx, &r.dgamma, &r.dbeta};
         for (int i = 0; i < 6; i++) {
           double off = distance(got[i], want[i]);
           if (!(off <= 2e-5)) printf("  output %d is off by %g\n", i, off), check_failures++;
@@ -688,17 +719,21 @@ TEST(fc_engines_agree) {
   const struct {
     neap_shape x;
     int64_t n, axis;
-  } cases[] = {{NEAP_SHAPE(1, 5), 3, -1},    {NEAP_SHAPE(3, 2051), 7, -1}, {NEAP_SHAPE(15, 40), 9, -1}, {NEAP_SHAPE(4, 4117), 21, -1}, {NEAP_SHAPE(17, 40), 9, -1},
-               {NEAP_SHAPE(64, 50), 10, -1}, {NEAP_SHAPE(300, 33), 17, -1}, {NEAP_SHAPE(2, 150, 40), 24, -1}, {NEAP_SHAPE(65, 5, 3, 2), 20, 1}, {NEAP_SHAPE(4, 32, 24), 48, -1}};
+  } cases[] = {{NEAP_SHAPE(1, 5), 3, -1},      {NEAP_SHAPE(3, 2051), 7, -1},     {NEAP_SHAPE(15, 40), 9, -1},
+               {NEAP_SHAPE(4, 4117), 21, -1},  {NEAP_SHAPE(17, 40), 9, -1},      {NEAP_SHAPE(64, 50), 10, -1},
+               {NEAP_SHAPE(300, 33), 17, -1},  {NEAP_SHAPE(2, 150, 40), 24, -1}, {NEAP_SHAPE(65, 5, 3, 2), 20, 1},
+               {NEAP_SHAPE(4, 32, 24), 48, -1}};
   for (int i = 0; i < NEAP_COUNT(cases); i++) {
     neap_shape xs = cases[i].x;
     int axis = neap_axis(cases[i].axis, xs.n_dim), took = 0;
     int64_t k = neap_shape_span(&xs, axis, xs.n_dim), n = cases[i].n;
     neap_shape ys = neap_shape_of(axis, xs.dim);
     ys.dim[ys.n_dim++] = n;
-    value x = new_value(NEAP_DTYPE_F32, xs), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n, k)), b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n));
+    value x = new_value(NEAP_DTYPE_F32, xs), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n, k)),
+          b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(n));
     value dy = new_value(NEAP_DTYPE_F32, ys);
-    run r[3] = {new_run("FC", NEAP_ENGINE_REF), new_run("FCGradInput", NEAP_ENGINE_REF), new_run("FCGradWeight", NEAP_ENGINE_REF)};
+    run r[3] = {new_run("FC", NEAP_ENGINE_REF), new_run("FCGradInput", NEAP_ENGINE_REF),
+                new_run("FCGradWeight", NEAP_ENGINE_REF)};
     r[0].n_in = 3, r[0].n_out = 1, r[0].in[0] = x, r[0].in[1] = w, r[0].in[2] = b;
     r[1].n_in = 2, r[1].n_out = 1, r[1].in[0] = dy, r[1].in[1] = w;
     r[2].n_in = 2, r[2].n_out = 2, r[2].in[0] = x, r[2].in[1] = dy;
@@ -717,8 +752,9 @@ TEST(fc_engines_agree) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops), T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit),
-             T(pools_agree_with_naive_loops), T(global_average_pool_agrees_with_the_mean),
-             T(max_pool_lets_nan_win_and_takes_the_first_of_equals), T(pools_say_what_does_not_fit),
-             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree), T(fc_engines_agree));
+  return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops),
+             T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit), T(pools_agree_with_naive_loops),
+             T(global_average_pool_agrees_with_the_mean), T(max_pool_lets_nan_win_and_takes_the_first_of_equals),
+             T(pools_say_what_does_not_fit), T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree),
+             T(fc_engines_agree));
 }

@@ -76,13 +76,31 @@ static void op_run(call_kit *k) {
   const neap_kernel *kernel = ref_of(k->op);
   neap_layout layout_in[NEAP_OP_MAX_IN] = {{0}}, layout_out[NEAP_OP_MAX_OUT] = {{0}};
   neap_choice choice = {.engine = NEAP_ENGINE_REF, .n_thread = k->n_thread, .in = layout_in, .out = layout_out};
-  neap_choose choose = {.op = k->op, .attrs = k->attrs, .n_in = k->n_in, .n_out = k->n_out, .in = in, .out = out,
-                        .in_layout = layout_in, .train = true, .scratch_limit = SIZE_MAX, .choice = &choice};
+  neap_choose choose = {.op = k->op,
+                        .attrs = k->attrs,
+                        .n_in = k->n_in,
+                        .n_out = k->n_out,
+                        .in = in,
+                        .out = out,
+                        .in_layout = layout_in,
+                        .train = true,
+                        .scratch_limit = SIZE_MAX,
+                        .choice = &choice};
   if (kernel->choose != NULL) CHECK(kernel->choose(&choose));
   void *scratch = neap_alloc_data(choice.scratch_bytes + 1);
-  neap_call call = {.op = k->op, .attrs = k->attrs, .n_in = k->n_in, .n_out = k->n_out, .in = k->in, .out = k->out,
-                    .scratch = scratch, .choice = &choice, .n_thread = k->n_thread, .seed = 42, .stream = k->stream,
-                    .step = k->step, .fault = &k->fault};
+  neap_call call = {.op = k->op,
+                    .attrs = k->attrs,
+                    .n_in = k->n_in,
+                    .n_out = k->n_out,
+                    .in = k->in,
+                    .out = k->out,
+                    .scratch = scratch,
+                    .choice = &choice,
+                    .n_thread = k->n_thread,
+                    .seed = 42,
+                    .stream = k->stream,
+                    .step = k->step,
+                    .fault = &k->fault};
   kernel->run(&call);
   neap_free(scratch);
   for (int i = 0; i < k->n_out; i++) /* the byte behind each output is untouched */
@@ -115,13 +133,13 @@ static bool near(double got, double want, double tolerance) {
   return fabs(got - want) <= tolerance * (1 + fabs(want));
 }
 
-#define CHECK_LIKE(got, want, tolerance, what, i)                                                                   \
-  do {                                                                                                             \
-    double like_got = (got), like_want = (want);                                                                    \
-    if (!near(like_got, like_want, tolerance)) {                                                                    \
+#define CHECK_LIKE(got, want, tolerance, what, i)                                                                            \
+  do {                                                                                                                       \
+    double like_got = (got), like_want = (want);                                                                             \
+    if (!near(like_got, like_want, tolerance)) {                                                                             \
       printf("  %s:%d: %s at %lld is %.9g, expected %.9g\n", __FILE__, __LINE__, what, (long long)(i), like_got, like_want); \
-      check_failures++;                                                                                            \
-    }                                                                                                              \
+      check_failures++;                                                                                                      \
+    }                                                                                                                        \
   } while (0)
 
 static double tolerance_of(neap_dtype dtype) { return dtype == NEAP_DTYPE_F64 ? 1e-12 : 2e-6; }
@@ -165,9 +183,17 @@ static int64_t broadcast_index(const neap_shape *in, const neap_shape *out, int6
 typedef double binary_formula(double a, double b);
 
 static neap_shape shapes[][2] = {
-  {{2, {3, 5}}, {2, {3, 5}}},          {{2, {3, 4}}, {1, {4}}},  {{2, {3, 4}}, {2, {3, 1}}},       {{3, {2, 3, 4}}, {0, {0}}},
-  {{2, {3, 1}}, {2, {1, 5}}},          {{1, {4}}, {3, {2, 3, 4}}}, {{4, {2, 1, 4, 1}}, {3, {3, 1, 5}}}, {{2, {0, 4}}, {1, {4}}},
-  {{0, {0}}, {0, {0}}},                {{2, {300, 129}}, {2, {300, 129}}}, {{3, {40, 7, 99}}, {3, {40, 1, 99}}},
+  {{2, {3, 5}}, {2, {3, 5}}},
+  {{2, {3, 4}}, {1, {4}}},
+  {{2, {3, 4}}, {2, {3, 1}}},
+  {{3, {2, 3, 4}}, {0, {0}}},
+  {{2, {3, 1}}, {2, {1, 5}}},
+  {{1, {4}}, {3, {2, 3, 4}}},
+  {{4, {2, 1, 4, 1}}, {3, {3, 1, 5}}},
+  {{2, {0, 4}}, {1, {4}}},
+  {{0, {0}}, {0, {0}}},
+  {{2, {300, 129}}, {2, {300, 129}}},
+  {{3, {40, 7, 99}}, {3, {40, 1, 99}}},
   {{4, {5, 6, 70, 9}}, {4, {1, 6, 1, 1}}},
 };
 
@@ -231,7 +257,8 @@ typedef double unary_formula(double x);
 static void set_nothing(call_kit *k) { (void)k; }
 
 /* The forward against `formula`, on both float types, with NaN, empty and 0-d inputs. `tolerance` is that of f32. */
-static void check_unary(const char *name, void (*set)(call_kit *), double low, double high, double tolerance, unary_formula *formula) {
+static void check_unary(const char *name, void (*set)(call_kit *), double low, double high, double tolerance,
+                        unary_formula *formula) {
   const neap_dtype dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64};
   neap_shape sizes[] = {{1, {40001}}, {0, {0}}, {2, {0, 3}}, {2, {3, 7}}};
   for (int t = 0; t < 2; t++)
@@ -288,7 +315,6 @@ TEST(gelu) {
   check_backward("GeluGrad", set_nothing, -9, 9, 4e-6, NULL, d_gelu);
   check_backward("GeluGrad", set_tanh, -9, 9, 4e-6, NULL, d_gelu_tanh);
 }
-
 
 /* ---- the unary family and the activations ----------------------------------------------------------------------------- */
 
@@ -509,11 +535,11 @@ typedef struct reduce_case {
 } reduce_case;
 
 static const reduce_case reduce_cases[] = {
-  {{3, {4, 5, 6}}, 1, {0}, false},        {{3, {4, 5, 6}}, 1, {1}, true},       {{3, {4, 5, 6}}, 1, {-1}, false},
-  {{3, {4, 5, 6}}, 2, {0, 2}, true},      {{3, {4, 5, 6}}, 0, {0}, false},      {{4, {2, 3, 4, 5}}, 2, {1, 3}, false},
-  {{4, {2, 3, 4, 5}}, 2, {0, 2}, false},  {{2, {3, 0}}, 1, {0}, false},         {{0, {0}}, 0, {0}, false},
-  {{2, {1000, 700}}, 1, {0}, false},      {{2, {700, 1000}}, 1, {1}, false},    {{4, {6, 32, 14, 14}}, 3, {0, 2, 3}, false},
-  {{4, {1, 5, 1, 3}}, 2, {0, 1}, true},   {{1, {30011}}, 0, {0}, false},
+  {{3, {4, 5, 6}}, 1, {0}, false},       {{3, {4, 5, 6}}, 1, {1}, true},    {{3, {4, 5, 6}}, 1, {-1}, false},
+  {{3, {4, 5, 6}}, 2, {0, 2}, true},     {{3, {4, 5, 6}}, 0, {0}, false},   {{4, {2, 3, 4, 5}}, 2, {1, 3}, false},
+  {{4, {2, 3, 4, 5}}, 2, {0, 2}, false}, {{2, {3, 0}}, 1, {0}, false},      {{0, {0}}, 0, {0}, false},
+  {{2, {1000, 700}}, 1, {0}, false},     {{2, {700, 1000}}, 1, {1}, false}, {{4, {6, 32, 14, 14}}, 3, {0, 2, 3}, false},
+  {{4, {1, 5, 1, 3}}, 2, {0, 1}, true},  {{1, {30011}}, 0, {0}, false},
 };
 
 /* Output of the element `at` of the input, when `axes` are reduced. */
@@ -591,7 +617,8 @@ static void check_reduce_grad(const char *name, const char *forward, reduce_kind
     }
     op_in(&y, NEAP_DTYPE_F64, c->shape);
     fill(&y.in[0], -2, 3, 6);
-    for (int64_t i = 0; i < op_elems(&y.in[0]); i++) neap_element_set(NEAP_DTYPE_F64, y.in[0].data, i, floor(op_get(&y.in[0], i)));
+    for (int64_t i = 0; i < op_elems(&y.in[0]); i++)
+      neap_element_set(NEAP_DTYPE_F64, y.in[0].data, i, floor(op_get(&y.in[0], i)));
     op_run(&y);
     int64_t n = op_elems(&y.in[0]), n_out = op_elems(&y.out[0]);
     if (kind >= PROD) memcpy(op_in(&k, NEAP_DTYPE_F64, c->shape), y.in[0].data, (size_t)n * 8);
@@ -909,7 +936,8 @@ TEST(sgd_follows_its_formula) {
     update_kit(&k, has_m ? 4 : 3, dtype, 0.5);
     op_run(&k);
     for (int64_t i = 0; i < 4099; i++) {
-      double w = op_get(&k.in[0], i), d = op_get(&k.in[1], i) + decay * w, m = has_m ? 0.75 * op_get(&k.in[3], i) + (1 - dampening) * d : d;
+      double w = op_get(&k.in[0], i), d = op_get(&k.in[1], i) + decay * w,
+             m = has_m ? 0.75 * op_get(&k.in[3], i) + (1 - dampening) * d : d;
       if (has_m) CHECK_LIKE(op_get(&k.out[1], i), m, tolerance_of(dtype), "m", i);
       CHECK_LIKE(op_get(&k.out[0], i), w - 0.5 * (nesterov ? d + 0.75 * m : m), tolerance_of(dtype), "w", i);
     }
@@ -963,8 +991,15 @@ TEST(updates_in_place_give_the_same_bits) {
     neap_choice choice = {.engine = NEAP_ENGINE_REF, .n_thread = 1, .in = plain, .out = plain};
     call_kit b = a;
     for (int p = 0; p < a.op->n_enforced; p++) b.out[a.op->enforced[p].out].data = a.in[a.op->enforced[p].in].data;
-    neap_call call = {.op = a.op, .attrs = a.attrs, .n_in = a.n_in, .n_out = a.n_out, .in = a.in, .out = b.out, .choice = &choice,
-                      .n_thread = 1, .fault = &b.fault};
+    neap_call call = {.op = a.op,
+                      .attrs = a.attrs,
+                      .n_in = a.n_in,
+                      .n_out = a.n_out,
+                      .in = a.in,
+                      .out = b.out,
+                      .choice = &choice,
+                      .n_thread = 1,
+                      .fault = &b.fault};
     ref_of(a.op)->run(&call);
     for (int k = 0; k < a.n_out; k++) CHECK(memcmp(a.out[k].data, b.out[k].data, neap_type_bytes(&a.out[k].type)) == 0);
     op_end(&a);
@@ -997,7 +1032,8 @@ TEST(norms_clip) {
         neap_element_set(dtype, op_in(&c, dtype, (neap_shape){0}), 0, norm);
         op_run(&c);
         for (int64_t e = 0; e < 14; e++)
-          CHECK_LIKE(op_get(&c.out[0], e), op_get(&c.in[0], e) * (below ? norm / 2 / (norm + 1e-6) : 1), tolerance_of(dtype), "ClipByNorm", e);
+          CHECK_LIKE(op_get(&c.out[0], e), op_get(&c.in[0], e) * (below ? norm / 2 / (norm + 1e-6) : 1), tolerance_of(dtype),
+                     "ClipByNorm", e);
         check_inplace(&c);
         op_end(&c);
       }
@@ -1013,7 +1049,8 @@ TEST(records_are_complete) {
     const neap_op *op = neap_op_at(i);
     bool special = (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE | NEAP_EFFECT_PSEUDO)) != 0;
     bool complete = op->summary != NULL && op->summary[strlen(op->summary) - 1] == '.' && op->infer != NULL;
-    if (!op->internal && !special) complete = complete && op->example != NULL && op->source != NULL && op->cases != NULL && op->math != NULL;
+    if (!op->internal && !special)
+      complete = complete && op->example != NULL && op->source != NULL && op->cases != NULL && op->math != NULL;
     if (!special) complete = complete && op->kernels != NULL && ref_of(op) != NULL;
     if (!complete) printf("  record %s is incomplete\n", op->name), check_failures++;
   }
@@ -1053,10 +1090,10 @@ TEST(many_philox_blocks_are_each_philox) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(arithmetic_broadcasts), T(integers_wrap), T(shapes_that_do_not_broadcast_are_named), T(gelu),
              T(unary_functions), T(unary_backwards), T(activations), T(activation_backwards), T(binary_functions),
-             T(edges_of_binary_functions), T(binary_backwards), T(where_takes_every_dtype), T(reductions),
-             T(reduction_backwards), T(reductions_of_nothing), T(bad_axes_are_named), T(arg_extremes),
-             T(add_n_takes_any_input_in_place), T(copies_and_casts), T(fills), T(random_numbers_depend_on_their_counter_only),
+             T(edges_of_binary_functions), T(binary_backwards), T(where_takes_every_dtype), T(reductions), T(reduction_backwards),
+             T(reductions_of_nothing), T(bad_axes_are_named), T(arg_extremes), T(add_n_takes_any_input_in_place),
+             T(copies_and_casts), T(fills), T(random_numbers_depend_on_their_counter_only),
              T(random_numbers_have_their_distribution), T(dropout_keeps_what_its_mask_says), T(distance_losses),
-             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(norms_clip), T(records_are_complete),
-             T(kernels_of_any_layout_map_zero_to_zero), T(many_philox_blocks_are_each_philox));
+             T(sgd_follows_its_formula), T(adam_follows_its_formula), T(updates_in_place_give_the_same_bits), T(norms_clip),
+             T(records_are_complete), T(kernels_of_any_layout_map_zero_to_zero), T(many_philox_blocks_are_each_philox));
 }

@@ -69,13 +69,13 @@ static neap_attr_value *attr(op_call *c, const char *name) {
 }
 static void set_int(op_call *c, const char *name, int64_t x) { attr(c, name)->i = x; }
 static void set_float(op_call *c, const char *name, double x) { attr(c, name)->f = x; }
-#define SET_INTS(c, name, ...)                                                        \
-  do {                                                                                \
-    neap_attr_value *set_a = attr(c, name);                                           \
-    set_a->n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t));             \
-    int64_t *set_copy = buffer(sizeof((int64_t[]){__VA_ARGS__}));                     \
-    memcpy(set_copy, (int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}));     \
-    set_a->ints = set_copy;                                                           \
+#define SET_INTS(c, name, ...)                                                    \
+  do {                                                                            \
+    neap_attr_value *set_a = attr(c, name);                                       \
+    set_a->n = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t));         \
+    int64_t *set_copy = buffer(sizeof((int64_t[]){__VA_ARGS__}));                 \
+    memcpy(set_copy, (int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__})); \
+    set_a->ints = set_copy;                                                       \
   } while (0)
 static void set_shape(op_call *c, const neap_shape *shape) {
   neap_attr_value *a = attr(c, "shape");
@@ -105,11 +105,25 @@ static void run_kernel(op_call *c) {
   for (int k = 0; k < c->n_out; k++) out[k] = c->out[k].type;
   for (const neap_kernel *k = c->op->kernels; k->run != NULL; k++) {
     if (k->engine != c->engine) continue;
-    neap_choose choose = {.op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = in, .out = out, .in_layout = in_layout,
-                          .scratch_limit = SIZE_MAX, .choice = &choice};
+    neap_choose choose = {.op = c->op,
+                          .attrs = c->attrs,
+                          .n_in = c->n_in,
+                          .n_out = c->n_out,
+                          .in = in,
+                          .out = out,
+                          .in_layout = in_layout,
+                          .scratch_limit = SIZE_MAX,
+                          .choice = &choice};
     if (k->choose != NULL) CHECK(k->choose(&choose));
-    neap_call call = {.op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out, .choice = &choice,
-                      .n_thread = c->n_thread, .fault = &c->fault};
+    neap_call call = {.op = c->op,
+                      .attrs = c->attrs,
+                      .n_in = c->n_in,
+                      .n_out = c->n_out,
+                      .in = c->in,
+                      .out = c->out,
+                      .choice = &choice,
+                      .n_thread = c->n_thread,
+                      .fault = &c->fault};
     call.scratch = buffer(choice.scratch_bytes);
     memset((char *)call.scratch + choice.scratch_bytes, 0x5a, 32);
     k->run(&call);
@@ -379,8 +393,10 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
   c.in[0] = tensor(NEAP_DTYPE_F64, shape);
   c.in[1] = soft ? tensor(NEAP_DTYPE_F64, shape) : tensor(NEAP_DTYPE_I64, rows);
   for (int64_t i = 0; i < elems(&c.in[1]); i++)
-    if (soft) ((double *)c.in[1].data)[i] = fabs(get(&c.in[1], i));
-    else ((int64_t *)c.in[1].data)[i] = (i * 3 + 1) % 5;
+    if (soft)
+      ((double *)c.in[1].data)[i] = fabs(get(&c.in[1], i));
+    else
+      ((int64_t *)c.in[1].data)[i] = (i * 3 + 1) % 5;
   if (weighted) {
     c.in[2] = tensor(NEAP_DTYPE_F64, SHAPE(5));
     for (int i = 0; i < 5; i++) ((double *)c.in[2].data)[i] = 0.5 + 0.25 * i;
@@ -397,8 +413,10 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
       double w = weighted ? get(&c.in[2], k) : 1, share = soft ? get(&c.in[1], first + k * inner) : k == label;
       loss -= w * ((1 - smoothing) * share + smoothing / 5) * (get(&c.in[0], first + k * inner) - log(sum));
     }
-    if (!soft && label == ignored) loss = 0;
-    else divisor += soft ? 1 : weighted ? get(&c.in[2], label) : 1;
+    if (!soft && label == ignored)
+      loss = 0;
+    else
+      divisor += soft ? 1 : weighted ? get(&c.in[2], label) : 1;
     total += loss;
     if (reduction == 0) CHECK_NEAR(get(&c.out[0], r), loss, 1e-12);
   }
@@ -507,13 +525,18 @@ static double matmul_at(const op_call *c, int64_t at) {
     if (ra > 2 && da >= 0 && sa->dim[da] != 1) a[da] = y[d];
     if (rb > 2 && db >= 0 && sb->dim[db] != 1) b[db] = y[d];
   }
-  int64_t i = ra > 1 ? y[n_batch] : 0, j = rb > 1 ? y[sy->n_dim - 1] : 0, n_k = ra == 1 ? sa->dim[0] : sa->dim[ta ? ra - 2 : ra - 1];
+  int64_t i = ra > 1 ? y[n_batch] : 0, j = rb > 1 ? y[sy->n_dim - 1] : 0,
+          n_k = ra == 1 ? sa->dim[0] : sa->dim[ta ? ra - 2 : ra - 1];
   double sum = 0;
   for (int64_t k = 0; k < n_k; k++) {
-    if (ra == 1) a[0] = k;
-    else a[ra - 2] = ta ? k : i, a[ra - 1] = ta ? i : k;
-    if (rb == 1) b[0] = k;
-    else b[rb - 2] = tb ? j : k, b[rb - 1] = tb ? k : j;
+    if (ra == 1)
+      a[0] = k;
+    else
+      a[ra - 2] = ta ? k : i, a[ra - 1] = ta ? i : k;
+    if (rb == 1)
+      b[0] = k;
+    else
+      b[rb - 2] = tb ? j : k, b[rb - 1] = tb ? k : j;
     sum += get(&c->in[0], ravel(sa, a)) * get(&c->in[1], ravel(sb, b));
   }
   return sum;
@@ -600,11 +623,13 @@ static double attention_error(const attention_case *a, const op_call *c) {
   double far = 0, scale = 1 / sqrt((double)a->depth);
   double *p = buffer((size_t)a->keys * sizeof *p);
   for (int64_t row = 0; row < a->batch * a->heads * a->queries; row++) {
-    int64_t i = row % a->queries, h = row / a->queries % a->heads, b = row / a->queries / a->heads, g = h / (a->heads / a->key_heads);
+    int64_t i = row % a->queries, h = row / a->queries % a->heads, b = row / a->queries / a->heads,
+            g = h / (a->heads / a->key_heads);
     double sum = 0;
     for (int64_t j = 0; j < a->keys; j++) {
       double s = 0;
-      for (int64_t d = 0; d < a->depth; d++) s += get(&c->in[0], row * a->depth + d) * get(&c->in[1], ((b * a->key_heads + g) * a->keys + j) * a->depth + d);
+      for (int64_t d = 0; d < a->depth; d++)
+        s += get(&c->in[0], row * a->depth + d) * get(&c->in[1], ((b * a->key_heads + g) * a->keys + j) * a->depth + d);
       s *= scale;
       if (a->mask == 1) s += get(&c->in[3], (b * a->queries + i) * a->keys + j);
       bool seen = !(a->causal && j > i) && !(a->mask == 2 && get(&c->in[3], i * a->keys + j) == 0);
@@ -612,7 +637,8 @@ static double attention_error(const attention_case *a, const op_call *c) {
     }
     for (int64_t e = 0; e < a->value_depth; e++) {
       double y = 0;
-      for (int64_t j = 0; j < a->keys && sum > 0; j++) y += p[j] / sum * get(&c->in[2], ((b * a->key_heads + g) * a->keys + j) * a->value_depth + e);
+      for (int64_t j = 0; j < a->keys && sum > 0; j++)
+        y += p[j] / sum * get(&c->in[2], ((b * a->key_heads + g) * a->keys + j) * a->value_depth + e);
       double d = fabs(y - get(&c->out[0], row * a->value_depth + e));
       far = d == d ? fmax(far, d) : INFINITY;
     }
@@ -621,16 +647,19 @@ static double attention_error(const attention_case *a, const op_call *c) {
 }
 
 static const attention_case attention_cases[] = {
-  {2, 2, 2, 5, 5, 4, 4, false, false, 0},    {2, 2, 2, 5, 5, 4, 4, true, false, 0},     {2, 2, 2, 3, 6, 4, 4, true, false, 0},
-  {2, 4, 2, 5, 5, 4, 3, false, false, 0},    {1, 1, 1, 67, 67, 16, 16, true, false, 0}, {1, 2, 1, 130, 600, 8, 8, false, false, 0},
-  {1, 2, 2, 600, 600, 8, 12, true, false, 0}, {2, 2, 2, 5, 5, 4, 4, false, false, 1},   {2, 2, 2, 70, 300, 4, 4, false, false, 2},
-  {1, 1, 1, 4, 3, 2, 2, true, false, 2},     {2, 3, 3, 9, 0, 4, 4, false, false, 0},
+  {2, 2, 2, 5, 5, 4, 4, false, false, 0},     {2, 2, 2, 5, 5, 4, 4, true, false, 0},
+  {2, 2, 2, 3, 6, 4, 4, true, false, 0},      {2, 4, 2, 5, 5, 4, 3, false, false, 0},
+  {1, 1, 1, 67, 67, 16, 16, true, false, 0},  {1, 2, 1, 130, 600, 8, 8, false, false, 0},
+  {1, 2, 2, 600, 600, 8, 12, true, false, 0}, {2, 2, 2, 5, 5, 4, 4, false, false, 1},
+  {2, 2, 2, 70, 300, 4, 4, false, false, 2},  {1, 1, 1, 4, 3, 2, 2, true, false, 2},
+  {2, 3, 3, 9, 0, 4, 4, false, false, 0},
 };
 
 TEST(attention_tiles_give_what_the_definition_says) {
   for (int i = 0; i < NEAP_COUNT(attention_cases); i++) {
     const attention_case *a = &attention_cases[i];
-    op_call wide = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_REF), tiled = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_BLAS);
+    op_call wide = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_REF),
+            tiled = attention_forward(a, NEAP_DTYPE_F64, NEAP_ENGINE_BLAS);
     op_call slow = attention_forward(a, NEAP_DTYPE_F32, NEAP_ENGINE_REF);
     CHECK_NEAR(attention_error(a, &wide), 0, 1e-12);
     CHECK_NEAR(attention_error(a, &tiled), 0, 1e-12);
@@ -640,7 +669,8 @@ TEST(attention_tiles_give_what_the_definition_says) {
     op_call back_slow = attention_backward(&slow, false);
     for (int k = 0; k < back.n_out; k++) CHECK_NEAR(distance(&back_tiled.out[k], &back.out[k]), 0, 1e-12);
     for (int engine = NEAP_ENGINE_BLAS; engine <= (NEAP_WITH_DNNL ? NEAP_ENGINE_DNNL : NEAP_ENGINE_BLAS); engine++) {
-      op_call narrow = attention_forward(a, NEAP_DTYPE_F32, (neap_engine)engine), back_narrow = attention_backward(&narrow, false);
+      op_call narrow = attention_forward(a, NEAP_DTYPE_F32, (neap_engine)engine),
+              back_narrow = attention_backward(&narrow, false);
       CHECK_NEAR(attention_error(a, &narrow), 0, 3e-6);
       for (int k = 0; k < 3; k++) CHECK_NEAR(distance(&back_narrow.out[k], &back_slow.out[k]), 0, 3e-5);
     }
@@ -670,7 +700,8 @@ TEST(attention_reads_packed_and_row_forms) {
   for (int engine = NEAP_ENGINE_REF; engine <= NEAP_ENGINE_BLAS; engine++) {
     attention_case a = {B, H, H, T, T, D, D, true, true, 0};
     op_call rows = attention_forward(&a, NEAP_DTYPE_F32, (neap_engine)engine), back = attention_backward(&rows, false);
-    op_call heads = new_call("Attention", 3, 2), packed = new_call("PackedAttention", 1, 2), packed_back = new_call("PackedAttentionGrad", 5, 1);
+    op_call heads = new_call("Attention", 3, 2), packed = new_call("PackedAttention", 1, 2),
+            packed_back = new_call("PackedAttentionGrad", 5, 1);
     heads.engine = packed.engine = packed_back.engine = (neap_engine)engine;
     set_int(&heads, "causal", 1), set_int(&packed, "causal", 1), set_int(&packed, "heads", H);
     memcpy(packed_back.attrs, packed.attrs, sizeof packed.attrs);
@@ -694,7 +725,8 @@ TEST(attention_reads_packed_and_row_forms) {
       far = fmax(far, fabs(get(&rows.out[0], at) - get(&heads.out[0], ((b * H + h) * T + t) * D + d)));
     }
     CHECK_NEAR(far, 0, 1e-6);
-    packed_back.in[0] = packed.in[0], packed_back.in[2] = packed.out[0], packed_back.in[3] = packed.out[1], packed_back.in[4] = back.in[6];
+    packed_back.in[0] = packed.in[0], packed_back.in[2] = packed.out[0], packed_back.in[3] = packed.out[1],
+    packed_back.in[4] = back.in[6];
     run_op(&packed_back);
     far = 0;
     for (int i = 0; i < 3; i++)
@@ -760,10 +792,10 @@ static void check_reorder(neap_dtype dtype, neap_shape shape, const char *from, 
 }
 
 TEST(reorder_keeps_values_and_zeroes_padding) {
-  static const char *const layouts[] = {"plain", "abcd", "acdb", "abcd:16b", "abcd:8b", "abcd:16b16a", "bacd:16a16b", "abcd:4b16a4b",
-                                        "cdba:8a", "abcd:12b"};
-  const neap_shape shapes[] = {SHAPE(2, 20, 5, 7), SHAPE(50, 3, 3, 3), SHAPE(17, 50, 1, 1), SHAPE(1, 16, 4, 4), SHAPE(3, 1, 2, 2),
-                               SHAPE(33, 64, 3, 3)};
+  static const char *const layouts[] = {"plain",       "abcd",        "acdb",         "abcd:16b", "abcd:8b",
+                                        "abcd:16b16a", "bacd:16a16b", "abcd:4b16a4b", "cdba:8a",  "abcd:12b"};
+  const neap_shape shapes[] = {SHAPE(2, 20, 5, 7), SHAPE(50, 3, 3, 3), SHAPE(17, 50, 1, 1),
+                               SHAPE(1, 16, 4, 4), SHAPE(3, 1, 2, 2),  SHAPE(33, 64, 3, 3)};
   for (int s = 0; s < NEAP_COUNT(shapes); s++)
     for (int i = 0; i < NEAP_COUNT(layouts); i++)
       for (int j = 0; j < NEAP_COUNT(layouts); j++) check_reorder(NEAP_DTYPE_F32, shapes[s], layouts[i], layouts[j]);
@@ -775,10 +807,10 @@ TEST(reorder_keeps_values_and_zeroes_padding) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(permute_moves_every_element), T(concat_and_split_are_inverse), T(slice_takes_the_range_and_its_gradient_puts_it_back),
-             T(expand_repeats), T(reshape_finds_the_free_size), T(embedding_looks_up_adds_up_and_reports),
-             T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients), T(cross_entropy_follows_its_definition),
-             T(cross_entropy_in_f32_and_bad_labels), T(norms_and_their_gradients), T(matmul_follows_numpy),
-             T(attention_tiles_give_what_the_definition_says), T(attention_gradients), T(attention_reads_packed_and_row_forms),
-             T(reorder_keeps_values_and_zeroes_padding));
+  return RUN(argc, argv, T(permute_moves_every_element), T(concat_and_split_are_inverse),
+             T(slice_takes_the_range_and_its_gradient_puts_it_back), T(expand_repeats), T(reshape_finds_the_free_size),
+             T(embedding_looks_up_adds_up_and_reports), T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients),
+             T(cross_entropy_follows_its_definition), T(cross_entropy_in_f32_and_bad_labels), T(norms_and_their_gradients),
+             T(matmul_follows_numpy), T(attention_tiles_give_what_the_definition_says), T(attention_gradients),
+             T(attention_reads_packed_and_row_forms), T(reorder_keeps_values_and_zeroes_padding));
 }

@@ -36,7 +36,7 @@ static bool is_valid(int n, const neap_block *block, size_t total, const uint64_
 
 TEST(disjoint_lives_share) {
   neap_block b[] = {
-      {.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
+    {.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
   neap_pack_result r;
   CHECK_OK(neap_pack(3, b, &(neap_pack_options){0}, &r, &error));
   CHECK_EQ(r.total_bytes, 25);
@@ -67,8 +67,8 @@ TEST(offsets_are_aligned) {
     neap_block b[12];
     for (int i = 0; i < 12; i++) {
       int first = below(20);
-      b[i] = (neap_block){
-          .bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
+      b[i] =
+        (neap_block){.bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
     }
     neap_pack_result r;
     CHECK_OK(neap_pack(12, b, &(neap_pack_options){.time_limit_ns = 5000000}, &r, &error));

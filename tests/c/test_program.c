@@ -110,8 +110,8 @@ static void check_all_ways(bool train) {
     for (int executor = 0; executor < 2; executor++)
       for (int poison = 0; poison < 2; poison++)
         check_equal_runs(
-            train, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
-            poison != 0);
+          train, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
+          poison != 0);
 }
 
 TEST(policies_schedules_and_poison_change_no_bit) { check_all_ways(false); }

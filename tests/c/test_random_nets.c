@@ -182,9 +182,9 @@ static void op_if(generator *g) {
     char second[16] = "";
     if (z != x) snprintf(second, sizeof second, ", v%d", z);
     neap_buffer_add(
-        &g->body,
-        "subnet s%d_then\n  a = Tanh(v%d)\n  b = Mul(a, v%d)\n  b = Relu(b)\n  r = Add(b, a)\n  takes v%d%s\n  gives r\nend\n", s,
-        x, z, x, second);
+      &g->body,
+      "subnet s%d_then\n  a = Tanh(v%d)\n  b = Mul(a, v%d)\n  b = Relu(b)\n  r = Add(b, a)\n  takes v%d%s\n  gives r\nend\n", s,
+      x, z, x, second);
     neap_buffer_add(&g->body, "subnet s%d_else\n  a = Copy(v%d)\n  r = Sigmoid(a)\n  takes v%d%s\n  gives r\nend\n", s, x, x,
                     second);
     neap_buffer_add(&g->body, "v%d = If(c, v%d%s) { then_net = s%d_then, else_net = s%d_else }\n", y, x, second, s, s);
@@ -194,10 +194,10 @@ static void op_if(generator *g) {
   neap_buffer_add(&g->head, "state m%d f32 (%d,%d) = Uniform { low = -1, high = 1 }\n", state, rows, columns);
   if (y != x) neap_buffer_add(&g->body, "v%d = Copy(v%d)\n", y, x);
   neap_buffer_add(
-      &g->body,
-      "subnet s%d_then\n  a = StopGradient(v%d)\n  b = Relu(a)\n  d = Add(a, b)\n  m%d = Sgd(m%d, d, lr)\n  v%d = Add(v%d, b)\n"
-      "  takes v%d, m%d, lr\n  gives v%d, m%d\nend\nv%d, m%d = If(c, v%d, m%d, lr) { then_net = s%d_then }\n",
-      s, y, state, state, y, y, y, state, y, state, y, state, y, state, s);
+    &g->body,
+    "subnet s%d_then\n  a = StopGradient(v%d)\n  b = Relu(a)\n  d = Add(a, b)\n  m%d = Sgd(m%d, d, lr)\n  v%d = Add(v%d, b)\n"
+    "  takes v%d, m%d, lr\n  gives v%d, m%d\nend\nv%d, m%d = If(c, v%d, m%d, lr) { then_net = s%d_then }\n",
+    s, y, state, state, y, y, y, state, y, state, y, state, y, state, s);
 }
 
 static void add_op(generator *g) {
@@ -366,9 +366,9 @@ TEST(plans_of_random_nets_pass_the_verifier) {
   }
   CHECK_EQ(neap_memory_read().n_live, live);
   printf(
-      "  %d nets (%d train), %d ops (most %d), %d Ifs, %d in place, %d views; %d plans verified, %d proved, arena at most %.3f "
-      "of the bound\n",
-      t.n_net, t.n_train, t.n_node, t.most_nodes, t.n_if, t.n_in_place, t.n_alias, t.n_plan, t.n_proved, t.worst);
+    "  %d nets (%d train), %d ops (most %d), %d Ifs, %d in place, %d views; %d plans verified, %d proved, arena at most %.3f "
+    "of the bound\n",
+    t.n_net, t.n_train, t.n_node, t.most_nodes, t.n_if, t.n_in_place, t.n_alias, t.n_plan, t.n_proved, t.worst);
   CHECK(t.n_net + n_freed == n && n_freed * 100 < n && t.n_if * 20 > n && t.n_in_place > n &&
         t.n_alias > n / 4); /* the nets are what the head says */
 }
@@ -457,7 +457,7 @@ static int check_runs(uint64_t seed, const char *engine) {
   for (int k = 0; runs && k < NEAP_COUNT(way) && check_failures == 0; k++) {
     ran r = {0};
     o.plan = (neap_plan_options){
-        .policy = way[k].policy, .executor = way[k].executor, .no_in_place = way[k].no_in_place, .time_limit_ns = 300000};
+      .policy = way[k].policy, .executor = way[k].executor, .no_in_place = way[k].no_in_place, .time_limit_ns = 300000};
     comparison c = {.plain = &plain, .other = &r};
     if (run_net(net, &o, true, &r, &error) != NEAP_OK)
       report(seed, way[k].name, error.message);

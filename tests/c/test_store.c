@@ -177,12 +177,12 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   const char *first = neap_embedded_find("db/migrations/0001_plan.sql", NULL);
   CHECK(first != NULL);
   CHECK_EQ(sqlite3_exec(db, first, NULL, NULL, NULL), SQLITE_OK);
-  CHECK_EQ(sqlite3_exec(
-               db,
-               "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone AS SELECT 1; PRAGMA user_version = 1;"
-               "PRAGMA application_id = 0x4e454150",
-               NULL, NULL, NULL),
-           SQLITE_OK);
+  CHECK_EQ(
+    sqlite3_exec(db,
+                 "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone AS SELECT 1; PRAGMA user_version = 1;"
+                 "PRAGMA application_id = 0x4e454150",
+                 NULL, NULL, NULL),
+    SQLITE_OK);
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
@@ -507,7 +507,7 @@ TEST(queries_give_typed_values_and_take_parameters) {
   neap_store *store = opened(temp_path("typed.db"));
   int n = 0;
   CHECK_OK(
-      neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0, NULL, check_types, &n, &error));
+    neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0, NULL, check_types, &n, &error));
   CHECK_EQ(n, 1);
   neap_sql_value param[] = {{.type = NEAP_SQL_INTEGER, .integer = 20}, {.type = NEAP_SQL_REAL, .real = 22}, {.name = ":z"}};
   int64_t answer = 0;
@@ -623,14 +623,14 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
 
 int main(int argc, char **argv) {
   int failed =
-      RUN(argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it), T(an_old_file_is_migrated_and_its_views_are_renewed),
-          T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
-          T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
-          T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
-          T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
-          T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
-          T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
-          T(refused_memory_is_an_error_and_leaks_nothing));
+    RUN(argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it), T(an_old_file_is_migrated_and_its_views_are_renewed),
+        T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
+        T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
+        T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
+        T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
+        T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
+        T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
+        T(refused_memory_is_an_error_and_leaks_nothing));
   char remove_all[128];
   snprintf(remove_all, sizeof remove_all, "rm -rf /tmp/neap_test_store.%d", (int)getpid());
   return system(remove_all) != 0 || failed;

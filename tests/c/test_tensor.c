@@ -244,8 +244,8 @@ static uint16_t nearest_half(double x, int exponent_bits) {
   double below = half_value((uint16_t)low, exponent_bits);
   /* infinity counts as the next power of two when rounding */
   double above = isinf(half_value((uint16_t)high, exponent_bits))
-                     ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
-                     : half_value((uint16_t)high, exponent_bits);
+                   ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
+                   : half_value((uint16_t)high, exponent_bits);
   if (x >= above || x - below > above - x || (x - below == above - x && (low & 1))) return (uint16_t)high;
   return (uint16_t)low;
 }
@@ -274,7 +274,7 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     CHECK_EQ(half, nearest_half(wide, 8));
   }
   static const int64_t wholes[] = {
-      2049, 2051, 65519, 65520, 65504, INT64_MAX, (int64_t)257 << 54, ((int64_t)257 << 54) + 1, ((int64_t)257 << 54) - 1};
+    2049, 2051, 65519, 65520, 65504, INT64_MAX, (int64_t)257 << 54, ((int64_t)257 << 54) + 1, ((int64_t)257 << 54) - 1};
   for (int i = 0; i < NEAP_COUNT(wholes); i++) {
     uint16_t half;
     neap_cast(NEAP_DTYPE_F16, &half, NEAP_DTYPE_I64, &wholes[i], 1);
@@ -572,9 +572,9 @@ TEST(refused_memory_leaves_nothing_behind) {
 TEST(prints_as_numpy_does) {
   neap_tensor t = make(NEAP_DTYPE_F32, NEAP_SHAPE(2, 2, 3));
   for (int i = 0; i < 12; i++) neap_element_set(t.dtype, neap_tensor_data(&t), i, i * 0.75 - 2);
-  CHECK(text_is(
-      &t, NULL, NULL,
-      "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  5.5   6.25]]]\nf32 (2,2,3) 48 B"));
+  CHECK(
+    text_is(&t, NULL, NULL,
+            "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  5.5   6.25]]]\nf32 (2,2,3) 48 B"));
   neap_tensor_fini(&t);
   t = make(NEAP_DTYPE_F64, NEAP_SHAPE(4));
   static const double x[] = {NAN, -INFINITY, 0.5, -10};
@@ -609,9 +609,9 @@ TEST(prints_integers_bools_scalars_and_empty_tensors) {
 TEST(prints_large_tensors_shortened_and_long_rows_broken) {
   neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(40, 50)), v;
   CHECK(text_is(
-      &t, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 2, .width = 80}, NULL,
-      "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n [1950 1951 ... 1998 1999]]\n"
-      "i32 (40,50) 7.8 KiB"));
+    &t, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 2, .width = 80}, NULL,
+    "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n [1950 1951 ... 1998 1999]]\n"
+    "i32 (40,50) 7.8 KiB"));
   CHECK_OK(neap_tensor_select(&t, 0, 0, &v, &error));
   CHECK(text_is(&v, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 3, .width = 60}, NULL,
                 "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18\n"

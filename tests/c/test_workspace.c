@@ -61,7 +61,7 @@ TEST(forwarded_names_and_nothing_else_fall_through) {
   CHECK_OK(mlp_feed_number(parent, "w", 1, &error));
   CHECK_OK(mlp_feed_number(parent, "v", 2, &error));
   neap_workspace_options options = {
-      .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("w")};
+    .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("w")};
   CHECK_OK(neap_workspace_new(&options, &child, &error));
   CHECK_EQ(mlp_element(child, "inner", 0), 1);
   CHECK(!neap_workspace_has(child, "v"));
@@ -361,7 +361,7 @@ static neap_status do_everything(neap_workspace *parent, const neap_net *net, co
   neap_workspace *ws = NULL;
   neap_tensor t = {0};
   neap_workspace_options options = {
-      .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
+    .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
   neap_status s = neap_workspace_new(&options, &ws, error);
   if (s == NEAP_OK) s = neap_workspace_init(ws, net, error);
   if (s == NEAP_OK) s = mlp_feed_all(ws, false, error);
@@ -472,10 +472,10 @@ TEST(two_workspaces_in_two_threads_do_not_meet) {
 
 int main(int argc, char **argv) {
   return RUN(
-      argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows), T(forwarded_names_and_nothing_else_fall_through),
-      T(rename_needs_an_own_blob_and_a_free_name), T(each_visits_every_visible_name_once), T(nets_are_stored_by_name),
-      T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
-      T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
-      T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
-      T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
+    argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows), T(forwarded_names_and_nothing_else_fall_through),
+    T(rename_needs_an_own_blob_and_a_free_name), T(each_visits_every_visible_name_once), T(nets_are_stored_by_name),
+    T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
+    T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
+    T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
+    T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
 }

@@ -7,7 +7,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (neap_shape_elems(&c->in[0].shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "loss expects one element, got %s", neap_shape_text(&c->in[0].shape, text));
   if (c->n_out != c->n_in - 1)
-    return neap_infer_fail(c, NEAP_ARGUMENT, 0, error, "%d blobs to differentiate by need as many gradients, got %d", c->n_in - 1, c->n_out);
+    return neap_infer_fail(c, NEAP_ARGUMENT, 0, error, "%d blobs to differentiate by need as many gradients, got %d", c->n_in - 1,
+                           c->n_out);
   for (int k = 0; k < c->n_out; k++) c->out[k] = c->in[1 + k];
   return NEAP_OK;
 }
