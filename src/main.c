@@ -23,8 +23,17 @@ static void stop(lua_State *L, lua_Debug *ar) {
   neap_lua_fail(L, NEAP_INTERRUPTED, "interrupted");
 }
 
+/* A second one while the first has not been seen to for a second ends the process; sooner it is the same key press, which
+ * some senders deliver to the process and to its group. */
 static void on_interrupt(int signal_number) {
-  signal(signal_number, SIG_DFL); /* until the first one has been seen to */
+  static volatile int64_t first_ns;
+  int64_t now = neap_clock_ns();
+  if (neap_interrupted == 0) first_ns = now;
+  if (now - first_ns > 1000000000) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    return;
+  }
   neap_interrupted = 1;
   lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
