@@ -15,6 +15,7 @@ function core.error(fields) return setmetatable(fields, error_meta) end
 local op = require "neap.op"
 local tensor = require "neap.tensor"
 local net = require "neap.net"
+require "neap.control"
 local workspace = require "neap.workspace"
 local report = require "neap.report"
 require "neap.plan"
