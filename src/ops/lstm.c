@@ -1,0 +1,496 @@
+/* lstm.c: LSTM over whole sequences, one layer in one direction, and its backward ops.
+ *
+ * Letters: T steps, N sequences, D inputs, H units. Time comes first, so that one step is dense. A row of 4H numbers holds
+ * the four gates of one sequence, each H wide: i (input), f (forget), g (candidate), o (output), in the order that the
+ * attribute `order` says: ifgo as PyTorch and Torch have it, iofg as ONNX does (it calls g c), ifog as Caffe2 does.
+ *
+ * The inputs' share of the gates, x w^T + b, needs no step before it: it is one large product. The states' share, h r^T, is a
+ * small product each step. The large one is made for the whole sequence when the backward will read the gates (they
+ * stay in the stash), else for a few steps at a time, so that inference needs little scratch.
+ *
+ * stash: gates after their activation (T,N,4H), then cells (T,N,H), in x's dtype; the same whatever the engine.
+ *
+ * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the rows of dgates there are 0.
+ * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always that of the step before.
+ */
+#include "math/vec.h"
+#include "ops/dnnl.h"
+
+#include <inttypes.h>
+
+enum { REVERSE, ORDER, SHAPE };
+enum { X, W, R, B, H0, C0, LENGTHS };                             /* inputs of LSTM */
+enum { Y, H, C, STASH };                                          /* its outputs */
+enum { G_R, G_C0, G_LENGTHS, G_STASH, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
+enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                         /* its outputs */
+enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                  /* inputs of LSTMGradWeight */
+enum { CHUNK_ROWS = 256 }; /* of the large product at inference: enough to keep a matrix product busy (measured) */
+
+#define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
+
+/* ---- sizes -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sizes {
+  int64_t n_step, n_seq, n_in, n_unit;
+  int64_t gate[4]; /* first column of i, f, g, o */
+  size_t item_bytes;
+  neap_dtype dtype;
+  bool reverse;
+  const neap_operand *lengths; /* NULL: all sequences are n_step long */
+} sizes;
+
+/* y: type of (T,N,H). */
+static sizes sizes_of(const neap_type *y, const neap_attr_value *attrs) {
+  static const int column[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {0, 1, 3, 2}}; /* by order: ifgo, iofg, ifog */
+  sizes s = {.n_step = y->shape.dim[0], .n_seq = y->shape.dim[1], .n_unit = y->shape.dim[2], .dtype = y->dtype};
+  s.item_bytes = neap_dtype_bytes(y->dtype);
+  s.reverse = attrs[REVERSE].i != 0;
+  for (int k = 0; k < 4; k++) s.gate[k] = column[attrs[ORDER].i][k] * s.n_unit;
+  return s;
+}
+
+static int64_t gate_row_elems(const sizes *s) { return s->n_seq * 4 * s->n_unit; } /* of one step */
+static int64_t state_elems(const sizes *s) { return s->n_seq * s->n_unit; }
+static size_t gates_bytes(const sizes *s, int64_t n_step) { return (size_t)(n_step * gate_row_elems(s)) * s->item_bytes; }
+static size_t state_bytes(const sizes *s) { return (size_t)state_elems(s) * s->item_bytes; }
+static char *offset(const sizes *s, const void *base, int64_t elems) { return (char *)base + (size_t)elems * s->item_bytes; }
+
+/* Steps of one large product when nothing keeps the gates. */
+static int64_t chunk_steps(const sizes *s) {
+  return NEAP_MIN(NEAP_MAX((CHUNK_ROWS + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1), 1), NEAP_MAX(s->n_step, 1));
+}
+
+/* Within [0,T] whatever the data says: the forward has recorded the fault. */
+static int64_t length_of(const sizes *s, int64_t seq) {
+  if (s->lengths == NULL) return s->n_step;
+  int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, seq);
+  return length < 0 ? 0 : NEAP_MIN(length, s->n_step);
+}
+
+/* The operand when it is there. */
+static const neap_operand *given(const neap_call *call, int input) {
+  return call->n_in > input && call->in[input].data != NULL ? &call->in[input] : NULL;
+}
+
+/* ---- the cell, one step -------------------------------------------------------------------------------------------------- */
+
+/* Pointers to one step of each operand; rows (N,4H) or (N,H). */
+typedef struct job {
+  const sizes *s;
+  int64_t t;
+  const void *product; /* h r^T */
+  void *gates;         /* forward: in x w^T + b, out activated; backward: activated */
+  void *c, *h;         /* forward: the state, replaced */
+  void *y, *cell;      /* cell: where this step's c is kept; may be c itself */
+  const void *c_before, *dy;
+  void *dgates, *dh, *dc;
+} job;
+
+/* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns of their own. */
+#define CELLS(type, suffix, SIGMOID, TANH)                                                                                      \
+  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, const type *p, type *a, type *c, type *h, type *y,    \
+                                                     type *cell, int64_t n) {                                                   \
+    const type *pi = p + gate[0], *pf = p + gate[1], *pg = p + gate[2], *po = p + gate[3];                                      \
+    type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                            \
+    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
+      type i = SIGMOID(ai[j] + pi[j]), f = SIGMOID(af[j] + pf[j]), g = TANH(ag[j] + pg[j]), o = SIGMOID(ao[j] + po[j]);         \
+      type state = f * c[j] + i * g, out = o * TANH(state);                                                                     \
+      ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;                                                                               \
+      c[j] = state, cell[j] = state, h[j] = out, y[j] = out;                                                                    \
+    }                                                                                                                           \
+  }                                                                                                                             \
+  NEAP_MULTIVERSION static void backward_row_##suffix(const int64_t *gate, const type *a, const type *cell, const type *before, \
+                                                      const type *dy, type *da, type *dh, type *dc, int64_t n) {                \
+    const type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                      \
+    type *di = da + gate[0], *df = da + gate[1], *dg = da + gate[2], *d_o = da + gate[3];                                       \
+    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
+      type i = ai[j], f = af[j], g = ag[j], o = ao[j], th = TANH(cell[j]);                                                      \
+      type out = dh[j] + dy[j], state = dc[j] + out * o * (1 - th * th);                                                        \
+      di[j] = state * g * i * (1 - i);                                                                                          \
+      df[j] = state * before[j] * f * (1 - f);                                                                                  \
+      dg[j] = state * i * (1 - g * g);                                                                                          \
+      d_o[j] = out * th * o * (1 - o);                                                                                          \
+      dc[j] = state * f;                                                                                                        \
+      dh[j] = 0; /* goes on through the gates alone: dgates r is added next */                                                  \
+    }                                                                                                                           \
+  }                                                                                                                             \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                     \
+    const job *k = context;                                                                                                     \
+    int64_t n_unit = k->s->n_unit, n;                                                                                           \
+    for (int64_t at = begin; at < end; at += n) {                                                                               \
+      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                                                  \
+      type *a = (type *)k->gates + wide, *c = (type *)k->c + at, *y = (type *)k->y + at, *cell = (type *)k->cell + at;          \
+      n = NEAP_MIN(n_unit - j, end - at);                                                                                       \
+      if (k->t < length_of(k->s, seq)) {                                                                                        \
+        forward_row_##suffix(k->s->gate, (const type *)k->product + wide, a, c, (type *)k->h + at, y, cell, n);                 \
+      } else {                                                                                                                  \
+        for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0;                                                               \
+      }                                                                                                                         \
+    }                                                                                                                           \
+  }                                                                                                                             \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
+    const job *k = context;                                                                                                     \
+    int64_t n_unit = k->s->n_unit, n;                                                                                           \
+    for (int64_t at = begin; at < end; at += n) {                                                                               \
+      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                                                  \
+      type *da = (type *)k->dgates + wide;                                                                                      \
+      n = NEAP_MIN(n_unit - j, end - at);                                                                                       \
+      if (k->t < length_of(k->s, seq)) {                                                                                        \
+        backward_row_##suffix(k->s->gate, (const type *)k->gates + wide, (const type *)k->cell + at,                            \
+                              (const type *)k->c_before + at, (const type *)k->dy + at, da, (type *)k->dh + at,                 \
+                              (type *)k->dc + at, n);                                                                           \
+      } else {                                                                                                                  \
+        for (int g = 0; g < 4; g++)                                                                                             \
+          for (int64_t m = 0; m < n; m++) da[g * n_unit + m] = 0;                                                               \
+      }                                                                                                                         \
+    }                                                                                                                           \
+  }
+static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
+CELLS(float, f32, neap_sigmoid_f32, neap_tanh_f32)
+CELLS(double, f64, sigmoid_f64, tanh)
+
+/* ---- the sequence ---------------------------------------------------------------------------------------------------------- */
+
+/* A few transcendental functions an element: worth a thread sooner than a plain loop. */
+static void run_step(const neap_call *call, job *k, bool backward) {
+  bool wide = k->s->dtype == NEAP_DTYPE_F64;
+  neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, call->n_thread,
+                    backward ? (wide ? backward_f64 : backward_f32) : (wide ? forward_f64 : forward_f32), k);
+}
+
+/* `to` becomes `from`, which may be the same bytes, or zeros. */
+static void start_state(const sizes *s, void *to, const neap_operand *from) {
+  if (from == NULL)
+    memset(to, 0, state_bytes(s));
+  else if (to != from->data)
+    memcpy(to, from->data, state_bytes(s));
+}
+
+typedef struct rows {
+  const char *row;
+  char *to;
+  size_t row_bytes;
+} rows;
+
+static void repeat_row(void *context, int64_t begin, int64_t end) {
+  const rows *k = context;
+  for (int64_t i = begin; i < end; i++) memcpy(k->to + (size_t)i * k->row_bytes, k->row, k->row_bytes);
+}
+
+/* gates (n_step N, 4H) = x w^T + b, from step `first` on. */
+static void input_product(const neap_call *call, const sizes *s, int64_t first, int64_t n_step, void *gates) {
+  const neap_operand *b = given(call, B);
+  int64_t n_row = n_step * s->n_seq, n_gate = 4 * s->n_unit;
+  if (b != NULL) {
+    rows k = {b->data, gates, (size_t)n_gate * s->item_bytes};
+    neap_parallel_for(n_row, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(n_gate, 1), 1), call->n_thread, repeat_row, &k);
+  }
+  neap_gemm(s->dtype, neap_gemm_engine_of(call->choice->engine), false, true, n_row, n_gate, s->n_in,
+            offset(s, call->in[X].data, first * s->n_seq * s->n_in), call->in[W].data, b != NULL, gates, call->n_thread);
+}
+
+static sizes forward_sizes(const neap_call *call) {
+  sizes s = sizes_of(&call->out[Y].type, call->attrs);
+  s.n_in = call->in[X].type.shape.dim[2];
+  s.lengths = given(call, LENGTHS);
+  return s;
+}
+
+static void check_lengths(const neap_call *call, const sizes *s) {
+  for (int64_t i = 0; s->lengths != NULL && i < s->n_seq; i++) {
+    int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
+    if (length < 0 || length > s->n_step)
+      neap_call_fault(call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps", length, i + 1,
+                      s->n_step);
+  }
+}
+
+/* scratch: h r^T (N,4H); without a stash also the gates of one chunk. */
+static void run(const neap_call *call) {
+  sizes s = forward_sizes(call);
+  char *stash = call->n_out > STASH ? call->out[STASH].data : NULL, *product = call->scratch;
+  int64_t chunk = stash != NULL ? NEAP_MAX(s.n_step, 1) : chunk_steps(&s), n_state = state_elems(&s);
+  check_lengths(call, &s);
+  start_state(&s, call->out[H].data, given(call, H0));
+  start_state(&s, call->out[C].data, given(call, C0));
+  job k = {.s = &s, .product = product, .c = call->out[C].data, .h = call->out[H].data};
+  for (int64_t from = 0; from < s.n_step; from += chunk) {
+    int64_t n = NEAP_MIN(chunk, s.n_step - from), first = s.reverse ? s.n_step - from - n : from;
+    char *gates = stash != NULL ? offset(&s, stash, first * gate_row_elems(&s)) : product + neap_align(gates_bytes(&s, 1));
+    input_product(call, &s, first, n, gates);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t at = s.reverse ? n - 1 - i : i;
+      k.t = first + at;
+      k.gates = offset(&s, gates, at * gate_row_elems(&s));
+      k.y = offset(&s, call->out[Y].data, k.t * n_state);
+      k.cell = stash != NULL ? offset(&s, stash, s.n_step * gate_row_elems(&s) + k.t * n_state) : k.c;
+      neap_gemm(s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, s.n_seq, 4 * s.n_unit, s.n_unit, k.h,
+                call->in[R].data, false, product, call->n_thread);
+      run_step(call, &k, false);
+    }
+  }
+}
+
+/* scratch: zeros (N,H), in place of what is absent. */
+static void run_grad(const neap_call *call) {
+  sizes s = sizes_of(&(neap_type){call->out[G_DGATES].type.dtype, neap_shape_of(call->attrs[SHAPE].n, call->attrs[SHAPE].ints)},
+                     call->attrs);
+  s.lengths = given(call, G_LENGTHS);
+  const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
+  const char *stash = call->in[G_STASH].data, *cells = offset(&s, stash, s.n_step * gate_row_elems(&s));
+  int64_t n_state = state_elems(&s);
+  memset(call->scratch, 0, state_bytes(&s));
+  job k = {.s = &s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
+  start_state(&s, k.dh, given(call, G_DH));
+  start_state(&s, k.dc, given(call, G_DC));
+  for (int64_t i = s.n_step - 1; i >= 0; i--) {
+    int64_t before = s.reverse ? s.n_step - i : i - 1;
+    k.t = s.reverse ? s.n_step - 1 - i : i;
+    k.gates = offset(&s, stash, k.t * gate_row_elems(&s));
+    k.cell = offset(&s, cells, k.t * n_state);
+    k.c_before = i > 0 ? offset(&s, cells, before * n_state) : c0 != NULL ? c0->data : call->scratch;
+    if (dy != NULL) k.dy = offset(&s, dy->data, k.t * n_state);
+    k.dgates = offset(&s, call->out[G_DGATES].data, k.t * gate_row_elems(&s));
+    run_step(call, &k, true);
+    neap_gemm(s.dtype, neap_gemm_engine_of(call->choice->engine), false, false, s.n_seq, s.n_unit, 4 * s.n_unit, k.dgates,
+              call->in[G_R].data, true, k.dh, call->n_thread);
+  }
+}
+
+/* to (N,4H): of each sequence the gradient of the gates of its first step in order of computation. */
+static void first_rows(const sizes *s, const void *dgates, char *to) {
+  size_t row_bytes = (size_t)(4 * s->n_unit) * s->item_bytes;
+  for (int64_t i = 0; i < s->n_seq; i++) {
+    int64_t length = length_of(s, i), t = s->reverse ? length - 1 : 0;
+    if (length > 0)
+      memcpy(to + (size_t)i * row_bytes, offset(s, dgates, t * gate_row_elems(s) + i * 4 * s->n_unit), row_bytes);
+    else
+      memset(to + (size_t)i * row_bytes, 0, row_bytes);
+  }
+}
+
+/* dr (4H,H) = sum over steps of dgates_t^T h_before. All but the first h are rows of y; where y is 0 past a length, so is
+ * dgates, or (in reverse) the first step comes, whose h0 is added apart. */
+static void run_grad_weight(const neap_call *call) {
+  sizes s = sizes_of(&call->in[W_Y].type, call->attrs);
+  s.lengths = given(call, W_LENGTHS);
+  const neap_operand *h0 = given(call, W_H0);
+  neap_gemm_engine engine = neap_gemm_engine_of(call->choice->engine);
+  const void *dgates = call->in[W_DGATES].data, *y = call->in[W_Y].data;
+  int64_t n_row = NEAP_MAX(s.n_step - 1, 0) * s.n_seq, n_gate = 4 * s.n_unit;
+  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row, s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
+            s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data, call->n_thread);
+  if (h0 == NULL || s.n_step == 0) return;
+  first_rows(&s, dgates, call->scratch);
+  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, s.n_seq, call->scratch, h0->data, true, call->out[0].data,
+            call->n_thread);
+}
+
+/* ---- choose ------------------------------------------------------------------------------------------------------------------ */
+
+static bool takes_engine(const neap_choose *c) { return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built(); }
+
+static bool choose(neap_choose *c) {
+  sizes s = sizes_of(&c->out[Y], c->attrs);
+  bool keeps = c->n_out > STASH;
+  c->choice->scratch_bytes = neap_align(gates_bytes(&s, 1)) + (keeps ? 0 : gates_bytes(&s, chunk_steps(&s)));
+  if (keeps) c->choice->stash_bytes = gates_bytes(&s, s.n_step) + (size_t)s.n_step * state_bytes(&s);
+  return takes_engine(c);
+}
+
+static bool choose_grad(neap_choose *c) {
+  c->choice->scratch_bytes = (size_t)neap_shape_elems(&c->out[G_DH0].shape) * neap_dtype_bytes(c->out[G_DH0].dtype);
+  return takes_engine(c);
+}
+
+static bool choose_grad_weight(neap_choose *c) {
+  sizes s = sizes_of(&c->in[W_Y], c->attrs);
+  if (c->n_in > W_H0 && c->in[W_H0].dtype != NEAP_DTYPE_NONE) c->choice->scratch_bytes = gates_bytes(&s, 1);
+  return takes_engine(c);
+}
+
+/* ---- inference ----------------------------------------------------------------------------------------------------------------- */
+
+static neap_status expect_shape(const neap_infer *c, int input, neap_shape want, neap_error *error) {
+  char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
+  if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE || neap_shape_equal(&c->in[input].shape, &want)) return NEAP_OK;
+  return neap_infer_fail(c, NEAP_SHAPE, input, error, "%s expects shape %s, got %s", c->op->inputs[input].name,
+                         neap_shape_text(&want, want_text), neap_shape_text(&c->in[input].shape, got_text));
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  char text[NEAP_SHAPE_TEXT];
+  NEAP_TRY(neap_infer_rank(c, X, 3, 3, error));
+  NEAP_TRY(neap_infer_rank(c, W, 2, 2, error));
+  const neap_shape *x = &c->in[X].shape, *w = &c->in[W].shape;
+  if (w->dim[0] % 4 != 0)
+    return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s", neap_shape_text(w, text));
+  for (int i = W; i < NEAP_MIN(c->n_in, LENGTHS); i++)
+    if (c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[X].dtype)
+      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as x has, got %s", c->op->inputs[i].name,
+                             neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[i].dtype));
+  int64_t n_step = x->dim[0], n_seq = x->dim[1], n_unit = w->dim[0] / 4;
+  NEAP_TRY(expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
+  NEAP_TRY(expect_shape(c, R, NEAP_SHAPE(4 * n_unit, n_unit), error));
+  NEAP_TRY(expect_shape(c, B, NEAP_SHAPE(4 * n_unit), error));
+  NEAP_TRY(expect_shape(c, H0, NEAP_SHAPE(n_seq, n_unit), error));
+  NEAP_TRY(expect_shape(c, C0, NEAP_SHAPE(n_seq, n_unit), error));
+  NEAP_TRY(expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
+  c->out[Y] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, n_unit)};
+  c->out[H] = c->out[C] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_seq, n_unit)};
+  return NEAP_OK;
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  (void)error;
+  const int64_t *y = c->attrs[SHAPE].ints;
+  neap_dtype dtype = c->in[G_R].dtype;
+  c->out[G_DGATES] = (neap_type){dtype, NEAP_SHAPE(y[0], y[1], 4 * y[2])};
+  c->out[G_DH0] = c->out[G_DC0] = (neap_type){dtype, NEAP_SHAPE(y[1], y[2])};
+  return NEAP_OK;
+}
+
+static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_infer_rank(c, W_DGATES, 3, 3, error));
+  NEAP_TRY(neap_infer_rank(c, W_Y, 3, 3, error));
+  const neap_shape *y = &c->in[W_Y].shape;
+  NEAP_TRY(expect_shape(c, W_DGATES, NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]), error));
+  NEAP_TRY(expect_shape(c, W_H0, NEAP_SHAPE(y->dim[1], y->dim[2]), error));
+  NEAP_TRY(expect_shape(c, W_LENGTHS, NEAP_SHAPE(y->dim[1]), error));
+  c->out[0] = (neap_type){c->in[W_Y].dtype, NEAP_SHAPE(4 * y->dim[2], y->dim[2])};
+  return NEAP_OK;
+}
+
+/* The products; the cells' own work is a few per cent of them. */
+static void cost(const neap_infer *c, neap_cost *cost) {
+  const neap_shape *y = &c->out[Y].shape;
+  cost->flop = 8.0 * (double)neap_shape_elems(y) * (double)(c->in[X].shape.dim[2] + y->dim[2]);
+}
+
+static void cost_grad(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[G_DGATES].shape) * (double)c->in[G_R].shape.dim[1];
+}
+
+static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 2.0 * (double)neap_shape_elems(&c->in[W_DGATES].shape) * (double)c->in[W_Y].shape.dim[2];
+}
+
+/* ---- gradient ------------------------------------------------------------------------------------------------------------------ */
+
+static neap_value_id in_or_none(const neap_grad *g, int input) { return input < g->n_in ? g->in[input] : NEAP_NO_VALUE; }
+static bool wants(const neap_grad *g, int input) { return input < g->n_in && g->want[input]; }
+
+/* The gates' gradient once, step by step; from it those of x, w and b, which are those of a fully connected layer over all
+ * T N rows, and that of r. */
+static neap_status grad(neap_grad *g, neap_error *error) {
+  if (g->n_out <= STASH || g->out[STASH] == NEAP_NO_VALUE)
+    return neap_fail(error, NEAP_INTERNAL, "LSTM has no stash to differentiate with");
+  neap_type x = neap_grad_type(g, g->in[X]), y = neap_grad_type(g, g->out[Y]);
+  neap_value_id lengths = in_or_none(g, LENGTHS), in[G_N_IN], d[G_N_OUT], dwb[2];
+  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths, in[G_STASH] = g->out[STASH];
+  in[G_DY] = g->dout[Y], in[G_DH] = g->dout[H], in[G_DC] = g->dout[C];
+  neap_grad_emit(g, "LSTMGrad", G_N_IN, in, G_N_OUT, d, g, (neap_set[]){NEAP_SET_INTS("shape", y.shape.n_dim, y.shape.dim), {0}});
+  if (wants(g, X))
+    g->din[X] = neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){d[G_DGATES], g->in[W]}, NULL,
+                                (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  if (wants(g, W) || wants(g, B)) {
+    neap_grad_emit(g, "FCGradWeight", 2, (neap_value_id[]){g->in[X], d[G_DGATES]}, wants(g, B) ? 2 : 1, dwb, NULL, NULL);
+    g->din[W] = dwb[0];
+    if (wants(g, B)) g->din[B] = dwb[1];
+  }
+  if (wants(g, R))
+    g->din[R] = neap_grad_emit1(g, "LSTMGradWeight", W_N_IN,
+                                (neap_value_id[]){d[G_DGATES], g->out[Y], in_or_none(g, H0), lengths}, g, NULL);
+  if (wants(g, H0)) g->din[H0] = d[G_DH0];
+  if (wants(g, C0)) g->din[C0] = d[G_DC0];
+  return NEAP_OK;
+}
+
+/* ---- records ------------------------------------------------------------------------------------------------------------------- */
+
+#define ATTRS                                                                                                      \
+  [REVERSE] = {"reverse", "from the last step to the first", NEAP_ATTR_BOOL},                                      \
+  [ORDER] = {"order", "of the gates in w, r and b: ifgo is PyTorch's, iofg ONNX's, ifog Caffe2's", NEAP_ATTR_ENUM, \
+             .choices = "ifgo|iofg|ifog"}
+#define LENGTHS_ARG \
+  { "lengths", "(N): steps of each sequence; past them y is 0", LENGTH_DTYPES, NEAP_ARG_OPTIONAL }
+#define KERNELS(choose_function, run_function)                                                                 \
+  (const neap_kernel[]) {                                                                                      \
+    {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
+      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},                        \
+      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {                       \
+      0                                                                                                        \
+    }                                                                                                          \
+  }
+
+const neap_op neap_op_LSTM = {
+  .name = "LSTM",
+  .summary = "Long short-term memory over whole sequences, time first: one layer, one direction.",
+  .math = "[i f g o] = x_t w^T + h r^T + b;  c = s(f) c + s(i) tanh(g);  h = y_t = s(o) tanh(c)",
+  .example = "net:LSTM({\"x\", \"w\", \"r\", \"b\"}, {\"y\", \"h\", \"c\"})",
+  .source = "Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers et al., 2000; ONNX LSTM-14 without peepholes",
+  .inputs = {[X] = {"x", "(T,N,D)"},
+             [W] = {"w", "(4H,D), of the inputs"},
+             [R] = {"r", "(4H,H), of the states"},
+             [B] = {"b", "(4H); of two biases (PyTorch, ONNX) the sum", .flags = NEAP_ARG_OPTIONAL},
+             [H0] = {"h0", "(N,H); 0 without", .flags = NEAP_ARG_OPTIONAL},
+             [C0] = {"c0", "(N,H); 0 without", .flags = NEAP_ARG_OPTIONAL},
+             [LENGTHS] = LENGTHS_ARG},
+  .outputs = {[Y] = {"y", "(T,N,H)"},
+              [H] = {"h", "(N,H), after each sequence's last step"},
+              [C] = {"c", "(N,H), likewise"},
+              [STASH] = {"stash", "gates and cells of all steps", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+  .attrs = {ATTRS},
+  .inplace = {{H0, H}, {C0, C}},
+  .n_inplace = 2,
+  .effects = NEAP_EFFECT_FAULT,
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .kernels = KERNELS(choose, run),
+  .cases =
+    "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, c0={2,5}, reverse=true}, "
+    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i64\", low=0, high=5}}, "
+    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i32\", low=1, high=5}, reverse=true}, "
+    "{x={2,3,5}, w={8,5}, r={8,2}, b={8}, order=\"iofg\"}, {x={2,3,5}, w={8,5}, r={8,2}, c0={3,2}, order=\"ifog\"}, "
+    "{x={0,3,5}, w={8,5}, r={8,2}, h0={3,2}}, {x={3,140,20}, w={40,20}, r={40,10}, b={40}} }",
+};
+
+const neap_op neap_op_LSTMGrad = {
+  .name = "LSTMGrad",
+  .summary = "Backward of LSTM down to its gates and first states.",
+  .math = "dgates_t from dy_t, dh and dc; dh = dgates_t r; dc = dc f",
+  .internal = true,
+  .inputs = {[G_R] = {"r", "(4H,H)"},
+             [G_C0] = {"c0", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
+             [G_LENGTHS] = LENGTHS_ARG,
+             [G_STASH] = {"stash", "of the forward", NEAP_BIT(U8)},
+             [G_DY] = {"dy", "(T,N,H)", .flags = NEAP_ARG_OPTIONAL},
+             [G_DH] = {"dh", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
+             [G_DC] = {"dc", "(N,H)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs =
+    {[G_DGATES] = {"dgates", "(T,N,4H), before their activation"}, [G_DH0] = {"dh0", "(N,H)"}, [G_DC0] = {"dc0", "(N,H)"}},
+  .attrs = {ATTRS, [SHAPE] = {"shape", "of y", NEAP_ATTR_INTS, .required = true}},
+  .inplace = {{G_DH, G_DH0}, {G_DC, G_DC0}},
+  .n_inplace = 2,
+  .infer = infer_grad,
+  .cost = cost_grad,
+  .kernels = KERNELS(choose_grad, run_grad),
+};
+
+const neap_op neap_op_LSTMGradWeight = {
+  .name = "LSTMGradWeight",
+  .summary = "Gradient of LSTM with respect to r.",
+  .math = "dr (4H,H) = sum_t dgates_t^T h_(t-1)",
+  .internal = true,
+  .inputs = {[W_DGATES] = {"dgates", "(T,N,4H)"},
+             [W_Y] = {"y", "(T,N,H)"},
+             [W_H0] = {"h0", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
+             [W_LENGTHS] = LENGTHS_ARG},
+  .outputs = {{"dr", "(4H,H)"}},
+  .attrs = {ATTRS},
+  .infer = infer_grad_weight,
+  .cost = cost_grad_weight,
+  .kernels = KERNELS(choose_grad_weight, run_grad_weight),
+  .cases = "{ {dgates={3,2,12}, y={3,2,3}}, {dgates={3,2,12}, y={3,2,3}, h0={2,3}, reverse=true} }",
+};
