@@ -5,10 +5,9 @@
  * attribute `order` says: ifgo as PyTorch and Torch have it, iofg as ONNX does (it calls g c), ifog as Caffe2 does.
  *
  * The inputs' share of the gates, x w^T + b, needs no step before it: it is one large product. The states' share, h r^T, is a
- * small product each step. The large one is made for the whole sequence when the backward will read the gates (they
- * stay in the stash), else for a few steps at a time, so that inference needs little scratch.
- *
- * stash: gates after their activation (T,N,4H), then cells (T,N,H), in x's dtype; the same whatever the engine.
+ * small product each step. The large one is made for the whole sequence when the backward will read the gates (outputs
+ * `gates`, after their activation, and `cells`), else for a few steps at a time, so that inference needs little scratch.
+ * Gates and cells have the same form whatever the engine, and their gradient may take the gates' bytes.
  *
  * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the rows of dgates there are 0.
  * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always that of the step before.
@@ -18,12 +17,12 @@
 
 #include <inttypes.h>
 
-enum { REVERSE, ORDER, SHAPE };
-enum { X, W, R, B, H0, C0, LENGTHS };                             /* inputs of LSTM */
-enum { Y, H, C, STASH };                                          /* its outputs */
-enum { G_R, G_C0, G_LENGTHS, G_STASH, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
-enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                         /* its outputs */
-enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                  /* inputs of LSTMGradWeight */
+enum { REVERSE, ORDER };
+enum { X, W, R, B, H0, C0, LENGTHS };                                      /* inputs of LSTM */
+enum { Y, H, C, GATES, CELLS, N_OUT };                                     /* its outputs */
+enum { G_R, G_C0, G_LENGTHS, G_GATES, G_CELLS, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
+enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                                  /* its outputs */
+enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                           /* inputs of LSTMGradWeight */
 enum { CHUNK_ROWS = 256 }; /* of the large product at inference: enough to keep a matrix product busy (measured) */
 
 #define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
@@ -87,7 +86,7 @@ typedef struct job {
 } job;
 
 /* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns of their own. */
-#define CELLS(type, suffix, SIGMOID, TANH)                                                                                      \
+#define STEPS(type, suffix, SIGMOID, TANH)                                                                                      \
   NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, const type *p, type *a, type *c, type *h, type *y,    \
                                                      type *cell, int64_t n) {                                                   \
     const type *pi = p + gate[0], *pf = p + gate[1], *pg = p + gate[2], *po = p + gate[3];                                      \
@@ -146,8 +145,8 @@ typedef struct job {
     }                                                                                                                           \
   }
 static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
-CELLS(float, f32, neap_sigmoid_f32, neap_tanh_f32)
-CELLS(double, f64, sigmoid_f64, tanh)
+STEPS(float, f32, neap_sigmoid_f32, neap_tanh_f32)
+STEPS(double, f64, sigmoid_f64, tanh)
 
 /* ---- the sequence ---------------------------------------------------------------------------------------------------------- */
 
@@ -205,39 +204,39 @@ static void check_lengths(const neap_call *call, const sizes *s) {
   }
 }
 
-/* scratch: h r^T (N,4H); without a stash also the gates of one chunk. */
+/* scratch: h r^T (N,4H); where nobody reads the gates, also those of one chunk. */
 static void run(const neap_call *call) {
   sizes s = forward_sizes(call);
-  char *stash = call->n_out > STASH ? call->out[STASH].data : NULL, *product = call->scratch;
-  int64_t chunk = stash != NULL ? NEAP_MAX(s.n_step, 1) : chunk_steps(&s), n_state = state_elems(&s);
+  bool keeps = call->n_out == N_OUT;
+  int64_t chunk = keeps ? NEAP_MAX(s.n_step, 1) : chunk_steps(&s), n_state = state_elems(&s);
   check_lengths(call, &s);
   start_state(&s, call->out[H].data, given(call, H0));
   start_state(&s, call->out[C].data, given(call, C0));
-  job k = {.s = &s, .product = product, .c = call->out[C].data, .h = call->out[H].data};
+  job k = {.s = &s, .product = call->scratch, .c = call->out[C].data, .h = call->out[H].data};
   for (int64_t from = 0; from < s.n_step; from += chunk) {
     int64_t n = NEAP_MIN(chunk, s.n_step - from), first = s.reverse ? s.n_step - from - n : from;
-    char *gates = stash != NULL ? offset(&s, stash, first * gate_row_elems(&s)) : product + neap_align(gates_bytes(&s, 1));
+    char *gates = keeps ? offset(&s, call->out[GATES].data, first * gate_row_elems(&s))
+                        : (char *)call->scratch + neap_align(gates_bytes(&s, 1));
     input_product(call, &s, first, n, gates);
     for (int64_t i = 0; i < n; i++) {
       int64_t at = s.reverse ? n - 1 - i : i;
       k.t = first + at;
       k.gates = offset(&s, gates, at * gate_row_elems(&s));
       k.y = offset(&s, call->out[Y].data, k.t * n_state);
-      k.cell = stash != NULL ? offset(&s, stash, s.n_step * gate_row_elems(&s) + k.t * n_state) : k.c;
+      k.cell = keeps ? offset(&s, call->out[CELLS].data, k.t * n_state) : k.c;
       neap_gemm(s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, s.n_seq, 4 * s.n_unit, s.n_unit, k.h,
-                call->in[R].data, false, product, call->n_thread);
+                call->in[R].data, false, call->scratch, call->n_thread);
       run_step(call, &k, false);
     }
   }
 }
 
-/* scratch: zeros (N,H), in place of what is absent. */
+/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes its own rows only. */
 static void run_grad(const neap_call *call) {
-  sizes s = sizes_of(&(neap_type){call->out[G_DGATES].type.dtype, neap_shape_of(call->attrs[SHAPE].n, call->attrs[SHAPE].ints)},
-                     call->attrs);
+  sizes s = sizes_of(&call->in[G_CELLS].type, call->attrs);
   s.lengths = given(call, G_LENGTHS);
   const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
-  const char *stash = call->in[G_STASH].data, *cells = offset(&s, stash, s.n_step * gate_row_elems(&s));
+  const char *cells = call->in[G_CELLS].data;
   int64_t n_state = state_elems(&s);
   memset(call->scratch, 0, state_bytes(&s));
   job k = {.s = &s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
@@ -246,7 +245,7 @@ static void run_grad(const neap_call *call) {
   for (int64_t i = s.n_step - 1; i >= 0; i--) {
     int64_t before = s.reverse ? s.n_step - i : i - 1;
     k.t = s.reverse ? s.n_step - 1 - i : i;
-    k.gates = offset(&s, stash, k.t * gate_row_elems(&s));
+    k.gates = offset(&s, call->in[G_GATES].data, k.t * gate_row_elems(&s));
     k.cell = offset(&s, cells, k.t * n_state);
     k.c_before = i > 0 ? offset(&s, cells, before * n_state) : c0 != NULL ? c0->data : call->scratch;
     if (dy != NULL) k.dy = offset(&s, dy->data, k.t * n_state);
@@ -292,14 +291,13 @@ static bool takes_engine(const neap_choose *c) { return c->choice->engine != NEA
 
 static bool choose(neap_choose *c) {
   sizes s = sizes_of(&c->out[Y], c->attrs);
-  bool keeps = c->n_out > STASH;
-  c->choice->scratch_bytes = neap_align(gates_bytes(&s, 1)) + (keeps ? 0 : gates_bytes(&s, chunk_steps(&s)));
-  if (keeps) c->choice->stash_bytes = gates_bytes(&s, s.n_step) + (size_t)s.n_step * state_bytes(&s);
+  c->choice->scratch_bytes = neap_align(gates_bytes(&s, 1)) + (c->n_out == N_OUT ? 0 : gates_bytes(&s, chunk_steps(&s)));
   return takes_engine(c);
 }
 
 static bool choose_grad(neap_choose *c) {
-  c->choice->scratch_bytes = (size_t)neap_shape_elems(&c->out[G_DH0].shape) * neap_dtype_bytes(c->out[G_DH0].dtype);
+  sizes s = sizes_of(&c->in[G_CELLS], c->attrs);
+  c->choice->scratch_bytes = state_bytes(&s);
   return takes_engine(c);
 }
 
@@ -338,15 +336,24 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
   c->out[Y] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, n_unit)};
   c->out[H] = c->out[C] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_seq, n_unit)};
+  if (c->n_out > GATES) c->out[GATES] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, 4 * n_unit)};
+  if (c->n_out > CELLS) c->out[CELLS] = c->out[Y];
   return NEAP_OK;
 }
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
-  const int64_t *y = c->attrs[SHAPE].ints;
-  neap_dtype dtype = c->in[G_R].dtype;
-  c->out[G_DGATES] = (neap_type){dtype, NEAP_SHAPE(y[0], y[1], 4 * y[2])};
-  c->out[G_DH0] = c->out[G_DC0] = (neap_type){dtype, NEAP_SHAPE(y[1], y[2])};
+  NEAP_TRY(neap_infer_rank(c, G_CELLS, 3, 3, error));
+  const neap_shape *y = &c->in[G_CELLS].shape;
+  neap_shape state = NEAP_SHAPE(y->dim[1], y->dim[2]), gates = NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]);
+  NEAP_TRY(expect_shape(c, G_R, NEAP_SHAPE(4 * y->dim[2], y->dim[2]), error));
+  NEAP_TRY(expect_shape(c, G_C0, state, error));
+  NEAP_TRY(expect_shape(c, G_LENGTHS, NEAP_SHAPE(y->dim[1]), error));
+  NEAP_TRY(expect_shape(c, G_GATES, gates, error));
+  NEAP_TRY(expect_shape(c, G_DY, *y, error));
+  NEAP_TRY(expect_shape(c, G_DH, state, error));
+  NEAP_TRY(expect_shape(c, G_DC, state, error));
+  c->out[G_DGATES] = (neap_type){c->in[G_CELLS].dtype, gates};
+  c->out[G_DH0] = c->out[G_DC0] = (neap_type){c->in[G_CELLS].dtype, state};
   return NEAP_OK;
 }
 
@@ -383,13 +390,15 @@ static bool wants(const neap_grad *g, int input) { return input < g->n_in && g->
 /* The gates' gradient once, step by step; from it those of x, w and b, which are those of a fully connected layer over all
  * T N rows, and that of r. */
 static neap_status grad(neap_grad *g, neap_error *error) {
-  if (g->n_out <= STASH || g->out[STASH] == NEAP_NO_VALUE)
-    return neap_fail(error, NEAP_INTERNAL, "LSTM has no stash to differentiate with");
-  neap_type x = neap_grad_type(g, g->in[X]), y = neap_grad_type(g, g->out[Y]);
+  if (g->n_out < N_OUT) return neap_fail(error, NEAP_GRAPH, "the backward needs the outputs gates and cells");
+  if (g->dout[GATES] != NEAP_NO_VALUE || g->dout[CELLS] != NEAP_NO_VALUE)
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through gates and cells");
+  neap_type x = neap_grad_type(g, g->in[X]);
   neap_value_id lengths = in_or_none(g, LENGTHS), in[G_N_IN], d[G_N_OUT], dwb[2];
-  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths, in[G_STASH] = g->out[STASH];
+  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths, in[G_GATES] = g->out[GATES],
+  in[G_CELLS] = g->out[CELLS];
   in[G_DY] = g->dout[Y], in[G_DH] = g->dout[H], in[G_DC] = g->dout[C];
-  neap_grad_emit(g, "LSTMGrad", G_N_IN, in, G_N_OUT, d, g, (neap_set[]){NEAP_SET_INTS("shape", y.shape.n_dim, y.shape.dim), {0}});
+  neap_grad_emit(g, "LSTMGrad", G_N_IN, in, G_N_OUT, d, g, NULL);
   if (wants(g, X))
     g->din[X] = neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){d[G_DGATES], g->in[W]}, NULL,
                                 (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
@@ -439,7 +448,8 @@ const neap_op neap_op_LSTM = {
   .outputs = {[Y] = {"y", "(T,N,H)"},
               [H] = {"h", "(N,H), after each sequence's last step"},
               [C] = {"c", "(N,H), likewise"},
-              [STASH] = {"stash", "gates and cells of all steps", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+              [GATES] = {"gates", "(T,N,4H), for the backward", .flags = NEAP_ARG_OPTIONAL},
+              [CELLS] = {"cells", "(T,N,H), likewise", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS},
   .inplace = {{H0, H}, {C0, C}},
   .n_inplace = 2,
@@ -464,18 +474,22 @@ const neap_op neap_op_LSTMGrad = {
   .inputs = {[G_R] = {"r", "(4H,H)"},
              [G_C0] = {"c0", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
              [G_LENGTHS] = LENGTHS_ARG,
-             [G_STASH] = {"stash", "of the forward", NEAP_BIT(U8)},
+             [G_GATES] = {"gates", "(T,N,4H), of the forward"},
+             [G_CELLS] = {"cells", "(T,N,H), likewise"},
              [G_DY] = {"dy", "(T,N,H)", .flags = NEAP_ARG_OPTIONAL},
              [G_DH] = {"dh", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
              [G_DC] = {"dc", "(N,H)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs =
     {[G_DGATES] = {"dgates", "(T,N,4H), before their activation"}, [G_DH0] = {"dh0", "(N,H)"}, [G_DC0] = {"dc0", "(N,H)"}},
-  .attrs = {ATTRS, [SHAPE] = {"shape", "of y", NEAP_ATTR_INTS, .required = true}},
-  .inplace = {{G_DH, G_DH0}, {G_DC, G_DC0}},
-  .n_inplace = 2,
+  .attrs = {ATTRS},
+  .inplace = {{G_GATES, G_DGATES}, {G_DH, G_DH0}, {G_DC, G_DC0}},
+  .n_inplace = 3,
   .infer = infer_grad,
   .cost = cost_grad,
   .kernels = KERNELS(choose_grad, run_grad),
+  .cases =
+    "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
+    "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, cells={4,2,3}, dh={2,3}, reverse=true} }",
 };
 
 const neap_op neap_op_LSTMGradWeight = {

@@ -510,6 +510,10 @@ end
 local function run_layer(net, cell, b, x, suffix, reverse, h, c)
   local function weight(name) return b["p." .. name .. suffix] end
   local function fc(input, name) return (net:op("FC", { input, weight("weight_" .. name), weight("bias_" .. name) })) end
+  if cell == cells.lstm and not weight "weight_hr" then -- the op itself; without projections that is all there is
+    local bias = weight "bias_ih" and weight "bias_ih" + weight "bias_hh" or nil
+    return net:op("LSTM", { x, weight "weight_ih", weight "weight_hh", bias, h, c, b.lens }, nil, { reverse = reverse })
+  end
   local gates, rows, n = fc(x, "ih"), {}, x.shape[1]
   for k = 1, n do
     local t = reverse and n + 1 - k or k
@@ -526,7 +530,7 @@ local function run_layer(net, cell, b, x, suffix, reverse, h, c)
 end
 local function recurrent(name)
   return function(net, b, a, case)
-    if b.lens and (a.bidirectional or name == "lstm") then return nil, "packed sequences" end
+    if b.lens and a.bidirectional and name ~= "lstm" then return nil, "packed sequences in both directions" end
     local x, states = a.batch_first and b.x:transpose(1, 2) or b.x, { h = {}, c = {} }
     local n_direction, at = a.bidirectional and 2 or 1, 0
     local function start(state, size) return state and state:select(1, at) or constant(net, { x.shape[2], size }, 0) end

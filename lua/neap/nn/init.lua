@@ -328,6 +328,42 @@ nn.SelfAttention = class { "SelfAttention", name = "attn",
   end,
   describe = function(self) return ("heads = %d%s"):format(self.heads, self.causal and ", causal" or "") end }
 
+--- Long short-term memory over sequences x (N,T,n_in), layer upon layer; gives y (N,T,n_out) of the last one. With
+-- `time_first` x and y are (T,N,..), which saves a copy of each. A second argument, integers (N), says how long each
+-- sequence is: y is 0 from there on.
+-- Weights as in PyTorch: (4 n_out, n_in) and (4 n_out, n_out), gates in the order input, forget, candidate, output; one bias.
+-- @usage nn.LSTM { 256, 256, layers = 2 }
+nn.LSTM = class { "LSTM",
+  options = { positions = { "n_in", "n_out" }, n_in = none, n_out = none, layers = 1, bias = true, time_first = false, init = none, name = none },
+  init = function(self, o)
+    take_widths("LSTM", o)
+    if not is_count(o.layers) then error("nn.LSTM: layers expects an integer above 0, got " .. tostring(o.layers), 3) end
+    self.n_in, self.n_out, self.layers, self.has_bias, self.time_first, self.weight_init = o.n_in, o.n_out, o.layers, o.bias, o.time_first, o.init
+    declare_or_wait(self, o.n_in)
+  end,
+  declare = function(self)
+    local bound, n_in = 1 / math.sqrt(self.n_out), self.n_in
+    local initial = self.weight_init or init.uniform { -bound, bound }
+    for layer = 1, self.layers do
+      self:param("input_weight" .. layer, { 4 * self.n_out, n_in }, initial)
+      self:param("state_weight" .. layer, { 4 * self.n_out, self.n_out }, initial)
+      if self.has_bias then self:param("bias" .. layer, { 4 * self.n_out }, init.uniform { -bound, bound }) end
+      n_in = self.n_out
+    end
+  end,
+  forward = function(self, x, lengths)
+    learn(self, "n_in", x, -1)
+    if not self.time_first then x = x:transpose(1, 2) end
+    for layer = 1, self.layers do
+      x = Module.op(self, "LSTM", { x, self["input_weight" .. layer], self["state_weight" .. layer],
+        self.has_bias and self["bias" .. layer] or nil, nil, nil, lengths }, nil, 3)
+    end
+    return self.time_first and x or x:transpose(1, 2)
+  end,
+  describe = function(self)
+    return ("%s%d%s"):format(self.n_in and self.n_in .. ", " or "", self.n_out, self.layers > 1 and ", layers = " .. self.layers or "")
+  end }
+
 -- ---- names -----------------------------------------------------------------------------------------------------------------------
 
 for name, value in pairs(require "neap.nn.loss") do nn[name] = value end
