@@ -213,7 +213,7 @@ end
 
 --- A few steps under one memory policy. @return the bytes of the checkpoint (parameters and optimizer state), arena, held
 local function steps_under(policy, corpus, n)
-  local set, path = text_set(corpus, "train"), "build/demo.safetensors"
+  local set, path = text_set(corpus, "train"), os.getenv "NEAP_DB":gsub("%.db$", ".safetensors")
   local trainer <close> = new_trainer { policy = policy }
   local plan, held = compile(trainer)
   local done = 0

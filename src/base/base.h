@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <string.h>
 
 #define NEAP_ALIGN 64u /* of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register */
 
@@ -172,6 +173,10 @@ const char *neap_embedded_at(int index, size_t *n, const char **path);
 
 /* ---- small arithmetic ------------------------------------------------------------------------------------------------ */
 
+/* memcpy that takes no bytes from nowhere: an empty list may be NULL, which memcpy forbids. */
+static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
+  if (bytes > 0) memcpy(to, from, bytes);
+}
 static inline size_t neap_align(size_t bytes) { return (bytes + NEAP_ALIGN - 1) & ~(size_t)(NEAP_ALIGN - 1); }
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))

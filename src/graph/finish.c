@@ -29,7 +29,7 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
     sorted[place[i]] = graph->node[i];
     sorted[place[i]].forward = place[graph->node[i].forward];
   }
-  memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
+  neap_copy_bytes(graph->node, sorted, (size_t)n * sizeof *sorted);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
 done:
@@ -132,7 +132,7 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     value[v].root = r.new_id[value[v].root];
     value[v].node = value[v].node >= 0 ? place[value[v].node] : -1;
   }
-  memcpy(graph->value, value, (size_t)r.n * sizeof *value);
+  neap_copy_bytes(graph->value, value, (size_t)r.n * sizeof *value);
   graph->n_value = r.n;
   for (int i = 0; i < graph->n_param; i++) graph->param[i] = r.new_id[graph->param[i]];
   for (int k = 0; k < graph->n_output; k++) graph->output[k] = r.new_id[graph->output[k]];

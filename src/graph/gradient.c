@@ -56,7 +56,7 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
   int node;
   if (spec.attrs == NULL) return NEAP_INTERNAL;
   NEAP_TRY(build_node(b, &spec, &node, error));
-  memcpy(out, b->graph->node[node].out, (size_t)n_out * sizeof *out);
+  neap_copy_bytes(out, b->graph->node[node].out, (size_t)n_out * sizeof *out);
   return NEAP_OK;
 }
 

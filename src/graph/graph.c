@@ -38,11 +38,13 @@ void neap_graph_free(neap_graph *graph) {
   neap_free(graph);
 }
 
+/* `type` may be that of another value, whose list moves as it grows: so it is copied first. */
 int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) {
+  const neap_type own = *type;
   if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value)) return -1;
   int id = graph->n_value++;
   graph->value[id] =
-    (neap_value){.name = name, .type = *type, .node = -1, .root = id, .argument = -1, .bytes = neap_type_bytes(type)};
+    (neap_value){.name = name, .type = own, .node = -1, .root = id, .argument = -1, .bytes = neap_type_bytes(&own)};
   return id;
 }
 

@@ -81,8 +81,8 @@ static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_sch
                                   .refusal = s->refusal[v],
                                   .partner = s->partner[v]};
   }
-  memcpy(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
-  memcpy(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);
+  neap_copy_bytes(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
+  neap_copy_bytes(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);
   plan->peak_step = s->peak_step;
   plan->lower_bound_bytes = s->peak_bytes;
 }

@@ -55,7 +55,7 @@ static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *s
     dag->n_before[step_of[graph->edge[e].to]]++;
   }
   for (int s = 0; s < dag->n_step; s++) dag->first[s + 1] += dag->first[s];
-  memcpy(dag->waiting, dag->first, (size_t)dag->n_step * sizeof *dag->waiting); /* as write positions */
+  neap_copy_bytes(dag->waiting, dag->first, (size_t)dag->n_step * sizeof *dag->waiting); /* as write positions */
   for (int e = 0; e < graph->n_edge; e++) dag->list[dag->waiting[step_of[graph->edge[e].from]]++] = step_of[graph->edge[e].to];
 }
 
@@ -98,7 +98,7 @@ void neap_dag_free(neap_dag *dag) {
 /* Sets the run context to the start: nothing has run, the steps without predecessors are ready. */
 static void begin(neap_dag *dag) {
   memset(dag->lane, 0, (size_t)dag->n_lane * sizeof *dag->lane);
-  memcpy(dag->waiting, dag->n_before, (size_t)dag->n_step * sizeof *dag->waiting);
+  neap_copy_bytes(dag->waiting, dag->n_before, (size_t)dag->n_step * sizeof *dag->waiting);
   dag->n_heap = 0;
   dag->n_left = dag->n_step;
   dag->stopped = false;
