@@ -6,7 +6,7 @@
 -- line of its own, and an exit status that contradicts the line each count as one failure. Exits with 1 when anything
 -- failed or nothing ran. NEAP_BUILD names the build directory (`build`).
 
-local spec_folders = { "tests/unit", "tests/ops", "tests/plan", "tests/oom", "tests/fuzz" }
+local spec_folders = { "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/oom", "tests/fuzz" }
 local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300 -- after which a C program counts as hanging
 
 local build = os.getenv "NEAP_BUILD" or "build"
