@@ -1,6 +1,6 @@
 /* choose.c: picks a kernel for every node, once per forward and backward pair.
  *
- * Engines are tried in the order of the op's kernel list. A candidate is taken when its own choose accepts and every
+ * Engines are tried in the order of the op's kernel list, a forced one before the others. A candidate is taken when its own choose accepts and every
  * backward node of the pair that has a kernel of that engine accepts too; a pair with a stash may not fall back on
  * another engine, since the stash's format is the engine's own.
  */
@@ -28,7 +28,7 @@ static bool same_types(const neap_graph *graph, neap_value_id a, neap_value_id b
   return neap_type_equal(&graph->value[a].type, &graph->value[b].type);
 }
 
-/* any_layout without choose: all operands of input 0's type take the first blocked layout at hand; plain if any differs. */
+/* any_layout: all operands of input 0's type take the first blocked layout at hand; plain if any differs. */
 static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout, neap_choice *choice) {
   const neap_layout *found = NULL;
   for (int i = 0; i < node->n_in && found == NULL; i++)
@@ -68,10 +68,8 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
   if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
-  if (kernel->choose == NULL) {
-    if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
-    return TAKEN;
-  }
+  if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
+  if (kernel->choose == NULL) return TAKEN;
   neap_choose ask = {.op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
@@ -120,16 +118,13 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   return TAKEN;
 }
 
-static bool allowed(const chooser *c, neap_engine engine) {
-  return !c->options->force || engine == c->options->engine || engine == NEAP_ENGINE_REF;
-}
-
 static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
   const neap_node *node = &c->graph->node[n];
   bool is_forward = node->forward == n;
   const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]];
-  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++) {
-    if (!allowed(c, k->engine) || (c->kernel[n] != NULL && k != c->kernel[n])) continue;
+  const neap_kernel *k = NULL;
+  while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
+    if (c->kernel[n] != NULL && k != c->kernel[n]) continue;
     verdict v = ask(c, n, k, pair, false, choice);
     if (v == TAKEN && is_forward) v = ask_pair(c, n, k->engine, choice);
     if (v == NO_MEMORY) return graph_no_memory(error);

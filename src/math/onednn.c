@@ -79,6 +79,7 @@ static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
     neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
     const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
     const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
+    if (a->keeps_given) continue;
     if (a->keeps_plain)
       memset(layout, 0, sizeof *layout);
     else if (md == NULL || !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))

@@ -1,5 +1,5 @@
-/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Elementwise ops have none: they are bound by memory, our
- * vector loops take any layout too, and oneDNN's relu turns NaN into 0, its sum allows in place over the first input alone.
+/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Of elementwise ops Relu and AddN have, for comparison and for
+ * who forces the engine: they are bound by memory, and our vector loops, which take any layout too, are as fast.
  *
  * A case is one problem as plain data: operands in the order of the op's record, geometry, flags. `ask` completes it with
  * what oneDNN wants: layouts and bytes; that is what an op's choose writes into its choice. `make` builds the kernel of a
@@ -22,11 +22,14 @@ typedef enum neap_onednn_kind {
   NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw [db] */
   NEAP_ONEDNN_POOL,             /* x -> y [stash] */
   NEAP_ONEDNN_POOL_GRAD,        /* dy [stash] -> dx */
-  NEAP_ONEDNN_NORM,          /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
-  NEAP_ONEDNN_NORM_GRAD,     /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
-  NEAP_ONEDNN_FC,            /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
-  NEAP_ONEDNN_FC_GRAD_INPUT, /* dy, w -> dx */
-  NEAP_ONEDNN_FC_GRAD_WEIGHT /* x, dy -> dw [db] */
+  NEAP_ONEDNN_NORM,           /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
+  NEAP_ONEDNN_NORM_GRAD,      /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
+  NEAP_ONEDNN_FC,             /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
+  NEAP_ONEDNN_FC_GRAD_INPUT,  /* dy, w -> dx */
+  NEAP_ONEDNN_FC_GRAD_WEIGHT, /* x, dy -> dw [db] */
+  NEAP_ONEDNN_RELU,           /* x -> y, all of one layout; keeps NaN; y may be x */
+  NEAP_ONEDNN_RELU_GRAD,      /* y, dy -> dx, all of one layout; dx may be dy */
+  NEAP_ONEDNN_ADD             /* two or more of one type and layout -> y; y may be any of them */
 } neap_onednn_kind;
 
 enum { NEAP_ONEDNN_MAX_IN = 6, NEAP_ONEDNN_MAX_OUT = 4 };
@@ -40,7 +43,8 @@ typedef struct neap_onednn_case {
   int n_in, n_out;
   const neap_type *in, *out;
   /* ask reads in_layout as what is at hand, out_layout only for POOL_GRAD and NORM_GRAD, and sets both; make reads both.
-   * Convolutions choose freely; products are plain; the rest takes in_layout[0] as it is. */
+   * Convolutions choose freely; products are plain; RELU, RELU_GRAD and ADD leave both as they are given; the rest takes
+   * in_layout[0] as it is. */
   neap_layout in_layout[NEAP_ONEDNN_MAX_IN], out_layout[NEAP_ONEDNN_MAX_OUT];
   int n_space; /* CONV and POOL: spatial dimensions, and their window */
   int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];

@@ -27,7 +27,7 @@ int64_t onednn_groups(const neap_onednn_case *c, bool is_out, int position) {
 /* ---- operands ------------------------------------------------------------------------------------------------------------ */
 
 static void add_arg(maker *m, int arg, bool is_out, int position, bool keeps_plain) {
-  m->out->arg[m->out->n_arg++] = (onednn_arg){arg, is_out, keeps_plain, position};
+  m->out->arg[m->out->n_arg++] = (onednn_arg){.arg = arg, .is_out = is_out, .keeps_plain = keeps_plain, .position = position};
 }
 
 /* Describes an operand and lists it as argument `arg`. NULL when it is absent. */
@@ -228,6 +228,76 @@ static bool product_grad_weight(maker *m) {
   return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, db, dy), NULL);
 }
 
+/* ---- elementwise ----------------------------------------------------------------------------------------------------------- */
+
+/* An operand as one row of all its lanes, padding included, in whatever layout it has: elementwise kernels that map zero to
+ * zero keep padding lanes zero. */
+static const dnnl_memory_desc_t *lanes(maker *m, bool is_out, int position, int arg) {
+  const neap_type *type = is_out ? &m->c->out[position] : &m->c->in[position];
+  const neap_layout *layout = is_out ? &m->c->out_layout[position] : &m->c->in_layout[position], plain = {0};
+  neap_type row = {type->dtype, NEAP_SHAPE((int64_t)(neap_layout_bytes(type, layout) / neap_dtype_bytes(type->dtype)))};
+  dnnl_memory_desc_t *md = is_out ? &m->done[position] : &m->in[position];
+  if (!onednn_md(&row, &plain, 1, md)) m->failed = true;
+  m->out->arg[m->out->n_arg++] = (onednn_arg){.arg = arg, .is_out = is_out, .position = position, .keeps_given = true};
+  return md;
+}
+
+static bool append_binary(maker *m, dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm, int position) {
+  int index = dnnl_post_ops_len(chain);
+  const dnnl_memory_desc_t *b = lanes(m, false, position, DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1);
+  return !m->failed && dnnl_post_ops_append_binary(chain, algorithm, b) == dnnl_success;
+}
+
+/* A binary primitive with the chain of post-ops, which it owns from here on. Each element is read from every operand before
+ * the output's is written, so the output may be any of them. */
+static bool finish_chain(maker *m, dnnl_alg_kind_t algorithm, const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
+                         const dnnl_memory_desc_t *y, dnnl_post_ops_t chain, bool good) {
+  dnnl_primitive_attr_t attr = NULL;
+  dnnl_binary_desc_t desc;
+  good = good && !m->failed && dnnl_primitive_attr_clone(&attr, m->attr) == dnnl_success &&
+         dnnl_primitive_attr_set_post_ops(attr, chain) == dnnl_success &&
+         dnnl_binary_desc_init(&desc, algorithm, a, b, y) == dnnl_success &&
+         dnnl_primitive_desc_create(&m->out->pd, &desc, attr, m->engine, NULL) == dnnl_success;
+  if (attr != NULL) dnnl_primitive_attr_destroy(attr);
+  dnnl_post_ops_destroy(chain);
+  return good;
+}
+
+/* max(relu(max(x, x)), x). oneDNN's relu alone is max(x, 0) in the processor's sense, which gives 0 for NaN; the last maximum
+ * gives its second operand when one of the two is NaN, and changes nothing else. */
+static bool relu_forward(maker *m) {
+  dnnl_post_ops_t chain = NULL;
+  if (dnnl_post_ops_create(&chain) != dnnl_success) return false;
+  const dnnl_memory_desc_t *a = lanes(m, false, 0, DNNL_ARG_SRC_0), *b = lanes(m, false, 0, DNNL_ARG_SRC_1);
+  const dnnl_memory_desc_t *y = lanes(m, true, 0, DNNL_ARG_DST);
+  bool good = dnnl_post_ops_append_eltwise(chain, 1, dnnl_eltwise_relu, 0, 0) == dnnl_success;
+  return finish_chain(m, dnnl_binary_max, a, b, y, chain, good && append_binary(m, chain, dnnl_binary_max, 0));
+}
+
+/* dy times 1 or 0. */
+static bool relu_backward(maker *m) {
+  const dnnl_memory_desc_t *y = lanes(m, false, 0, DNNL_ARG_DST), *dy = lanes(m, false, 1, DNNL_ARG_DIFF_DST);
+  lanes(m, true, 0, DNNL_ARG_DIFF_SRC);
+  dnnl_primitive_desc_t hint = NULL;
+  dnnl_eltwise_desc_t desc, forward;
+  dnnl_alg_kind_t by_output = dnnl_eltwise_relu_use_dst_for_bwd;
+  if (m->failed || dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, by_output, y, 0, 0) != dnnl_success ||
+      dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
+    return false;
+  return finish(m, &desc, dnnl_eltwise_backward_desc_init(&desc, by_output, dy, y, 0, 0), hint);
+}
+
+/* The first two, and the others as post-ops. oneDNN's sum would allow in place over the first alone. */
+static bool add(maker *m) {
+  dnnl_post_ops_t chain = NULL;
+  if (m->c->n_in < 2 || dnnl_post_ops_create(&chain) != dnnl_success) return false;
+  const dnnl_memory_desc_t *a = lanes(m, false, 0, DNNL_ARG_SRC_0), *b = lanes(m, false, 1, DNNL_ARG_SRC_1);
+  const dnnl_memory_desc_t *y = lanes(m, true, 0, DNNL_ARG_DST);
+  bool good = true;
+  for (int i = 2; i < m->c->n_in && good; i++) good = append_binary(m, chain, dnnl_binary_add, i);
+  return finish_chain(m, dnnl_binary_add, a, b, y, chain, good);
+}
+
 bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
                      onednn_problem *out) {
   maker m = {.c = c, .free = free, .engine = engine, .attr = attr, .out = out};
@@ -243,6 +313,9 @@ bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
     case NEAP_ONEDNN_FC: return product_forward(&m);
     case NEAP_ONEDNN_FC_GRAD_INPUT: return product_grad_input(&m);
     case NEAP_ONEDNN_FC_GRAD_WEIGHT: return product_grad_weight(&m);
+    case NEAP_ONEDNN_RELU: return relu_forward(&m);
+    case NEAP_ONEDNN_RELU_GRAD: return relu_backward(&m);
+    case NEAP_ONEDNN_ADD: return add(&m);
   }
   return false;
 }

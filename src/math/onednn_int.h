@@ -21,6 +21,7 @@ typedef struct onednn_arg {
   int arg;                  /* DNNL_ARG_... */
   bool is_out, keeps_plain; /* keeps_plain: its layout is not oneDNN's to choose (vectors, stash, flattened operands) */
   int position;
+  bool keeps_given; /* nor ours: whatever it is, oneDNN sees a row of lanes */
 } onednn_arg;
 
 enum { ONEDNN_MAX_ARG = NEAP_ONEDNN_MAX_IN + NEAP_ONEDNN_MAX_OUT + 1 };

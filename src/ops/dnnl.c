@@ -39,6 +39,15 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
   return true;
 }
 
+bool neap_dnnl_choose_elementwise(neap_choose *choose, neap_onednn_kind kind) {
+  const neap_choice *choice = choose->choice;
+  neap_onednn_case c = new_case(kind, choice, choose->n_in, choose->in, choose->n_out, choose->out);
+  for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++) c.in_layout[i] = choice->in[i];
+  for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++) c.out_layout[i] = choice->out[i];
+  c.scratch_limit = choose->scratch_limit;
+  return neap_dnnl_choose(choose, &c);
+}
+
 neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error) {
   neap_onednn *made = NULL;
   c->scratch_bytes = bind->choice->scratch_bytes;

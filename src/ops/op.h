@@ -230,7 +230,7 @@ typedef struct neap_kernel {
   neap_engine engine;
   unsigned dtypes;                     /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
   bool (*choose)(neap_choose *choose); /* false: not for this case. NULL: takes all, plain, no scratch */
-  bool any_layout; /* elementwise and zero to zero: when choose is NULL, all operands take input 0's layout if the
+  bool any_layout; /* elementwise and zero to zero: before choose is asked, all operands have taken input 0's layout if the
                       others of the same type can be had in it (layout "same") */
   neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
   void (*unbind)(void *kernel);
@@ -255,7 +255,7 @@ struct neap_op {
   void (*cost)(const neap_infer *infer, neap_cost *cost);  /* NULL: no flops, every byte once */
   neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
   bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
-  const neap_kernel *kernels;                              /* end: run NULL. The preferred first; `ref` last */
+  const neap_kernel *kernels;                              /* end: run NULL. The preferred first */
   /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, of a variadic input
    * a list of them; else attribute. `outputs` how many; `tol` relative tolerance of engines against ref, `engines=false` none
    * (the inputs of a backward belong together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
@@ -275,6 +275,9 @@ int neap_op_n_attrs(const neap_op *op);
 int neap_op_attr_index(const neap_op *op, const char *name);    /* -1 when unknown */
 const neap_arg *neap_op_input(const neap_op *op, int position); /* variadic lists repeat their last */
 const neap_arg *neap_op_output(const neap_op *op, int position);
+/* The kernels of an op in the order in which they are tried: all as listed; with `force` those of `engine`, then those of ref.
+ * `previous` NULL: the first of them. NULL: there is no other. */
+const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
 void neap_op_help(const neap_op *op, neap_buffer *out);
 

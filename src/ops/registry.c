@@ -133,6 +133,18 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
+const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine) {
+  const neap_kernel *k = previous == NULL ? op->kernels : previous + 1;
+  bool fallen_back = previous != NULL && previous->engine != engine;
+  if (k == NULL) return NULL;
+  for (; k->run != NULL; k++)
+    if (!force || k->engine == (fallen_back ? NEAP_ENGINE_REF : engine)) return k;
+  if (!force || fallen_back || engine == NEAP_ENGINE_REF) return NULL;
+  for (k = op->kernels; k->run != NULL; k++)
+    if (k->engine == NEAP_ENGINE_REF) return k;
+  return NULL;
+}
+
 void neap_op_help(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "%s: %s\n", op->name, op->summary);
   if (op->math != NULL) neap_buffer_add(out, "  %s\n", op->math);

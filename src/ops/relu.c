@@ -2,9 +2,12 @@
  *
  * The backward reads the output, not the input: so the forward may run in place, and the planner needs to keep only one
  * of the two. Both map zero to zero and work element by element, so they take any layout, padding lanes included.
+ *
+ * `ref` comes first: it is as fast as oneDNN's kernels, which are for who forces that engine. All keep a NaN of x. They differ
+ * in the backward where y = 0 and dy is no number: ref gives 0, dnnl, which multiplies dy by 0, gives NaN.
  */
 #include "math/vec.h"
-#include "ops/op.h"
+#include "ops/dnnl.h"
 
 typedef struct job {
   const void *a, *b;
@@ -45,6 +48,9 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
+NEAP_DNNL_ELEMENTWISE(forward, NEAP_ONEDNN_RELU)
+NEAP_DNNL_ELEMENTWISE(backward, NEAP_ONEDNN_RELU_GRAD)
+
 const neap_op neap_op_Relu = {
   .name = "Relu",
   .summary = "Rectified linear unit, element by element.",
@@ -57,7 +63,9 @@ const neap_op neap_op_Relu = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_forward}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_forward}, NEAP_DNNL_ELEMENTWISE_KERNEL(forward), {0}},
   .cases = "{ {x={2,3,7}}, {x={64,20,5,5}}, {x={0,4}}, {x={}} }",
 };
 
@@ -71,6 +79,8 @@ const neap_op neap_op_ReluGrad = {
   .inplace = {{1, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_infer_like,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_backward}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_backward}, NEAP_DNNL_ELEMENTWISE_KERNEL(backward), {0}},
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };

@@ -97,18 +97,18 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
 /* The first kernel that takes the case, in the record's order. DTYPE error when none does. */
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_dtype dtype = neap_kernel_dtype(o->n_in, single->type, o->n_out, single->type + o->n_in);
-  for (const neap_kernel *k = o->op->kernels; k != NULL && k->run != NULL; k++) {
+  const neap_kernel *k = NULL;
+  while ((k = neap_kernel_next(o->op, k, o->force, o->engine)) != NULL) {
     if (k->dtypes != 0 && !neap_dtype_in(dtype, k->dtypes)) continue;
-    if (o->force && k->engine != o->engine && k->engine != NEAP_ENGINE_REF) continue;
     if (!takes(single, k, o)) continue;
     single->kernel = k;
     break;
   }
   if (single->kernel == NULL)
     return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name, neap_dtype_name(dtype));
-  for (int k = 0; k < o->n_out; k++) /* a stash is as large as the choice says */
-    if (neap_op_output(o->op, k) != NULL && (neap_op_output(o->op, k)->flags & NEAP_ARG_STASH))
-      single->type[o->n_in + k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
+  for (int out = 0; out < o->n_out; out++) /* a stash is as large as the choice says */
+    if (neap_op_output(o->op, out) != NULL && (neap_op_output(o->op, out)->flags & NEAP_ARG_STASH))
+      single->type[o->n_in + out] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
   return NEAP_OK;
 }
 
