@@ -156,8 +156,9 @@ end
 --- Whether a name means something in the net or around it.
 local function is_known(net, name)
   while net do
-    if net:_blob(name) then return true end
-    net = state_of(net).outer
+    local state = state_of(net)
+    if net:_blob(name) or (state.take and state.take(name)) then return true end
+    net = state.outer
   end
   return false
 end
@@ -171,6 +172,7 @@ local function read(net, name)
     if is_known(net, full) then return full end
     scope = scope:match "^(.*)/[^/]*$" or ""
   end
+  is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
   return name
 end
 

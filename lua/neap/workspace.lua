@@ -49,7 +49,7 @@ local function only_known(net, memory)
   if type(memory.keep) ~= "table" then return memory end
   local known = {}
   for _, name in ipairs(memory.keep) do
-    if op.is_blob(name) or net:_blob(name) then known[#known + 1] = name end
+    if op.is_blob(name) or net:_blob(name) or net:_has_local(name) then known[#known + 1] = name end
   end
   memory.keep = known
   return memory

@@ -244,6 +244,13 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
   return NEAP_OK;
 }
 
+/* A value that graph made itself becomes the blob `name`. */
+static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
+  b->graph->value[v].name = name;
+  b->graph->value[v].is_blob = true;
+  return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
+}
+
 static neap_status read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
   neap_value_id *in = *out = arena_ids(b, NEAP_MAX(op->n_in, 1));
   if (in == NULL) return graph_no_memory(error);
@@ -303,6 +310,12 @@ static neap_status expand_gradient(neap_builder *b, const neap_net_op *op, int n
     neap_hint(&inner, "reduce it with Mean or Sum first");
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
+  for (int i = 1; i < op->n_in; i++) {
+    if (neap_dtype_is_float(b->graph->value[in[i]].type.dtype)) continue;
+    neap_fail(&inner, NEAP_DTYPE, "\"%s\" is %s: only floating-point blobs have a gradient", op->in[i],
+              neap_dtype_name(b->graph->value[in[i]].type.dtype));
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
   b->phase = NEAP_PHASE_BACKWARD;
   b->graph->train = true;
   b->emit_status = NEAP_OK;
@@ -330,40 +343,64 @@ static neap_status copy_before_write(neap_builder *b, const neap_op *op, neap_va
   return NEAP_OK;
 }
 
+/* HasScope: known while the graph is built. CreateScope leaves nothing. */
+static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  if (op->n_in == 0) return NEAP_OK;
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  neap_value_id v = emit_constant(b, (neap_type){NEAP_DTYPE_BOOL, NEAP_SHAPE(1)}, op->frame > 0);
+  NEAP_TRY(b->emit_status);
+  return bind_value(b, op->out[0], v, error);
+}
+
+neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error) {
+  neap_value_id v;
+  NEAP_TRY(value_of_name(b, from, &v, error));
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  v = emit_copy(b, v);
+  NEAP_TRY(b->emit_status);
+  return bind_value(b, to, v, error);
+}
+
+static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  if (neap_net_do_body(op) != NULL) return graph_expand_do(b, op, error);
+  if (strcmp(op->op->name, "Gradient") == 0) return expand_gradient(b, op, next_op, error);
+  return expand_scope(b, op, error);
+}
+
+neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
+  if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
+    ++*b->stream; /* clones keep the streams of the ops after this one */
+    return NEAP_OK;
+  }
+  int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
+  const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
+  if (out_name == NULL) return graph_no_memory(error);
+  for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
+  neap_node_spec spec = {.op = op->op,
+                         .attrs = graph_copy_attrs(b->graph, op->op, op->attrs),
+                         .n_in = op->n_in,
+                         .n_out = n_out,
+                         .out_name = out_name,
+                         .name = neap_intern(op->name),
+                         .scope = neap_intern(op->scope),
+                         .line = neap_intern(op->line),
+                         .in_blob = (const char *const *)op->in};
+  neap_value_id *in;
+  int node;
+  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL) return graph_no_memory(error);
+  NEAP_TRY(read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
+  NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
+  spec.in = in;
+  NEAP_TRY(build_node(b, &spec, &node, error));
+  return bind_names(b, op, node, error);
+}
+
 static neap_status build_ops(neap_builder *b, neap_error *error) {
   int n = neap_net_n_ops(b->net);
-  for (int i = 0; i < n; i++) {
-    const neap_net_op *op = neap_net_op_at(b->net, i);
-    if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) {
-      NEAP_TRY(expand_gradient(b, op, i + 1, error));
-      continue;
-    }
-    if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
-      ++*b->stream; /* clones keep the streams of the ops after this one */
-      continue;
-    }
-    int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
-    const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
-    if (out_name == NULL) return graph_no_memory(error);
-    for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
-    neap_node_spec spec = {.op = op->op,
-                           .attrs = graph_copy_attrs(b->graph, op->op, op->attrs),
-                           .n_in = op->n_in,
-                           .n_out = n_out,
-                           .out_name = out_name,
-                           .name = neap_intern(op->name),
-                           .scope = neap_intern(op->scope),
-                           .line = neap_intern(op->line),
-                           .in_blob = (const char *const *)op->in};
-    neap_value_id *in;
-    int node;
-    if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL) return graph_no_memory(error);
-    NEAP_TRY(read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
-    NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
-    spec.in = in;
-    NEAP_TRY(build_node(b, &spec, &node, error));
-    NEAP_TRY(bind_names(b, op, node, error));
-  }
+  for (int i = 0; i < n; i++) NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
   return b->rewrite ? graph_rewrite(b, n, error) : NEAP_OK;
 }
 

@@ -77,8 +77,8 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const ne
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
   for (int i = 0; copy != NULL && i < n; i++) {
-    bool is_list =
-      op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS || op->attrs[i].type == NEAP_ATTR_AXES;
+    bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS ||
+                   op->attrs[i].type == NEAP_ATTR_AXES || op->attrs[i].type == NEAP_ATTR_NAMES;
     if (!is_list || copy[i].n == 0) continue;
     copy[i].ints = neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t)); /* doubles are as wide */
     if (copy[i].ints == NULL) return NULL;

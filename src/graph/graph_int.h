@@ -44,6 +44,11 @@ typedef struct neap_node_spec {
 } neap_node_spec;
 /* Adds a node with its output values, inferred. *node gets its index. */
 neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);
+/* One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the
+ * environment says; net ops from `next_op` on are still to come. */
+neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error);
+/* A blob `to` that is a Copy of what `from` stands for now. */
+neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error);
 /* A subgraph of owner's operands. net NULL: identity, results are the parameters named like the outputs. */
 typedef struct neap_sub_spec {
   const neap_net *net;
@@ -68,6 +73,10 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
 /* control_gradient.c */
 neap_status graph_gradient_if(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din,
                               neap_error *error);
+
+/* do.c: a Do's body in the graph's own ops; and whether a Do from `next_op` on works in the frame that `name` is a local of. */
+neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *error);
+bool graph_do_may_read(const neap_builder *b, const char *name, int next_op);
 
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);

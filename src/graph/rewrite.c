@@ -27,6 +27,7 @@ static bool is_free_to_go(const neap_builder *b, neap_value_id v, int next_op) {
     if (strcmp(b->options->keep[i], value->name) == 0) return false;
   for (int i = 0; i < neap_net_n_outputs(b->net); i++)
     if (neap_net_output_at(b->net, i) == value->name) return false;
+  if (graph_do_may_read(b, value->name, next_op)) return false;
   for (int i = next_op; i < neap_net_n_ops(b->net); i++)
     for (int k = 0; k < neap_net_op_at(b->net, i)->n_in; k++)
       if (neap_net_op_at(b->net, i)->in[k] == value->name) return false;

@@ -146,6 +146,8 @@ typedef struct neap_lua_net {
 neap_lua_net *neap_lua_net_at(lua_State *L, int index);
 /* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails when an op's inference does. */
 neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error);
+/* Sets it, for a blob that a closed subnet gets from outside; `name` is interned. */
+neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error);
 void neap_lua_types_fini(neap_lua_types *types);
 void neap_lua_open_net(lua_State *L);
 

@@ -47,17 +47,57 @@ static int new_net(lua_State *L) {
   return 1;
 }
 
-/* net:_sub(name): a net whose free names are this one's. */
+/* net:_sub(name [, closed]): a net whose free names are this one's; closed: one that sees its own names only. */
 static int sub(lua_State *L) {
   neap_lua_net *outer = neap_lua_net_at(L, 1);
   const char *name = luaL_checkstring(L, 2);
+  bool closed = lua_toboolean(L, 3);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
   net->borrowed = true;
-  NEAP_LUA_TRY(L, neap_net_new_sub(outer->net, name, &net->net, &error));
-  net->outer = outer;
+  NEAP_LUA_TRY(L, closed ? neap_net_new_closed_sub(outer->net, name, &net->net, &error)
+                         : neap_net_new_sub(outer->net, name, &net->net, &error));
+  net->outer = closed ? NULL : outer;
   return 1;
+}
+
+/* net:_copy_sub(other): a closed subnet with what `other` declares and does. */
+static int copy_sub(lua_State *L) {
+  neap_lua_net *outer = neap_lua_net_at(L, 1);
+  const neap_lua_net *from = neap_lua_net_at(L, 2);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  lua_pushvalue(L, 1);
+  lua_setiuservalue(L, -2, 1);
+  net->borrowed = true;
+  NEAP_LUA_TRY(L, neap_net_copy_sub(outer->net, from->net, &net->net, &error));
+  return 1;
+}
+
+/* net:_local(scope, name): the full name of a local of the scope's top frame, or nil. */
+static int local_name(lua_State *L) {
+  lua_pushstring(L, neap_net_local(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2), luaL_checkstring(L, 3)));
+  return 1;
+}
+
+/* net:_has_local(name): whether that is the full name of a local of some frame. */
+static int has_local(lua_State *L) {
+  lua_pushboolean(L, neap_net_has_local(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2)));
+  return 1;
+}
+
+/* sub:_take(name [, dtype, shape]): a blob that a closed subnet gets from outside, without a type of its own; the type it has
+ * there, as far as it is known now, is for those who ask while the body is written. */
+static int take(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *name = luaL_checkstring(L, 2);
+  lua_settop(L, 4);
+  NEAP_LUA_TRY(L, neap_net_declare(net->net, name, NEAP_ROLE_INPUT, NULL, false, NULL, NULL, neap_lua_line(L), &error));
+  if (lua_isnil(L, 3)) return 0;
+  neap_type type = {.dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32)};
+  neap_lua_shape(L, 4, &type.shape, name);
+  NEAP_LUA_TRY(L, neap_lua_type_put(net, neap_net_find_blob(net->net, name)->name, &type, &error));
+  return 0;
 }
 
 static int clone(lua_State *L) {
@@ -353,6 +393,10 @@ static int graph(lua_State *L) {
 void neap_lua_open_net(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"_sub", sub},
+                                     {"_copy_sub", copy_sub},
+                                     {"_local", local_name},
+                                     {"_has_local", has_local},
+                                     {"_take", take},
                                      {"_declare", declare},
                                      {"_add", add},
                                      {"_outputs", outputs},

@@ -77,6 +77,22 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
   value->ints = ints;
 }
 
+/* A list of names; it stays on the stack and keeps them. */
+static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+  if (!lua_istable(L, -1)) fail_type(L, op, attr, "a list of names");
+  int list = lua_gettop(L), n = (int)luaL_len(L, -1);
+  const char **names = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *names);
+  for (int i = 0; i < n; i++) {
+    lua_geti(L, list, i + 1);
+    names[i] = lua_type(L, -1) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+    if (names[i] == NULL) fail_type(L, op, attr, "a list of names");
+    lua_pop(L, 1);
+  }
+  lua_replace(L, list);
+  value->n = n;
+  value->names = names;
+}
+
 /* The value at the top of the stack, which stays or becomes the room of a list. */
 static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
   switch (attr->type) {
@@ -105,6 +121,7 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, n
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
     case NEAP_ATTR_AXES: take_list(L, op, attr, value); break;
+    case NEAP_ATTR_NAMES: take_names(L, op, attr, value); break;
     case NEAP_ATTR_NONE: break;
   }
 }

@@ -81,15 +81,41 @@ static neap_status locate(const neap_net_op *op, neap_status status, neap_error 
   return status;
 }
 
+/* A Do: its body is walked on the types of what is bound and of what earlier bodies left in the frame; then everything it has
+ * is known here under the name it has here. */
+static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *error) {
+  const neap_net *body = neap_net_do_body(op);
+  neap_lua_types types = {0};
+  frame inside = {body, &types, NULL};
+  neap_status status = NEAP_OK;
+  for (int i = 0; i < neap_net_n_blobs(body) && status == NEAP_OK; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(body, i);
+    neap_type type = blob->role == NEAP_ROLE_INPUT ? look_up(f, neap_net_do_name(op, blob->name)) : (neap_type){0};
+    bool output;
+    const char *outer = neap_net_do_outer(op, blob->name, &output);
+    if (blob->role == NEAP_ROLE_INPUT && outer != NULL) type = look_up(f, outer);
+    if (type.dtype != NEAP_DTYPE_NONE) status = put(&types, blob->name, &type, error);
+  }
+  if (status == NEAP_OK) status = walk(&inside, error);
+  for (int i = 0; i < types.n && status == NEAP_OK; i++)
+    status = put(f->types, neap_net_do_name(op, types.item[i].name), &types.item[i].type, error);
+  for (int i = 0; i < types.n && status == NEAP_OK && neap_net_do_copies(op); i++)
+    status = put(f->types, neap_net_do_local(op, types.item[i].name), &types.item[i].type, error);
+  neap_lua_types_fini(&types);
+  return status;
+}
+
 /* The types of one op's outputs. Outputs of unknown type make what depends on them unknown. */
 static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *error) {
+  if (neap_net_do_body(op) != NULL) return infer_do(f, op, error);
   size_t n = (size_t)(op->n_in + op->n_out);
   neap_type *type = neap_alloc_zeroed(n * sizeof *type), *out = type + op->n_in;
   if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");
   bool known = op->op->infer != NULL;
   for (int k = 0; k < op->n_in; k++) {
     type[k] = look_up(f, op->in[k]);
-    if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE) known = false;
+    bool is_scope = (neap_op_input(op->op, k)->flags & NEAP_ARG_SCOPE) != 0;
+    if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE && !is_scope) known = false;
   }
   neap_infer infer = {.op = op->op,
                       .attrs = op->attrs,
@@ -111,6 +137,10 @@ static neap_status walk(const frame *f, neap_error *error) {
   for (; f->types->n_done < neap_net_n_ops(f->net); f->types->n_done++)
     NEAP_TRY(infer_op(f, neap_net_op_at(f->net, f->types->n_done), error));
   return NEAP_OK;
+}
+
+neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error) {
+  return put(&net->types, name, type, error);
 }
 
 enum { MOST_NESTED = 32 };

@@ -120,6 +120,28 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
 
 /* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
+/* A scope where one is asked for, a tensor elsewhere. A scope is used in the net that made it: its frames are values there. */
+static neap_status check_kind(const draft *d, const neap_arg *arg, int i, int n, neap_net_found found, neap_error *error) {
+  bool wants_scope = neap_net_is_scope_arg(arg, i, n);
+  const char *name = found.cell->blob.name;
+  if (wants_scope && !found.cell->is_scope) {
+    neap_fail(error, NEAP_GRAPH, "%sexpects a scope, \"%s\" is a tensor", d->who, name);
+    neap_hint(error, "%s = CreateScope() makes one", name);
+    return located(d, NEAP_GRAPH, name, error);
+  }
+  if (!wants_scope && found.cell->is_scope) {
+    neap_fail(error, NEAP_GRAPH, "%sinput %s expects a tensor, \"%s\" is a scope", d->who, arg->name, name);
+    return located(d, NEAP_GRAPH, name, error);
+  }
+  if (wants_scope && found.net != d->net) {
+    neap_fail(error, NEAP_GRAPH, "%sscope \"%s\" belongs to net \"%s\", around the branch or body that uses it", d->who, name,
+              found.net->name);
+    neap_hint(error, "create the scope inside the branch or body");
+    return located(d, NEAP_GRAPH, name, error);
+  }
+  return NEAP_OK;
+}
+
 /* Interns the inputs into the draft; each must be readable here: declared, or made by an earlier op, and not freed. An
  * absent one (NULL) must be optional. */
 static neap_status take_inputs(draft *d, neap_error *error) {
@@ -140,6 +162,7 @@ static neap_status take_inputs(draft *d, neap_error *error) {
     if (name == NULL) return out_of_memory(error);
     neap_net_found found = neap_net_look_up(d->net, name);
     if (found.cell == NULL || found.cell->freed_by >= 0) return neap_net_fail_undefined(d->net, d->who, name, error);
+    NEAP_TRY(check_kind(d, arg, i, call->n_in, found, error));
     d->op.in[i] = name;
   }
   return NEAP_OK;
@@ -188,6 +211,13 @@ static neap_status take_outputs(draft *d, neap_error *error) {
   if (d->op.out == NULL) return out_of_memory(error);
   for (int j = 0; j < n; j++) {
     NEAP_TRY(name_output(d, j, call->out != NULL ? call->out[j] : NULL, error));
+    int old = d->op.out[j] != NULL ? neap_map_get(&d->net->cell_of, d->op.out[j], -1) : -1;
+    bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, n);
+    if (old >= 0 && d->net->cell[old].is_scope != makes_scope) {
+      neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who, neap_op_output(op, j)->name,
+                d->op.out[j], makes_scope ? "tensor" : "scope");
+      return located(d, NEAP_GRAPH, d->op.out[j], error);
+    }
     for (int k = 0; k < j && d->op.out[j] != NULL; k++)
       if (d->op.out[k] == d->op.out[j]) {
         neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1, j + 1, d->op.out[j]);
@@ -350,7 +380,8 @@ static void write_output(draft *d, int j) {
       neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
-  cell->unread = cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
+  cell->is_scope = neap_net_is_scope_arg(neap_op_output(d->op.op, j), j, d->op.n_out);
+  cell->unread = !cell->is_scope && cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
 }
 
 /* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. A loss stays an output
@@ -369,8 +400,10 @@ static void commit(draft *d) {
   }
   /* Map values for new cells count up in output order, as write_output fills them. */
   for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
+  neap_net_enter_frame(net, &d->op);
   net->op[net->n_op++] = d->op;
   net->n_gradient += is_gradient(op);
+  if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient; /* built into this net */
   neap_net_touch(net);
 }
 
@@ -382,7 +415,8 @@ static neap_status check(draft *d, neap_error *error) {
   NEAP_TRY(take_inputs(d, error));
   NEAP_TRY(take_outputs(d, error));
   NEAP_TRY(check_pairs(d, error));
-  return neap_net_check_attrs(d->net, d->op.op, d->call->attrs, d->who, &d->op.attrs, error);
+  NEAP_TRY(neap_net_check_attrs(d->net, d->op.op, d->call->attrs, d->who, &d->op.attrs, error));
+  return neap_net_check_do(d->net, &d->op, d->who, error);
 }
 
 neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error) {

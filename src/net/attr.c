@@ -70,7 +70,9 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
     neap_fail(error, NEAP_ATTRIBUTE, "%s%s is a list of %d items without items", who, attr->name, value->n);
     return fail(attr, error);
   }
-  for (int i = 0; i < value->n; i++)
+  for (int i = 0; attr->type == NEAP_ATTR_NAMES && i < value->n; i++)
+    NEAP_TRY(neap_net_check_name(attr->name, value->names[i], error));
+  for (int i = 0; attr->type != NEAP_ATTR_NAMES && i < value->n; i++)
     NEAP_TRY(check_number(attr, attr->type == NEAP_ATTR_FLOATS ? value->floats[i] : (double)value->ints[i], who, error));
   return NEAP_OK;
 }
@@ -99,7 +101,8 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
     case NEAP_ATTR_FLOAT: return check_number(attr, value->f, who, error);
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
-    case NEAP_ATTR_AXES: return check_list(attr, value, who, error);
+    case NEAP_ATTR_AXES:
+    case NEAP_ATTR_NAMES: return check_list(attr, value, who, error);
     case NEAP_ATTR_NET: return check_subnet(net, attr, value->net, who, error);
     case NEAP_ATTR_BOOL:
       if (value->i == 0 || value->i == 1) return NEAP_OK;
@@ -120,12 +123,23 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
   return NEAP_OK;
 }
 
+static neap_status own_names(neap_arena *arena, const neap_attr_value *from, neap_attr_value *to, neap_error *error) {
+  size_t bytes = (size_t)from->n * sizeof(char *);
+  const char **name = neap_arena_alloc(arena, bytes);
+  if (name == NULL) return neap_fail_memory(error, bytes, "an attribute");
+  for (int i = 0; i < from->n; i++)
+    if ((name[i] = neap_intern(from->names[i])) == NULL) return neap_fail_memory(error, bytes, "an attribute");
+  to->names = name;
+  return NEAP_OK;
+}
+
 /* The value with its list copied into the arena. Sets `given`; of the unions only the member that the type uses is kept. */
 static neap_status own_value(neap_arena *arena, const neap_attr *attr, const neap_attr_value *from, neap_attr_value *to,
                              neap_error *error) {
   *to = *from;
   to->given = true;
-  bool is_list = attr->type == NEAP_ATTR_INTS || attr->type == NEAP_ATTR_FLOATS || attr->type == NEAP_ATTR_AXES;
+  bool is_list = attr->type == NEAP_ATTR_INTS || attr->type == NEAP_ATTR_FLOATS || attr->type == NEAP_ATTR_AXES ||
+                 attr->type == NEAP_ATTR_NAMES;
   if (!is_list) {
     to->n = 0;
     to->ints = NULL;
@@ -133,6 +147,7 @@ static neap_status own_value(neap_arena *arena, const neap_attr *attr, const nea
   }
   size_t bytes = (size_t)from->n * sizeof(int64_t); /* doubles are as wide */
   to->i = 0;
+  if (attr->type == NEAP_ATTR_NAMES) return own_names(arena, from, to, error);
   to->ints = neap_arena_copy(arena, from->ints, bytes);
   return to->ints != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "an attribute");
 }

@@ -120,6 +120,10 @@ static neap_status take_names(neap_net *net, const char *what, int n, const char
     snprintf(who, sizeof who, "net \"%.100s\": %s: ", net->name, what);
     if (found.cell == NULL || found.cell->freed_by >= 0 || (!outside && found.net != net))
       return neap_net_fail_undefined(net, who, list[i], error);
+    if (found.cell->is_scope) {
+      neap_fail(error, NEAP_GRAPH, "%s\"%s\" is a scope, no tensor", who, list[i]);
+      return fail_blob(NEAP_GRAPH, list[i], NULL, error);
+    }
     for (int k = 0; k < i; k++)
       if (list[k] == list[i]) {
         neap_fail(error, NEAP_NAME, "%sblob \"%s\" is named twice", who, list[i]);

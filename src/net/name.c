@@ -24,7 +24,7 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
 
 /* Inner names hide outer ones. A freed name is found: the caller looks at freed_by. */
 neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
-  for (const neap_net *n = net; n != NULL; n = n->outer) {
+  for (const neap_net *n = net; n != NULL; n = n->closed ? NULL : n->outer) {
     int i = neap_map_get(&n->cell_of, name, -1);
     if (i >= 0) return (neap_net_found){(neap_net *)n, &n->cell[i]};
   }
@@ -35,7 +35,7 @@ neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
 static const char *nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
-  for (; net != NULL; net = net->outer)
+  for (; net != NULL; net = net->closed ? NULL : net->outer)
     for (int i = 0; i < net->n_cell; i++) {
       const neap_net_cell *cell = &net->cell[i];
       int d = cell->freed_by >= 0 ? 64 : neap_text_distance(name, cell->blob.name);
@@ -49,7 +49,7 @@ static void hint_defined(const neap_net *net, neap_error *error) {
   char list[200] = "";
   size_t n = 0;
   int shown = 0;
-  for (; net != NULL; net = net->outer)
+  for (; net != NULL; net = net->closed ? NULL : net->outer)
     for (int i = net->n_cell - 1; i >= 0 && shown < 8 && n + 40 < sizeof list; i--, shown++)
       n += (size_t)snprintf(list + n, sizeof list - n, "%s%.32s", shown > 0 ? ", " : "", net->cell[i].blob.name);
   if (shown > 0)

@@ -35,7 +35,7 @@ static bool sub_name_taken(const neap_net *outer, const char *name) {
   return false;
 }
 
-neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error) {
+static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_net **out, neap_error *error) {
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
@@ -45,8 +45,17 @@ neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, 
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
   (*out)->outer = outer;
+  (*out)->closed = closed;
   outer->sub[outer->n_sub++] = *out;
   return NEAP_OK;
+}
+
+neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error) {
+  return new_sub(outer, name, false, out, error);
+}
+
+neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error) {
+  return new_sub(outer, name, true, out, error);
 }
 
 void neap_net_free(neap_net *net) {

@@ -43,6 +43,7 @@ typedef struct neap_net_op {
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
   const char **in, **out; /* NULL where an optional one is absent */
+  int frame;              /* Do: its frame of the scope, from 1; HasScope: the scope's top frame; 0: none */
 } neap_net_op;
 
 /* One call to add. Strings and lists are copied. */
@@ -57,6 +58,10 @@ typedef struct neap_net_call {
 neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
 /* A subnet of `outer`: names not defined inside resolve to it. Owned by `outer`. */
 neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
+/* The body of a Do: a subnet that sees what it declares itself and nothing else. */
+neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
+/* A closed subnet of `outer` with the declarations and ops of `net`. */
+neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out, neap_error *error);
 void neap_net_free(neap_net *net);
 neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error);
 
@@ -95,6 +100,20 @@ const char *neap_net_output_at(const neap_net *net, int index);
 int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
 bool neap_net_is_train(const neap_net *net); /* has a Gradient op */
+/* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is bound to, else
+ * "SCOPE.FRAME/inner". NULL when memory is refused. */
+const char *neap_net_do_name(const neap_net_op *op, const char *inner);
+/* Position of the body among a Do's attributes, and whether it keeps copies of what it reads from outside. */
+const neap_net *neap_net_do_body(const neap_net_op *op);
+bool neap_net_do_copies(const neap_net_op *op);
+/* What `name`, a local of the top frame of `scope`, is called around it; NULL when there is none. */
+const char *neap_net_local(const neap_net *net, const char *scope, const char *name);
+/* Whether `name` is a local of some frame, as it is called around it. */
+bool neap_net_has_local(const neap_net *net, const char *name);
+/* "SCOPE.FRAME/inner", whether or not it is bound as well. */
+const char *neap_net_do_local(const neap_net_op *op, const char *inner);
+/* The outer blob that `inner` is bound to, or NULL; *output says whether the Do writes it. */
+const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *output);
 
 /* Attributes of one op outside a net: one value per record attribute, defaults filled in, lists copied, all in `arena`; the
  * same checks and messages as in a net. `who` is their prefix. */

@@ -13,14 +13,17 @@
 
 typedef struct neap_net_cell {
   neap_net_blob blob;
-  int freed_by; /* op that ended its life (Free), or -1 */
-  int n_write;  /* ops that wrote it */
-  bool unread;  /* its last version is the output of an op, and no op has read it: an output by default */
+  int freed_by;       /* op that ended its life (Free), or -1 */
+  int n_write;        /* ops that wrote it */
+  bool is_scope;      /* made by CreateScope: a stack of frames, no tensor */
+  int n_frame, frame; /* of a scope: frames made so far, and the top one; 0: empty */
+  bool unread;        /* its last version is the output of an op, and no op has read it: an output by default */
 } neap_net_cell;
 
 struct neap_net {
   const char *name;
   neap_net *outer; /* of a subnet; borrowed */
+  bool closed;     /* a subnet that sees no name of `outer` */
   uint64_t version;
   int n_op, cap_op;
   neap_net_op *op;
@@ -66,6 +69,11 @@ const char *neap_net_strip_scope(const char *name, const char *scope);
  * is the prefix of messages. */
 neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
                                  neap_error *error);
+/* Scopes (scope.c). Whether argument i of n is a scope by the record; every rule about Do; the scope's frames after the op. */
+bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n);
+neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error);
+void neap_net_enter_frame(neap_net *net, neap_net_op *op);
+
 /* Notes that `net` reads `name`, here and in the nets around it. Room in `outside` must be there. */
 void neap_net_mark_read(neap_net *net, const char *name);
 bool neap_net_reserve_outside(neap_net *net, int more);

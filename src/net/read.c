@@ -172,6 +172,21 @@ static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
   return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
 }
 
+/* {a, b}: interned by the call that gets them. */
+static neap_status read_names_list(parser *p, neap_attr_value *value) {
+  names list = {0};
+  if (!take(p, '{')) return fail(p, "a list {..}");
+  if (take(p, '}')) return NEAP_OK;
+  neap_status status = read_names(p, &list);
+  if (status == NEAP_OK && !take(p, '}')) status = fail(p, "\",\" or \"}\"");
+  const char *const *copy = status == NEAP_OK ? neap_arena_copy(&p->arena, list.item, (size_t)list.n * sizeof *copy) : NULL;
+  if (status == NEAP_OK && copy == NULL) status = fail_memory(p);
+  value->n = list.n;
+  value->names = copy;
+  neap_free(list.item);
+  return status;
+}
+
 /* The index of a word in "none|mean|sum". */
 static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
   skip_blanks(p);
@@ -208,6 +223,7 @@ static neap_status read_value(parser *p, const neap_net *net, const neap_attr *a
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: return skip_blanks(p), read_list(p, false, value);
     case NEAP_ATTR_FLOATS: return skip_blanks(p), read_list(p, true, value);
+    case NEAP_ATTR_NAMES: return skip_blanks(p), read_names_list(p, value);
     case NEAP_ATTR_ENUM: return read_choice(p, attr, &value->i);
     case NEAP_ATTR_NET: return read_subnet_name(p, net, value);
     case NEAP_ATTR_BOOL:
@@ -339,7 +355,9 @@ static neap_status read_subnet(parser *p, neap_net *net) {
   neap_error inner = {0};
   NEAP_TRY(read_word(p, "the name of a subnet", &name));
   if (++p->depth > MAX_DEPTH) return fail(p, "fewer subnets inside each other");
-  NEAP_TRY(pass_on(p, neap_net_new_sub(net, name, &sub, &inner), &inner));
+  NEAP_TRY(pass_on(
+    p, take_word(p, "closed") ? neap_net_new_closed_sub(net, name, &sub, &inner) : neap_net_new_sub(net, name, &sub, &inner),
+    &inner));
   if (strcmp(sub->name, name) != 0)
     return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already", p->line, name);
   NEAP_TRY(read_lines(p, sub));

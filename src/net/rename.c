@@ -26,6 +26,9 @@ static const char **rename_list(const copier *c, int n, const char *const *name,
   return list;
 }
 
+/* The body of a Do has names of its own: what the nets around it are renamed to does not reach in. */
+static const neap_map no_names;
+
 /* Two blobs that become one must agree in role and type; the first one's init stays. */
 static neap_status copy_declarations(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++) {
@@ -52,10 +55,12 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
     int i = neap_map_get(subs, from, -1);
     if (i < 0) {
       neap_net *sub;
-      NEAP_TRY(neap_net_new_sub(to, from->name, &sub, c->error));
+      NEAP_TRY(from->closed ? neap_net_new_closed_sub(to, from->name, &sub, c->error)
+                            : neap_net_new_sub(to, from->name, &sub, c->error));
       i = to->n_sub - 1;
       if (!neap_map_set(subs, from, i)) return fail_memory(c);
-      NEAP_TRY(copy_net(c, from, sub));
+      copier inside = from->closed ? (copier){.at = &no_names, .error = c->error} : *c;
+      NEAP_TRY(copy_net(&inside, from, sub));
     }
     set->value.net = to->sub[i];
   }
@@ -118,7 +123,7 @@ static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) 
 static bool has_blob(const neap_net *net, const char *name) {
   if (neap_map_get(&net->cell_of, name, -1) >= 0) return true;
   for (int i = 0; i < net->n_sub; i++)
-    if (has_blob(net->sub[i], name)) return true;
+    if (!net->sub[i]->closed && has_blob(net->sub[i], name)) return true;
   return false;
 }
 
@@ -150,6 +155,15 @@ neap_status neap_net_rename(const neap_net *net, int n, const char *const *from,
   }
   *out = copy;
   return NEAP_OK;
+}
+
+/* Gradients, keeps and outputs come along; outputs of a closed subnet mean nothing, so they do no harm. */
+neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out, neap_error *error) {
+  if (net->outer != NULL)
+    return neap_fail(error, NEAP_ARGUMENT, "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
+  copier c = {.at = &no_names, .error = error};
+  NEAP_TRY(neap_net_new_closed_sub(outer, net->name, out, error));
+  return copy_net(&c, net, *out);
 }
 
 neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error) {

@@ -6,6 +6,7 @@
  *   keep NAME, ..      outputs NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
+ *   subnet NAME closed sees no name from around it: the body of a Do
  *
  * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out
  * where the op is called as its first output; `in` and `at` stand there on request. Attributes that the user did not give
@@ -48,6 +49,11 @@ static void print_list(const neap_attr_value *value, bool floats, neap_buffer *o
   neap_buffer_add(out, "}");
 }
 
+/* "a, b, _" */
+static void print_names(int n, const char *const *name, neap_buffer *out) {
+  for (int i = 0; i < n; i++) neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
+}
+
 /* As read_value reads it. Positions and axes are as C has them, from 0. */
 static void print_value(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
@@ -64,6 +70,11 @@ static void print_value(const neap_attr *attr, const neap_attr_value *value, nea
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: print_list(value, false, out); break;
     case NEAP_ATTR_FLOATS: print_list(value, true, out); break;
+    case NEAP_ATTR_NAMES:
+      neap_buffer_add(out, "{");
+      print_names(value->n, value->names, out);
+      neap_buffer_add(out, "}");
+      break;
     case NEAP_ATTR_NONE:
     case NEAP_ATTR_INT:
     case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)value->i); break;
@@ -80,11 +91,6 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
     print_value(attr, &op->attrs[i], out);
   }
   if (n > 0) neap_buffer_add(out, " }");
-}
-
-/* "a, b, _" */
-static void print_names(int n, const char *const *name, neap_buffer *out) {
-  for (int i = 0; i < n; i++) neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
 }
 
 /* The rest of a line: control characters would end it early. */
@@ -136,7 +142,7 @@ static void print_subnets(printer *p, const neap_net *net, int index, neap_map *
     if (sub == NULL || neap_map_get(printed, sub, 0)) continue;
     if (!neap_map_set(printed, sub, 1)) p->out->failed = true;
     indent(p);
-    neap_buffer_add(p->out, "subnet %s\n", sub->name);
+    neap_buffer_add(p->out, "subnet %s%s\n", sub->name, sub->closed ? " closed" : "");
     p->depth++;
     print_body(p, sub);
     p->depth--;

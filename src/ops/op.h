@@ -35,6 +35,7 @@ typedef enum neap_attr_type {
   NEAP_ATTR_FLOATS,
   NEAP_ATTR_AXIS, /* one dimension: stored 0-based or negative from the end; Lua counts from 1 */
   NEAP_ATTR_AXES, /* list of those */
+  NEAP_ATTR_NAMES, /* list of blob names */
   NEAP_ATTR_NET
 } neap_attr_type;
 
@@ -49,6 +50,7 @@ typedef struct neap_attr_value {
   union {
     const int64_t *ints;
     const double *floats;
+    const char *const *names; /* interned, once an op has them */
   };
 } neap_attr_value;
 
@@ -67,7 +69,8 @@ typedef enum neap_arg_flag {
   NEAP_ARG_OPTIONAL = 1, /* may be absent: dtype NONE in the context, data NULL in the call */
   NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
   NEAP_ARG_STASH = 4,    /* output u8 whose bytes the choice sets; read by the pair's backward ops only */
-  NEAP_ARG_HOST = 8      /* read before the kernels run (a condition): one element */
+  NEAP_ARG_HOST = 8,     /* read before the kernels run (a condition): one element */
+  NEAP_ARG_SCOPE = 16    /* a scope, no tensor; of a variadic list only the last one is */
 } neap_arg_flag;
 
 typedef struct neap_arg {
@@ -88,7 +91,7 @@ typedef enum neap_effect {
   NEAP_EFFECT_FAULT = 4,    /* may record a fault */
   NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
-  NEAP_EFFECT_PSEUDO = 32   /* expanded by graph: Gradient */
+  NEAP_EFFECT_PSEUDO = 32   /* expanded by graph: Gradient, Do and the scopes' ops */
 } neap_effect;
 
 /* ---- choices ---------------------------------------------------------------------------------------------------------------- */

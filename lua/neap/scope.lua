@@ -1,0 +1,115 @@
+--- Scopes on nets: Do, which runs a net in a frame of a scope, and variable scopes, which make parameters once.
+--
+-- A scope is a stack of frames, a frame a table of names. The body of a Do is a net of its own: it sees the outer blobs that
+-- are bound to its names, and what it makes besides stays in the frame, where a later Do with `reuse` finds it.
+-- @module neap.scope
+local core = require "neap.core"
+local op = require "neap.op"
+local options = require "neap.options"
+local naming = require("neap.net").naming
+
+local Net = core.Net
+local state_of, scope_of, handle = naming.state_of, naming.scope_of, naming.handle
+local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
+
+local function fail(text, hint) error(core.error { code = "graph", message = text, hint = hint }, 3) end
+
+-- ---- Do ------------------------------------------------------------------------------------------------------------------------
+
+--- The bindings in order of their inner names: pairs has none. Each is { inner, outer, exists }.
+local function sorted_bindings(net, bindings)
+  local list = {}
+  for inner, outer in pairs(bindings) do
+    if type(inner) ~= "string" then inner = op.is_blob(outer) and outer.name or outer end -- {"x"} is {x = "x"}
+    if type(outer) ~= "string" and not op.is_blob(outer) then
+      fail(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(inner, type(outer)))
+    end
+    local name = reader(net, outer, "net:Do")
+    local exists = is_known(net, name)
+    list[#list + 1] = { inner = inner, outer = exists and name or written(net, name), exists = exists }
+  end
+  table.sort(list, function(a, b) return a.inner < b.inner end)
+  return list
+end
+
+--- Which inner names a body reads before it writes them, and which it writes.
+local function uses(body)
+  local reads, writes = {}, {}
+  for _, row in ipairs(body:_ops()) do
+    for _, name in ipairs(row.inputs) do
+      if name and not writes[name] then reads[name] = true end
+    end
+    for _, name in ipairs(row.outputs) do
+      if name then writes[name] = true end
+    end
+  end
+  return reads, writes
+end
+
+--- Runs f on the closed net `body`: names that it does not know are locals of the scope's top frame, where `reuse` asks for them.
+local function build(net, body, f, list, scope, reuse)
+  for _, b in ipairs(list) do
+    if b.exists then body:_take(b.inner, net:_type(b.outer)) end
+  end
+  local state, thread = state_of(body), coroutine.running()
+  state.take = function(name)
+    local label = reuse and net:_local(scope, name)
+    if label then body:_take(name, net:_type(label)) end
+    return label ~= nil and label
+  end
+  local before = current[thread]
+  current[thread] = body
+  local _ <close> = setmetatable({}, { __close = function() current[thread], state.take = before, nil end })
+  local results = table.pack(f(body))
+  local names = {}
+  for i = 1, results.n do names[i] = reader(body, results[i], "the body of a Do") end
+  return names
+end
+
+--- net:Do{ bindings = {inner = outer, ..}, body = f | net, scope = "s", reuse = false, copy = false } -> blobs
+--
+-- Runs the body in a new frame of scope `s`, or with `reuse` in the top one. The body sees the outer blobs of `bindings` under
+-- their inner names, and with `reuse` the locals of the frame; nothing else. Bound names that it writes are written outside;
+-- an outer name that is not there yet is made. What a body function returns becomes blobs outside as well, and is returned;
+-- else the blobs written outside are, in order of their inner names. With `copy` the frame keeps copies of the bound blobs.
+-- @usage net:CreateScope({}, "s")
+-- net:Do { bindings = { x = "a", y = "b" }, scope = "s", body = function(d) d:Relu("x", "y") end }
+function Net:Do(given, ...)
+  if type(given) ~= "table" or op.is_blob(given) or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
+    return self:op("Do", given, ...) -- the op itself: inputs, outputs, attributes
+  end
+  local o = options.read("net:Do", { bindings = {}, body = options.none, scope = options.none, reuse = false, copy = false }, given, 2)
+  if o.body == nil then fail "net:Do: the body is missing: a function, or a net" end
+  if o.scope == nil then fail("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one") end
+  local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings)
+  local body, results
+  if type(o.body) == "function" then
+    body = self:_sub(self:fresh_name "body", true)
+    results = build(self, body, o.body, list, scope, o.reuse)
+  else
+    body, results = self:_copy_sub(o.body), {}
+  end
+  for i, name in ipairs(results) do list[#list + 1] = { inner = name, outer = written(self, self:fresh_name "do"), result = i } end
+  local reads, writes = uses(body)
+  local ins, outs, inner, where, shown = {}, {}, {}, {}, {}
+  for _, b in ipairs(list) do
+    if b.exists and (reads[b.inner] or not writes[b.inner]) then ins[#ins + 1] = b.outer end
+    if writes[b.inner] or not b.exists then outs[#outs + 1] = b.outer end
+  end
+  for _, b in ipairs(list) do
+    inner[#inner + 1] = b.inner
+    for i, name in ipairs(ins) do where[#inner] = name == b.outer and i or where[#inner] end
+    for i, name in ipairs(outs) do where[#inner] = where[#inner] or name == b.outer and #ins + i or nil end
+    if b.result or #results == 0 and (writes[b.inner] or not b.exists) then shown[#shown + 1] = b.outer end
+  end
+  ins[#ins + 1], outs[#outs + 1] = scope, scope
+  self:_add("Do", ins, outs, { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse,
+    copy_external_blobs = o.copy }, nil, scope_of(self), state_of(self).line)
+  local bodies = state_of(self).branches or {}
+  state_of(self).branches = bodies
+  bodies[#bodies + 1] = body
+  for i, name in ipairs(shown) do shown[i] = handle(self, name) end
+  return table.unpack(shown)
+end
+
+return {}
