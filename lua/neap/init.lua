@@ -54,18 +54,21 @@ function neap.bytes(x)
   return core.bytes_text(x)
 end
 
---- neap.memory() -> Report {held, high, resident, resident_peak, lua, n_live, n_alloc, by_region}: bytes now. held and high
--- are of Neap's counted allocator, tensors' bytes; resident is the whole process.
+--- neap.memory() -> Report {held, high, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and high
+-- are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
+-- of policy "pool"), pool_used what is taken of it now; resident is the whole process.
 function neap.memory()
   local s = core.memory()
   local rows = {
     { what = "tensors, segments and arenas", bytes = s.held, high = s.high },
+    { what = "of these, reserved by pools", bytes = s.pool },
     { what = "nets, plans and names", bytes = s.held_meta, high = s.high_meta },
     { what = "Lua", bytes = s.lua },
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
   }
   return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
-    totals = { held = s.held, held_meta = s.held_meta, high = s.high, resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
+    totals = { held = s.held, held_meta = s.held_meta, high = s.high, pool = s.pool, pool_used = s.pool_used,
+      resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
       n_live = s.n_live, n_alloc = s.n_alloc } }
 end
 

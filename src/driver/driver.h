@@ -15,8 +15,10 @@ typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
   size_t total_bytes; /* all regions; 0: none */
+  size_t soft_bytes;  /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
   int n_thread;       /* 0: neap_threads() */
   const char *engine; /* NULL: NEAP_ENGINE or free */
+  bool plain;         /* plain layouts only; policy `pool` has no others */
   bool profile;
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */

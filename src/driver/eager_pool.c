@@ -15,9 +15,9 @@ static struct {
 
 enum { SLACK_BYTES = 8 << 20 }; /* free bytes that are worth keeping for the next op */
 
-static void give_back(void *data) {
+static void give_back(void *block) {
   pthread_mutex_lock(&shared.lock);
-  neap_pool_give(shared.pool, data);
+  neap_pool_give(shared.pool, block);
   neap_pool_stats stats = neap_pool_read(shared.pool);
   if (stats.n_used == 0) {
     neap_pool_free(shared.pool);
@@ -28,25 +28,25 @@ static void give_back(void *data) {
   pthread_mutex_unlock(&shared.lock);
 }
 
-static void *take(size_t bytes, neap_error *error) {
-  void *data = NULL;
+static neap_pool_block *take(size_t bytes, neap_error *error) {
+  neap_pool_block *block = NULL;
   pthread_mutex_lock(&shared.lock);
-  if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK) data = neap_pool_take(shared.pool, bytes);
+  if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK) block = neap_pool_take(shared.pool, bytes);
   if (shared.pool != NULL && neap_pool_read(shared.pool).n_used == 0) { /* the first take was refused */
     neap_pool_free(shared.pool);
     shared.pool = NULL;
   }
   pthread_mutex_unlock(&shared.lock);
-  return data;
+  return block;
 }
 
 neap_status neap_eager_tensor(neap_tensor *tensor, const neap_type *type, neap_error *error) {
   size_t bytes = neap_type_bytes(type);
-  void *data = take(bytes, error);
-  if (data == NULL) return neap_fail_memory(error, bytes, "the result of an eager op");
-  neap_storage *storage = neap_storage_borrow(data, bytes, give_back, data);
+  neap_pool_block *block = take(bytes, error);
+  if (block == NULL) return neap_fail_memory(error, bytes, "the result of an eager op");
+  neap_storage *storage = neap_storage_borrow(neap_pool_data(block), bytes, give_back, block);
   if (storage == NULL) {
-    give_back(data);
+    give_back(block);
     return neap_fail_memory(error, bytes, "the result of an eager op");
   }
   *tensor = neap_tensor_view(storage, 0, type->dtype, &type->shape);

@@ -56,8 +56,9 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   const neap_plan_options *p = &resolved->plan;
   neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels, neap_instruction_set(),
                   NEAP_ALIGN);
-  neap_buffer_add(out, "threads %d\nengine %s\n", resolved->choose.n_thread,
-                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free");
+  neap_buffer_add(out, "threads %d\nengine %s\nlayouts %s\n", resolved->choose.n_thread,
+                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free",
+                  resolved->choose.plain ? "plain" : "free");
   neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy),
                   neap_executor_name(p->executor), p->budget_bytes, !p->no_in_place);
   if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);

@@ -63,6 +63,17 @@ static neap_status plan_and_bind(const neap_net *net, const neap_compile_options
   return status;
 }
 
+/* A soft limit stops nothing: it is said once that the pool will be larger while this net runs. */
+static void warn_soft(neap_session *session) {
+  const neap_plan *plan = neap_program_plan(session->program);
+  size_t soft = neap_workspace_pool_soft(session->ws);
+  if (plan->policy != NEAP_POLICY_POOL || soft == 0 || plan->arena_bytes <= soft || session->warning[0] != '\0') return;
+  char a[24], b[24];
+  snprintf(session->warning, sizeof session->warning, "net \"%.100s\" needs a pool of %s, above the soft limit of %s",
+           neap_program_graph(session->program)->name, neap_bytes_text((double)plan->arena_bytes, a),
+           neap_bytes_text((double)soft, b));
+}
+
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
   neap_forecast forecast;
@@ -75,6 +86,8 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
     session->times = neap_alloc_zeroed(n * sizeof *session->times);
     if (session->times == NULL) return neap_fail_memory(error, n * sizeof *session->times, "step times");
   }
+  if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
+  warn_soft(session);
   if (options->script != NULL) session->script = neap_strdup(options->script); /* a missing label stops nothing */
   if (options->tag != NULL) session->tag = neap_strdup(options->tag);
   NEAP_TRY(neap_workspace_init(session->ws, net, error));

@@ -51,6 +51,14 @@ static bool dtype_fits(const neap_graph *graph, const neap_node *node, const nea
 
 typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
 
+static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
+  for (int i = 0; i < n_in; i++)
+    if (choice->in[i].kind != NEAP_LAYOUT_PLAIN) return false;
+  for (int k = 0; k < n_out; k++)
+    if (choice->out[k].kind != NEAP_LAYOUT_PLAIN) return false;
+  return true;
+}
+
 /* Asks one kernel about one node. in_layout NULL: as if all inputs were plain (a trial). */
 static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, bool trial, neap_choice *choice) {
   const neap_node *node = &c->graph->node[n];
@@ -81,7 +89,8 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .pair = pair,
                      .scratch_limit = c->options->scratch_limit,
                      .choice = choice};
-  return kernel->choose(&ask) ? TAKEN : REFUSED;
+  if (!kernel->choose(&ask)) return REFUSED;
+  return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
 }
 
 static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine) {

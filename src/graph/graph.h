@@ -121,6 +121,7 @@ typedef struct neap_choose_options {
   neap_engine engine;
   int n_thread;         /* what kernels may use; 1 for dag */
   size_t scratch_limit; /* SIZE_MAX: none */
+  bool plain;           /* plain layouts only: kernels that want others are passed over */
 } neap_choose_options;
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);

@@ -22,10 +22,15 @@ void neap_lua_collect(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
-/* memory() -> {held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua} */
+/* memory() -> {held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua,
+ * pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
-  lua_createtable(L, 0, 9);
+  int64_t pool, pool_used;
+  neap_pool_totals(&pool, &pool_used);
+  lua_createtable(L, 0, 11);
+  neap_lua_set_integer(L, "pool", pool);
+  neap_lua_set_integer(L, "pool_used", pool_used);
   neap_lua_set_integer(L, "held", s.held_bytes[NEAP_DATA_BYTES]);
   neap_lua_set_integer(L, "held_meta", s.held_bytes[NEAP_META_BYTES]);
   neap_lua_set_integer(L, "high", s.high_bytes[NEAP_DATA_BYTES]);

@@ -33,10 +33,13 @@ enum option {
   SECONDS,
   TRAIN,
   TAG,
+  LAYOUTS,
+  SOFT,
   N_OPTION
 };
-static const char *const option_name[] = {"budget", "total",   "policy",  "executor", "in_place", "keep",  "keep_all", "rewrite",
-                                          "engine", "threads", "profile", "store",    "seconds",  "train", "tag"};
+static const char *const option_name[] = {"budget",   "total",   "policy", "executor", "in_place", "keep",
+                                          "keep_all", "rewrite", "engine", "threads",  "profile",  "store",
+                                          "seconds",  "train",   "tag",    "layouts",  "soft"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -53,9 +56,9 @@ _Noreturn static void fail_option(lua_State *L, const char *key) {
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
-    neap_hint(
-      &error,
-      "there are budget, total, policy, executor, in_place, keep, engine, threads, profile, and the net's inputs by name");
+    neap_hint(&error,
+              "there are budget, total, soft, policy, executor, in_place, keep, engine, layouts, threads, profile, and the net's "
+              "inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -112,6 +115,13 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
       if (lua_toboolean(L, -1) == 0) o->store = NULL;
       break;
     case SECONDS: o->plan.time_limit_ns = (int64_t)(luaL_checknumber(L, -1) * 1e9); break;
+    case LAYOUTS: {
+      const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+      o->plain = strcmp(name, "plain") == 0;
+      if (!o->plain && strcmp(name, "free") != 0) neap_lua_fail(L, NEAP_ARGUMENT, "layouts is one of free, plain");
+      break;
+    }
+    case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = luaL_checkstring(L, -1); break;
     case KEEP:
     case TRAIN:
@@ -300,6 +310,37 @@ static int times(lua_State *L) {
   return 1;
 }
 
+/* program:pool() -> what the pool of the program's workspace holds and how far this program's last run used it; nil when its
+ * addresses are planned. Bytes: reserved (the region, kept between steps), used (now: 0 between steps), high (most taken at once
+ * in the last run, by any program), forecast (what the plan foretold), lower_bound; counts: n_take (since the pool was made),
+ * n_used, n_free_block; curve[step] = bytes taken while that step of the last run ran. */
+static int pool(lua_State *L) {
+  const handle *h = program_at(L, 1);
+  neap_program *program = neap_session_program(h->session);
+  const neap_plan *plan = neap_program_plan(program);
+  const size_t *curve = neap_program_pool_curve(program);
+  if (curve == NULL) return 0;
+  neap_pool_stats s = neap_workspace_pool(h->ws);
+  lua_createtable(L, 0, 10);
+  neap_lua_set_integer(L, "reserved", (int64_t)s.reserved_bytes);
+  neap_lua_set_integer(L, "used", (int64_t)s.used_bytes);
+  neap_lua_set_integer(L, "high", (int64_t)s.high_bytes);
+  neap_lua_set_integer(L, "reach", (int64_t)s.reach_bytes);
+  neap_lua_set_integer(L, "forecast", (int64_t)plan->arena_bytes);
+  neap_lua_set_integer(L, "lower_bound", (int64_t)plan->lower_bound_bytes);
+  neap_lua_set_integer(L, "soft", (int64_t)neap_workspace_pool_soft(h->ws));
+  neap_lua_set_integer(L, "n_take", s.n_take);
+  neap_lua_set_integer(L, "n_used", s.n_used);
+  neap_lua_set_integer(L, "n_free_block", s.n_free_block);
+  lua_createtable(L, plan->n_node, 0);
+  for (int i = 0; i < plan->n_node; i++) {
+    lua_pushinteger(L, (lua_Integer)curve[i]);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_setfield(L, -2, "curve");
+  return 1;
+}
+
 /* program:metric(name, step, value): a row of the run, once it is recorded. */
 static int metric(lua_State *L) {
   neap_session_metric(program_at(L, 1)->session, luaL_checkstring(L, 2), luaL_checkinteger(L, 3), luaL_checknumber(L, 4));
@@ -328,8 +369,8 @@ static int to_text(lua_State *L) {
 void neap_lua_open_program(lua_State *L) {
   static const luaL_Reg meta[] = {
     {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times}, {"metric", metric},
-                                     {"record", record}, {"close", release}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times},   {"pool", pool},
+                                     {"metric", metric}, {"record", record}, {"close", release}, {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   lua_getfield(L, -1, "Workspace");
   lua_pushcfunction(L, compile);

@@ -18,10 +18,11 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
     neap_buffer_add(&list, "%sscratch %s", n > 0 ? ", " : "",
                     neap_bytes_text((double)plan->scratch_bytes[plan->order[plan->peak_step]], text));
   bool has_line = node->line != NULL && node->line[0] != '\0';
-  neap_fail(error, NEAP_MEMORY, "least arena for \"%s\" is %s, the budget %s; in the way at step %d (%s%s%s): %s",
-            graph->name != NULL ? graph->name : "net", neap_bytes_text((double)plan->arena_bytes, text),
-            neap_bytes_text((double)budget_bytes, asked), plan->peak_step + 1, node->name != NULL ? node->name : "?",
-            has_line ? ", " : "", has_line ? node->line : "", list.text != NULL ? list.text : "");
+  neap_fail(error, NEAP_MEMORY, "least %s for \"%s\" is %s, the budget %s; in the way at step %d (%s%s%s): %s",
+            plan->policy == NEAP_POLICY_POOL ? "pool" : "arena", graph->name != NULL ? graph->name : "net",
+            neap_bytes_text((double)plan->arena_bytes, text), neap_bytes_text((double)budget_bytes, asked), plan->peak_step + 1,
+            node->name != NULL ? node->name : "?", has_line ? ", " : "", has_line ? node->line : "",
+            list.text != NULL ? list.text : "");
   if (error != NULL) {
     error->least_bytes = (int64_t)plan->arena_bytes;
     if (n > 0 && graph->value[value[0]].name != NULL)

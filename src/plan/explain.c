@@ -11,15 +11,17 @@ static const char *name_of(const neap_graph *graph, int v) { return graph->value
 
 static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
   char a[24], b[24], c[24];
-  neap_buffer_add(out, "arena %s, least possible %s", neap_bytes_text((double)plan->arena_bytes, a),
-                  neap_bytes_text((double)plan->lower_bound_bytes, b));
+  bool is_pool = plan->policy == NEAP_POLICY_POOL;
+  neap_buffer_add(out, "%s %s, least possible %s", is_pool ? "not planned: peak forecast of the pool" : "arena",
+                  neap_bytes_text((double)plan->arena_bytes, a), neap_bytes_text((double)plan->lower_bound_bytes, b));
   if (plan->proved)
     neap_buffer_add(out, " (proved)");
   else if (plan->lower_bound_bytes > 0)
     neap_buffer_add(out, " (%.4f of the bound)", (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
   neap_buffer_add(out, ", without reuse %s\n", neap_bytes_text((double)plan->baseline_bytes, c));
-  neap_buffer_add(out, "policy %s, executor %s, packed by %s, planned in %.1f ms\n", neap_policy_name(plan->policy),
-                  neap_executor_name(plan->executor), plan->packer, (double)plan->plan_ns * 1e-6);
+  neap_buffer_add(out, "policy %s, executor %s, %s%s, planned in %.1f ms\n", neap_policy_name(plan->policy),
+                  neap_executor_name(plan->executor), is_pool ? "" : "packed by ",
+                  is_pool ? "addresses found while running" : plan->packer, (double)plan->plan_ns * 1e-6);
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
       neap_buffer_add(out, "  %-12s %10s\n", neap_region_name((neap_region)r), neap_bytes_text((double)plan->region_bytes[r], a));

@@ -12,10 +12,12 @@
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
 /* Plans of all subnets, and from them each node's scratch: the largest frame (branches overlay each other, only one runs),
- * then the op's own. A budget is the whole net's affair, so subnets have none. */
+ * then the op's own. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
+ * pool, taken while its owner runs, and planned within. */
 static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
+  if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     size_t frame = 0;
@@ -108,8 +110,11 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
     plan->arena_bytes = out.arena_bytes;
     plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
     plan->packer = out.packer;
+    if (plan->policy == NEAP_POLICY_POOL) status = neap_plan_foretell(plan, graph, error);
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
     fill_regions(plan, graph);
+  }
+  if (status == NEAP_OK) {
     status = neap_plan_find_partners(plan, graph, error);
   }
   neap_schedule_fini(&schedule);
@@ -120,6 +125,9 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
 
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error) {
   int64_t start = neap_clock_ns();
+  if (options->policy == NEAP_POLICY_POOL && options->executor == NEAP_EXECUTOR_DAG)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "policy pool takes bytes in the order of the run, so it needs executor simple, not dag");
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;

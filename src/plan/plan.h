@@ -92,7 +92,7 @@ typedef struct neap_plan {
   bool proved;
   int peak_step;
   int64_t plan_ns;
-  const char *packer;      /* which strategy won: "size", "life", "area", "exact" */
+  const char *packer;      /* which strategy won: "size", "life", "area", "exact"; of policy pool: see rehearse.c */
   struct neap_plan ***sub; /* by node, by subnet, ending with NULL; NULL where none */
   neap_arena arena;
 } neap_plan;
@@ -106,6 +106,17 @@ neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, nea
 /* The value (views of its own bytes apart) that has overwritten bytes of `value` once the program has run to the end, the
  * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
+
+/* Under policy `pool` nothing is planned ahead but the order: addresses are found while running, from a pool that starts empty.
+ * Offsets and arena_bytes are then the forecast of where blocks will lie and how far the pool will reach (rehearse.c), which the
+ * runner meets exactly; budget_bytes is the pool's hard limit. */
+typedef struct neap_take {
+  bool high; /* from the pool's high end */
+  int last;  /* step after which it is given back; an instruction takes and gives storages that live longest first */
+} neap_take;
+/* Fills `take` by root value, then for scratch: n_value + 1 of them; and the most blocks that are taken at once. PLAN error when
+ * the pool would reach further than the plan says. */
+neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_take *take, int *n_block, neap_error *error);
 
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
 void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);

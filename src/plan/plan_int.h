@@ -55,6 +55,8 @@ typedef struct neap_layout_out {
   const char *packer;
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);
+/* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but for them. */
+neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);

@@ -1,10 +1,9 @@
 /* policy.c: addresses for storages and scratch, by policy.
  *
  * What needs bytes is an *item*: a storage, or the scratch of one node. Items conflict when their lives overlap; in `dag`,
- * unless a path leads from all that touches the one to what first writes the other. `offset` and `pool` pack the items
- * (the pool's own addresses are found at run time; these stand for its sizes). `none` and `name` give *slots*: items of one
- * key that don't conflict share one, and slots are laid out one after another. The key of a value is its blob name
- * (`name`) or nothing (`none`); all scratch has one key.
+ * unless a path leads from all that touches the one to what first writes the other. `offset` packs the items. `none` and `name`
+ * give *slots*: items of one key that don't conflict share one, and slots are laid out one after another. The key of a value
+ * is its blob name (`name`) or nothing (`none`); all scratch has one key. `pool` has no layout: rehearse.c foretells it.
  */
 #include "plan/plan_int.h"
 
@@ -175,15 +174,15 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
 }
 
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+  if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
   items all = {0};
   neap_status status = collect(&all, work, s, error);
   size_t *offset = NULL;
   if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
   if (status == NEAP_OK && (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
-  bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
   if (status == NEAP_OK)
-    status = packed ? pack(&all, work, s, offset, out, error) : lay_out_slots(&all, work, offset, out, error);
+    status = work->options.policy == NEAP_POLICY_OFFSET ? pack(&all, work, s, offset, out, error) : lay_out_slots(&all, work, offset, out, error);
   for (int i = 0; i < all.n && status == NEAP_OK; i++)
     if (all.item[i].value >= 0)
       out->offset[all.item[i].value] = offset[i];

@@ -1,11 +1,11 @@
 /* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every choice its kernel, every
  * control node its subprograms, so that a run has nothing left to decide.
  *
- * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident
- * blob k; in a subprogram it is operand k of the owner, inputs first.
+ * What bases stand for: see neap_address.
  */
 #include "program/program_int.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
@@ -80,6 +80,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   const neap_graph *graph = program->graph;
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
+  if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
   if (place->region == NEAP_REGION_ARENA || place->region == NEAP_REGION_FRAME) return (neap_address){0, place->offset};
   if (program->is_sub) {
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
@@ -107,6 +108,15 @@ static neap_instruction_kind kind_of(const neap_op *op) {
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
 }
 
+/* Where bytes are taken while running, those that live longest come first: see neap_plan_rehearse. */
+static void add_touched(neap_program *program, neap_instruction *i, int storage) {
+  int at = i->n_touched++;
+  program->n_touch[storage]++;
+  for (; at > 0 && neap_takes(program) && program->take[i->touched[at - 1]].last < program->take[storage].last; at--)
+    i->touched[at] = i->touched[at - 1];
+  i->touched[at] = storage;
+}
+
 /* Addresses, types and layouts of the operands. */
 static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
@@ -119,10 +129,10 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     operand[k] = operand_of(program->graph, v);
     i->address[k] = v >= 0 ? program->where[v] : (neap_address){-1, 0};
-    if (i->address[k].base != 0) continue;
+    if (i->address[k].base != 0 && i->address[k].base < program->first_slot) continue;
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
-    if (seen == i->n_touched) i->touched[i->n_touched++] = storage, program->n_touch[storage]++;
+    if (seen == i->n_touched) add_touched(program, i, storage);
     program->bytes[storage] = NEAP_MAX(program->bytes[storage], program->plan->place[v].bytes);
   }
   i->call = (neap_call){.op = node->op,
@@ -186,7 +196,9 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->node = program->plan->order[step];
   const neap_node *node = &program->graph->node[i->node];
   i->kind = kind_of(node->op);
-  i->scratch_offset = program->plan->scratch_offset[i->node];
+  bool takes = neap_takes(program);
+  i->scratch.base = takes ? program->n_base - 1 : 0;
+  i->scratch.offset = takes ? 0 : program->plan->scratch_offset[i->node];
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = i->kind != NEAP_INSTRUCTION_IF && (node->n_enforced > 0 || (node->effects & NEAP_EFFECT_COMMIT) != 0);
   NEAP_TRY(bind_operands(program, i, error));
@@ -201,11 +213,27 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
 
 /* ---- the program ------------------------------------------------------------------------------------------------ */
 
+/* Policy `pool`: a slot for each value that may be a storage's root, and one for scratch. */
+static neap_status allocate_slots(neap_program *program, neap_error *error) {
+  program->first_slot = INT_MAX;
+  if (program->is_sub || program->plan->policy != NEAP_POLICY_POOL) return NEAP_OK;
+  int n_slot = program->graph->n_value + 1;
+  program->first_slot = program->n_base;
+  program->n_base += n_slot;
+  program->block = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof(neap_pool_block *));
+  program->used_at = neap_arena_alloc(&program->arena, ((size_t)program->graph->n_node + 1) * sizeof *program->used_at);
+  program->take = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof *program->take);
+  if (program->block == NULL || program->used_at == NULL || program->take == NULL)
+    return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
+  return neap_plan_rehearse(program->plan, program->graph, program->take, &program->n_block, error);
+}
+
 /* All tables by value and by step at once; the arena frees them. */
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
   program->n_base = 1 + (program->is_sub ? n_owner_operand : program->n_blob);
+  NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
   program->where = neap_arena_alloc(arena, n_value * sizeof *program->where);
@@ -281,12 +309,15 @@ void neap_program_free(neap_program *program) {
 /* What fetch asks: see workspace/blob.c. */
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
   neap_address where = program->where[value];
+  if (where.base >= program->first_slot) return false;
   *blob = where.base - 1;
   *offset = where.offset;
   return where.base >= 0;
 }
 
 const neap_graph *neap_program_graph(const neap_program *program) { return program->graph; }
+int neap_program_pool_blocks(const neap_program *program) { return program->n_block; }
+const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
 int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }
 neap_program_blob *neap_program_blob_at(neap_program *program, int index) { return &program->blob[index]; }

@@ -3,14 +3,17 @@
  *
  * A base is a pointer: base 0 is the arena; one more per resident blob (program_blob), attached by the workspace before
  * the first run. Subprograms of control instructions have their own base table: the operands of the owner, and a frame
- * that lies in the owner's scratch.
+ * that lies in the owner's scratch. Under policy `pool` there is no arena: each transient storage has a base of its own,
+ * set when its bytes are taken from the pool and forgotten when they are given back.
  *
  * INVARIANT: after a fault or an interrupt before the first commit instruction, no resident byte has changed but declared
  * outputs and gradients, and the step counter is as before; later than that the step is finished.
+ * INVARIANT: under policy `pool` all that a run takes it has given back when it ends, however it ends.
  */
 #ifndef NEAP_PROGRAM_H
 #define NEAP_PROGRAM_H
 
+#include "base/pool.h"
 #include "plan/plan.h"
 
 #include <signal.h>
@@ -38,8 +41,13 @@ int neap_program_n_blobs(const neap_program *program);
 neap_program_blob *neap_program_blob_at(neap_program *program, int index);
 
 /* Where a value of the graph lies: *blob is the index of its resident blob, or -1 for the arena at *offset. False for values
- * without bytes here. */
+ * without bytes here, or that have none between runs (policy `pool`). */
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
+
+/* Policy `pool`: the most blocks a run has taken at once; 0 for all other policies. The bytes are the plan's arena_bytes. */
+int neap_program_pool_blocks(const neap_program *program);
+/* Bytes taken from the pool while each step of the last run ran, by plan step; NULL for all other policies. */
+const size_t *neap_program_pool_curve(const neap_program *program);
 
 enum { NEAP_N_RECENT = 15 };
 typedef struct neap_step_times {
@@ -52,6 +60,7 @@ int64_t neap_step_times_median(const neap_step_times *times); /* of the recent c
 
 typedef struct neap_run {
   void *arena;
+  neap_pool *pool; /* policy `pool`: empty, and reserved for the plan's bytes and neap_program_pool_blocks; else NULL */
   uint64_t seed;
   uint32_t step;
   const volatile sig_atomic_t *interrupted; /* may be NULL */
@@ -88,19 +97,5 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
 /* The same elements in another layout, by the Reorder op's plain kernel. `from` and `to` hold their layout's bytes. */
 neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, const void *from, const neap_layout *to_layout,
                          void *to, neap_error *error);
-
-/* The pool (pool.c): best fit with coalescing inside one reserved region; addresses for eager ops and policy `pool`. */
-typedef struct neap_pool neap_pool;
-typedef struct neap_pool_stats {
-  size_t reserved_bytes, used_bytes, high_bytes;
-  int64_t n_take, n_used, n_free_block;
-} neap_pool_stats;
-neap_status neap_pool_new(size_t soft_bytes, size_t hard_bytes, neap_pool **out, neap_error *error); /* 0: no limit */
-void neap_pool_free(neap_pool *pool);
-void *neap_pool_take(neap_pool *pool, size_t bytes); /* aligned; NULL at the hard limit or when memory is refused */
-void neap_pool_give(neap_pool *pool, void *block);
-/* Gives chunks back in which nothing is taken; returns their bytes. */
-size_t neap_pool_trim(neap_pool *pool);
-neap_pool_stats neap_pool_read(const neap_pool *pool);
 
 #endif

@@ -12,7 +12,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Where an operand's bytes are: base[base] + offset; base < 0: absent. */
+/* Where an operand's bytes are: base[base] + offset; base < 0: absent.
+ *
+ * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k;
+ * in a subprogram it is operand k of the owner, inputs first. Under policy `pool`, base first_slot + v is the storage whose
+ * root is value v, and the one after the last storage is the running instruction's scratch. */
 typedef struct neap_address {
   int base;
   size_t offset;
@@ -31,7 +35,8 @@ typedef struct neap_instruction {
   bool commits; /* writes resident storage: after the first of these a step is finished whatever happens */
   neap_call call;
   neap_address *address; /* n_in inputs, then n_out outputs */
-  size_t scratch_offset, scratch_bytes;
+  neap_address scratch;
+  size_t scratch_bytes;
   const neap_kernel *kernel;
   int n_sub;
   neap_program **sub; /* owned */
@@ -48,7 +53,12 @@ struct neap_program {
   int n_instruction;
   neap_instruction *instruction; /* by step */
   int n_base;
-  void **base; /* 0: arena or frame */
+  void **base;             /* see neap_address */
+  int first_slot;          /* policy `pool`: the base of storage 0; else INT_MAX */
+  neap_pool_block **block; /* by base less first_slot: taken now; NULL unless policy `pool` */
+  neap_take *take;         /* likewise: from which end, until when */
+  size_t *used_at;         /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
+  int n_block;             /* most blocks taken at once */
   int n_blob;
   neap_program_blob *blob;
   neap_address *where; /* by value */
@@ -89,6 +99,16 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error);
 
 neap_status neap_dag_new(neap_program *program, neap_error *error); /* sets program->dag */
 void neap_dag_free(neap_dag *dag);
+/* take.c, policy `pool`: what an instruction needs is taken before it runs, and what it was the last to touch is given back
+ * after. begin fails with INTERNAL when the pool is not as neap_run says; nothing can fail later. */
+neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error);
+void neap_take_before(neap_program *program, int step, const neap_run *run);
+void neap_take_after(neap_program *program, const neap_instruction *i, const neap_run *run);
+void neap_take_end(neap_program *program, const neap_run *run);
+/* Whether the program takes its addresses while it runs. */
+static inline bool neap_takes(const neap_program *program) { return program->block != NULL; }
+/* Bytes that no correct program reads: NaN in every float dtype, -1 in every integer one. */
+enum { NEAP_POISON = 0xFF };
 /* Runs all instructions; returns the lane whose fault counts, or any. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state);
 

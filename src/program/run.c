@@ -7,9 +7,6 @@
 
 #include <string.h>
 
-/* NaN in every float dtype, -1 in every integer one: bytes that no correct program reads. */
-enum { POISON = 0xFF };
-
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane);
 
 /* ---- commit and stop -------------------------------------------------------------------------------------------- */
@@ -44,22 +41,24 @@ static void find_spared(neap_program *program) {
   }
 }
 
-/* The whole arena starts as garbage, so that reading before writing shows as well as reading after death. */
+/* The whole arena starts as garbage, so that reading before writing shows as well as reading after death. take.c sees to
+ * programs without one. */
 static void poison_begin(neap_program *program) {
+  if (neap_takes(program)) return;
   find_spared(program);
   for (int v = 0; v < program->graph->n_value; v++) atomic_store(&program->left[v], program->n_touch[v]);
-  if (program->base[0] != NULL) memset(program->base[0], POISON, program->plan->arena_bytes);
+  if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, program->plan->arena_bytes);
 }
 
 /* After an instruction: its scratch, and every storage that it was the last to touch. Counting, rather than the plan's last
  * step, holds in any order the dag may take. */
 static void poison_after(neap_program *program, const neap_instruction *i) {
   char *arena = program->base[0];
-  if (i->scratch_bytes > 0) memset(arena + i->scratch_offset, POISON, i->scratch_bytes);
+  if (i->scratch_bytes > 0) memset(arena + i->scratch.offset, NEAP_POISON, i->scratch_bytes);
   for (int k = 0; k < i->n_touched; k++) {
     int storage = i->touched[k];
     if (atomic_fetch_sub(&program->left[storage], 1) == 1 && !program->spared[storage])
-      memset(arena + program->plan->place[storage].offset, POISON, program->bytes[storage]);
+      memset(arena + program->plan->place[storage].offset, NEAP_POISON, program->bytes[storage]);
   }
 }
 
@@ -72,7 +71,7 @@ static void resolve(const neap_program *program, neap_instruction *i) {
     neap_address a = i->address[k];
     operand[k].data = a.base < 0 ? NULL : (char *)program->base[a.base] + a.offset;
   }
-  i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[0] + i->scratch_offset : NULL;
+  i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
 }
 
 /* Whether every output already lies where its input does. */
@@ -138,6 +137,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   neap_run *run = state->run;
   bool timed = run->times != NULL && !program->is_sub;
   int64_t start_ns = timed ? neap_clock_ns() : 0;
+  if (neap_takes(program)) neap_take_before(program, step, run);
   resolve(program, i);
   i->call.seed = run->seed;
   i->call.step = run->step;
@@ -149,7 +149,10 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
     lane->fault.instruction = step;
   }
   if (timed) count_time(&run->times[step], state->begin_ns, start_ns, lane->thread);
-  if (run->poison) poison_after(program, i);
+  if (neap_takes(program))
+    neap_take_after(program, i, run);
+  else if (run->poison)
+    poison_after(program, i);
 }
 
 void neap_run_let_signals_in(neap_run_state *state) {
@@ -187,6 +190,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   run->finished = false;
   program->base[0] = run->arena;
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
+  if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));
   if (run->poison) poison_begin(program);
   neap_signals_hold(&state.signals);
   if (program->dag != NULL)
@@ -194,6 +198,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   else
     run_steps(program, &state, lane);
   neap_signals_release(&state.signals);
+  if (neap_takes(program)) neap_take_end(program, run);
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
   run->finished = atomic_load(&state.phase) != NEAP_RUN_STOPPED;

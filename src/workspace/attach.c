@@ -118,16 +118,21 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
 
+static bool takes(const neap_program *program) { return neap_program_plan(program)->policy == NEAP_POLICY_POOL; }
+
 /* MEMORY errors that say the least that would do, before anything is allocated. */
-static neap_status check_limits(const neap_workspace *ws, const neap_program *program, size_t need, neap_error *error) {
+static neap_status check_limits(const neap_workspace *ws, const neap_program *program, neap_error *error) {
   const char *name = neap_program_graph(program)->name;
+  size_t need = neap_program_plan(program)->arena_bytes;
   char a[24], b[24];
   if (ws->budget_bytes > 0 && need > ws->budget_bytes) {
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)need;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": arena of %s exceeds the workspace's budget of %s", name,
-                     neap_bytes_text((double)need, a), neap_bytes_text((double)ws->budget_bytes, b));
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s exceeds the workspace's budget of %s", name,
+                     takes(program) ? "pool" : "arena", neap_bytes_text((double)need, a),
+                     neap_bytes_text((double)ws->budget_bytes, b));
   }
-  size_t held = neap_workspace_held_bytes(ws) - ws->arena_bytes + NEAP_MAX(need, ws->arena_bytes);
+  size_t has = takes(program) ? neap_workspace_pool(ws).reserved_bytes : ws->arena_bytes;
+  size_t held = neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has);
   if (ws->total_bytes > 0 && held > ws->total_bytes) {
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
     return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
@@ -143,6 +148,36 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
   ws->arena_bytes = neap_storage_bytes(arena);
   ws->n_run++; /* views of the old arena are views of nothing that runs */
   ws->last = NULL;
+}
+
+/* ---- the pool --------------------------------------------------------------------------------------------------- */
+
+/* MEMORY error that names the net, its largest blob and the bytes. */
+static neap_status fail_pool(const neap_program *program, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(program);
+  const neap_plan *plan = neap_program_plan(program);
+  int most = -1;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].region == NEAP_REGION_ARENA && (most < 0 || graph->value[v].bytes > graph->value[most].bytes)) most = v;
+  char a[24], b[24];
+  const char *blob = most >= 0 ? graph->value[most].name : "?";
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", blob);
+    error->least_bytes = (int64_t)plan->arena_bytes;
+  }
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s; its largest blob is \"%s\" with %s",
+                   graph->name, neap_bytes_text((double)plan->arena_bytes, a), blob,
+                   neap_bytes_text(most >= 0 ? (double)graph->value[most].bytes : 0, b));
+}
+
+/* One region that holds what the program needs, at least as large as before: shapes come back. Above the soft limit it is cut
+ * down to what is needed. Nothing is allocated while region and program stay as they are. */
+static neap_status reserve_pool(neap_workspace *ws, const neap_program *program, neap_error *error) {
+  size_t need = neap_program_plan(program)->arena_bytes, has = neap_pool_read(ws->pool).reserved_bytes;
+  size_t want = NEAP_MAX(need, has);
+  if (ws->pool_soft_bytes > 0 && want > ws->pool_soft_bytes) want = NEAP_MAX(need, NEAP_MIN(has, ws->pool_soft_bytes));
+  if (want > has) NEAP_TRY(check_limits(ws, program, error)); /* other programs may have taken of the total since */
+  return neap_pool_reserve(ws->pool, want, neap_program_pool_blocks(program)) ? NEAP_OK : fail_pool(program, error);
 }
 
 /* ---- attach and detach ------------------------------------------------------------------------------------------ */
@@ -207,10 +242,11 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
 
 /* Everything that may be refused comes before the first change. */
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
-  size_t need = neap_program_plan(a->program)->arena_bytes;
+  size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
   NEAP_TRY(name_blobs(a->program, a, error));
   NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
-  NEAP_TRY(check_limits(ws, a->program, need, error));
+  NEAP_TRY(check_limits(ws, a->program, error));
+  if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
   neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
@@ -286,9 +322,11 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   NEAP_TRY(check_filled(a, error));
   for (int b = 0; b < neap_program_n_blobs(program); b++)
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
+  if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
   a->last_run = ++ws->n_run;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
+                  .pool = takes(program) ? ws->pool : NULL,
                   .seed = ws->seed,
                   .step = ws->step,
                   .interrupted = &neap_interrupted,

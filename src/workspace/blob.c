@@ -126,6 +126,15 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s \"%s\" has freed it", verb, name, release->op->name, release->name);
   int blob;
   size_t offset;
+  const neap_plan *plan = neap_program_plan(ws->last);
+  if (plan->policy == NEAP_POLICY_POOL && plan->place[v].region == NEAP_REGION_ARENA) {
+    char why[300];
+    int last = plan->place[plan->place[v].storage].last;
+    for (int w = 0; w < plan->n_value; w++)
+      if (plan->place[w].storage == plan->place[v].storage) last = NEAP_MAX(last, plan->place[w].last);
+    snprintf(why, sizeof why, "its bytes were released to the pool after step %d", last + 1);
+    return fail_released(verb, name, error, why);
+  }
   if (!neap_program_where(ws->last, v, &blob, &offset))
     return neap_fail(error, NEAP_INTERNAL, "%s \"%s\": the value has no bytes", verb, name);
   if (blob >= 0) {

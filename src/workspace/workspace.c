@@ -72,6 +72,7 @@ void neap_workspace_release(neap_workspace *ws) {
   for (int c = 0; c < ws->n_cell; c++) neap_tensor_fini(&ws->cell[c].tensor);
   for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
   neap_storage_release(ws->arena);
+  neap_pool_free(ws->pool);
   neap_workspace_release(ws->parent);
   neap_map_fini(&ws->index);
   neap_free(ws->cell);
@@ -88,6 +89,12 @@ void neap_workspace_set_step(neap_workspace *ws, uint32_t step) { ws->step = ste
 void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) { ws->seed = seed; }
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
 size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes; }
+neap_pool_stats neap_workspace_pool(const neap_workspace *ws) {
+  return ws->pool != NULL ? neap_pool_read(ws->pool) : (neap_pool_stats){0};
+}
+void neap_workspace_set_pool_soft(neap_workspace *ws, size_t bytes) { ws->pool_soft_bytes = bytes; }
+size_t neap_workspace_pool_soft(const neap_workspace *ws) { return ws->pool_soft_bytes; }
+size_t neap_workspace_trim_pool(neap_workspace *ws) { return ws->pool != NULL ? neap_pool_trim(ws->pool) : 0; }
 uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run; }
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
@@ -221,7 +228,10 @@ static void visit_transient(const neap_workspace *ws, void (*visit)(void *, cons
   const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
   for (int v = 0; graph != NULL && v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
+    int blob;
+    size_t offset;
     if (!value->is_blob || !value->is_last || value->region != NEAP_REGION_ARENA) continue;
+    if (!neap_program_where(ws->last, v, &blob, &offset)) continue;
     if (neap_map_get(&ws->index, value->name, -1) >= 0) continue;
     visit(context, &(neap_blob_info){.name = value->name,
                                      .kind = NEAP_BLOB_TRANSIENT,
@@ -259,7 +269,7 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
 
 /* Rounded as allocated. Segments count by their cells, which lie in them without gaps. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
-  size_t bytes = ws->arena_bytes;
+  size_t bytes = ws->arena_bytes + neap_workspace_pool(ws).reserved_bytes;
   for (int c = 0; c < ws->n_cell; c++) {
     neap_type type = neap_tensor_type(&ws->cell[c].tensor);
     if (ws->cell[c].tensor.storage != NULL && !shares_earlier(ws, c)) bytes += neap_align(neap_type_bytes(&type));

@@ -4,6 +4,8 @@
  * A blob is a typed cell: tensor, string, or nothing (declared, not filled; or freed). Lookup order: own names, forwarded
  * names, parent. INVARIANT: a segment (parameters, gradients, state) is dense and never moves; `init` appends one.
  * INVARIANT: the arena is as large as the largest program attached; growing it moves it, which no resident byte notices.
+ * INVARIANT: the pool, which programs of policy `pool` take from, is one region, empty between runs, and as large as the largest
+ * of them that has run since it was last trimmed.
  * A workspace belongs to one thread at a time.
  */
 #ifndef NEAP_WORKSPACE_H
@@ -72,6 +74,13 @@ void neap_workspace_set_step(neap_workspace *ws, uint32_t step);
 void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed);
 void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POISON=1: dead bytes become NaN */
 size_t neap_workspace_arena_bytes(const neap_workspace *ws);
+/* Figures of the workspace's pool; zeros when no program of policy `pool` has run. */
+neap_pool_stats neap_workspace_pool(const neap_workspace *ws);
+/* Above `bytes` the pool is cut down again by the next run that needs less; 0: never. A hard limit is the plan's budget. */
+void neap_workspace_set_pool_soft(neap_workspace *ws, size_t bytes);
+size_t neap_workspace_pool_soft(const neap_workspace *ws);
+/* Gives the pool's region back; the next run takes it anew. Returns its bytes. */
+size_t neap_workspace_trim_pool(neap_workspace *ws);
 size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it owns, for reports; not the counted truth */
 
 /* Checkpoint (checkpoint.c): all own resident parameters and state, seed and step, as safetensors; written beside and renamed.

@@ -54,6 +54,8 @@ struct neap_workspace {
 
   neap_storage *arena;
   size_t arena_bytes;
+  neap_pool *pool; /* NULL until a program of policy `pool` is attached */
+  size_t pool_soft_bytes;
   neap_attachment *attachment;
   int n_attachment, cap_attachment;
   uint64_t n_run;        /* runs begun on the arena: the generation of transient views */

@@ -328,24 +328,25 @@ TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   neap_pool *pool = NULL;
   CHECK_OK(neap_pool_new(1 << 20, 0, &pool, &error));
   enum { N = 200 };
-  unsigned char *block[N] = {0};
+  neap_pool_block *block[N] = {0};
   size_t bytes[N] = {0};
   uint64_t state = 1;
   for (int round = 0; round < 5000; round++) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     int i = (int)(state >> 33) % N;
     if (block[i] != NULL) {
+      const unsigned char *data = neap_pool_data(block[i]);
       bool intact = true;
-      for (size_t k = 0; k < bytes[i]; k++) intact = intact && block[i][k] == (unsigned char)i;
+      for (size_t k = 0; k < bytes[i]; k++) intact = intact && data[k] == (unsigned char)i;
       CHECK(intact);
       neap_pool_give(pool, block[i]);
       block[i] = NULL;
       continue;
     }
     bytes[i] = (size_t)(state >> 40) % 20000;
-    block[i] = neap_pool_take(pool, bytes[i]);
-    CHECK(block[i] != NULL && (uintptr_t)block[i] % NEAP_ALIGN == 0);
-    if (block[i] != NULL) memset(block[i], i, bytes[i]);
+    block[i] = neap_pool_take_at(pool, bytes[i], round % 3 == 0);
+    CHECK(block[i] != NULL && (uintptr_t)neap_pool_data(block[i]) % NEAP_ALIGN == 0);
+    if (block[i] != NULL) memset(neap_pool_data(block[i]), i, bytes[i]);
   }
   for (int i = 0; i < N; i++) neap_pool_give(pool, block[i]);
   neap_pool_stats stats = neap_pool_read(pool);
@@ -354,7 +355,7 @@ TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   CHECK(stats.high_bytes > 0 && stats.high_bytes <= stats.reserved_bytes);
   CHECK(stats.n_free_block <= (int64_t)(stats.reserved_bytes >> 20)); /* coalesced: one block a chunk */
   int64_t before = neap_memory_read().n_alloc;
-  void *again = neap_pool_take(pool, 1000000);
+  neap_pool_block *again = neap_pool_take(pool, 1000000);
   CHECK(again != NULL);
   CHECK_EQ(neap_memory_read().n_alloc, before); /* from what it holds */
   neap_pool_give(pool, again);
@@ -365,13 +366,46 @@ TEST(pool_respects_its_hard_limit) {
   neap_pool *pool = NULL;
   CHECK_OK(neap_pool_new(4096, 1 << 16, &pool, &error));
   CHECK(neap_pool_take(pool, 1 << 17) == NULL);
-  void *most = neap_pool_take(pool, 40000);
+  neap_pool_block *most = neap_pool_take(pool, 40000);
   CHECK(most != NULL);
+  const void *data = most != NULL ? neap_pool_data(most) : NULL;
   CHECK(neap_pool_take(pool, 40000) == NULL);
   CHECK(neap_pool_read(pool).reserved_bytes <= 1 << 16);
   neap_pool_give(pool, most);
-  CHECK(neap_pool_take(pool, 40000) == most);
+  most = neap_pool_take(pool, 40000);
+  CHECK(most != NULL && neap_pool_data(most) == data);
   neap_pool_free(pool);
+}
+
+/* The two ends meet in the middle: a region of exactly the bytes is enough, and what one side frees the other side's blocks do
+ * not cut up. */
+TEST(a_pool_of_two_ends_reaches_no_further_than_both_together) {
+  neap_pool *pool = NULL, *dry = NULL;
+  CHECK_OK(neap_pool_new(0, 0, &pool, &error));
+  CHECK(neap_pool_reserve(pool, 4096, 8));
+  int64_t before = neap_memory_read().n_alloc;
+  neap_pool_block *low = neap_pool_take_at(pool, 1024, false), *high = neap_pool_take_at(pool, 1024, true),
+                  *middle = neap_pool_take_at(pool, 2048, false);
+  CHECK(low != NULL && high != NULL && middle != NULL);
+  CHECK_EQ(neap_pool_offset(high), 3072);
+  CHECK_EQ(neap_pool_read(pool).reach_bytes, 4096);
+  neap_pool_give(pool, middle);
+  neap_pool_give(pool, high);
+  high = neap_pool_take_at(pool, 3072, true); /* coalesced across what both sides gave back */
+  CHECK(high != NULL && neap_pool_offset(high) == 1024);
+  CHECK(!neap_pool_reserve(pool, 8192, 8)); /* something is taken */
+  neap_pool_give(pool, high);
+  neap_pool_give(pool, low);
+  CHECK_EQ(neap_memory_read().n_alloc, before); /* within what was reserved */
+  CHECK(neap_pool_reserve(pool, 0, 0));
+  CHECK_EQ(neap_pool_read(pool).reserved_bytes, 0);
+  neap_pool_free(pool);
+  CHECK_OK(neap_pool_new_dry(&dry, &error));
+  low = neap_pool_take_at(dry, (size_t)1 << 40, false);
+  high = neap_pool_take_at(dry, (size_t)1 << 40, true);
+  CHECK(low != NULL && high != NULL && neap_pool_data(low) == NULL);
+  CHECK_EQ(neap_pool_read(dry).reach_bytes, (size_t)2 << 40);
+  neap_pool_free(dry);
 }
 
 /* ---- eager ------------------------------------------------------------------------------------------------------ */
@@ -466,7 +500,8 @@ int main(int argc, char **argv) {
              T(an_interrupt_stops_without_trace), T(a_fault_in_training_leaves_parameters_and_step),
              T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch),
              T(held_bytes_are_the_planned_ones), T(every_refused_allocation_is_survived),
-             T(pool_gives_aligned_disjoint_bytes_and_takes_all_back), T(pool_respects_its_hard_limit), T(eager_runs_one_op),
+             T(pool_gives_aligned_disjoint_bytes_and_takes_all_back), T(pool_respects_its_hard_limit),
+             T(a_pool_of_two_ends_reaches_no_further_than_both_together), T(eager_runs_one_op),
              T(eager_convolution_reorders_for_its_kernel), T(eager_cache_is_bounded_and_leaves_nothing),
              T(eager_survives_every_refused_allocation));
 }

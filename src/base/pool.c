@@ -1,0 +1,303 @@
+/* pool.c: best fit with coalescing; see pool.h.
+ *
+ * The free blocks form one list. A hole belongs to the side of its neighbours; the free block that is nobody's is the middle.
+ * Cost: take walks the free blocks, give is constant.
+ */
+#include "base/pool.h"
+
+typedef struct chunk {
+  struct chunk *next;
+  void *data; /* NULL in a dry pool */
+  size_t bytes;
+  neap_pool_block *first;
+} chunk;
+
+struct neap_pool_block {
+  chunk *chunk;
+  size_t offset, bytes;
+  neap_pool_block *before, *after;  /* neighbours in memory; NULL at the chunk's ends */
+  neap_pool_block *previous, *next; /* free blocks; `next` also chains the spare ones */
+  bool used, high;
+};
+
+struct neap_pool {
+  size_t chunk_bytes; /* what a new chunk has at least */
+  size_t hard_bytes;  /* most in all chunks; SIZE_MAX: no limit */
+  bool dry;
+  chunk *chunks;
+  neap_pool_block *free_list, *spare;
+  int n_spare;
+  neap_pool_stats stats;
+};
+
+enum { LEAST_CHUNK_BYTES = 1 << 20 };
+
+static struct { int64_t reserved_bytes, used_bytes; /* atomic */ } totals;
+
+static void count_reserved(neap_pool *pool, int64_t delta) {
+  pool->stats.reserved_bytes += (size_t)delta;
+  if (!pool->dry) __atomic_add_fetch(&totals.reserved_bytes, delta, __ATOMIC_RELAXED);
+}
+
+static void count_used(neap_pool *pool, int64_t delta) {
+  pool->stats.used_bytes += (size_t)delta;
+  if (!pool->dry) __atomic_add_fetch(&totals.used_bytes, delta, __ATOMIC_RELAXED);
+}
+
+void neap_pool_totals(int64_t *reserved_bytes, int64_t *used_bytes) {
+  *reserved_bytes = __atomic_load_n(&totals.reserved_bytes, __ATOMIC_RELAXED);
+  *used_bytes = __atomic_load_n(&totals.used_bytes, __ATOMIC_RELAXED);
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+
+/* To the front: what was given last is warm in the cache and fits first among equals. */
+static void list_add(neap_pool *pool, neap_pool_block *b) {
+  b->used = false;
+  b->previous = NULL;
+  b->next = pool->free_list;
+  if (b->next != NULL) b->next->previous = b;
+  pool->free_list = b;
+  pool->stats.n_free_block++;
+}
+
+static void list_remove(neap_pool *pool, neap_pool_block *b) {
+  if (b->previous != NULL)
+    b->previous->next = b->next;
+  else
+    pool->free_list = b->next;
+  if (b->next != NULL) b->next->previous = b->previous;
+  pool->stats.n_free_block--;
+}
+
+static void spare_add(neap_pool *pool, neap_pool_block *b) {
+  b->next = pool->spare;
+  pool->spare = b;
+  pool->n_spare++;
+}
+
+/* At least n spare descriptors; false when memory is refused. */
+static bool stock(neap_pool *pool, int n) {
+  while (pool->n_spare < n) {
+    neap_pool_block *b = neap_alloc(sizeof *b);
+    if (b == NULL) return false;
+    spare_add(pool, b);
+  }
+  return true;
+}
+
+/* A descriptor that `stock` has seen to. */
+static neap_pool_block *spare_take(neap_pool *pool) {
+  neap_pool_block *b = pool->spare;
+  pool->spare = b->next;
+  pool->n_spare--;
+  return b;
+}
+
+/* ---- chunks ----------------------------------------------------------------------------------------------------- */
+
+/* A chunk of exactly `bytes`, as one free block; NULL when memory is refused. */
+static chunk *chunk_new(neap_pool *pool, size_t bytes) {
+  chunk *c = stock(pool, 1) ? neap_alloc(sizeof *c) : NULL;
+  if (c == NULL) return NULL;
+  *c =
+    (chunk){.next = pool->chunks, .data = pool->dry ? NULL : neap_alloc_data(bytes), .bytes = bytes, .first = spare_take(pool)};
+  *c->first = (neap_pool_block){.chunk = c, .bytes = bytes};
+  if (c->data == NULL && !pool->dry) {
+    spare_add(pool, c->first);
+    neap_free(c);
+    return NULL;
+  }
+  pool->chunks = c;
+  list_add(pool, c->first);
+  count_reserved(pool, (int64_t)bytes);
+  return c;
+}
+
+/* The chunk at *at, in which nothing is taken, so that it is one free block. */
+static void chunk_drop(neap_pool *pool, chunk **at) {
+  chunk *c = *at;
+  list_remove(pool, c->first);
+  spare_add(pool, c->first);
+  count_reserved(pool, -(int64_t)c->bytes);
+  *at = c->next;
+  neap_free(c->data);
+  neap_free(c);
+}
+
+/* Adds a chunk with room for `bytes`: a generous one if it can be had, else the least. */
+static bool grow(neap_pool *pool, size_t bytes) {
+  size_t left = pool->hard_bytes - pool->stats.reserved_bytes;
+  if (bytes > left) return false;
+  size_t want = NEAP_MIN(NEAP_MAX(bytes, pool->chunk_bytes), left);
+  return chunk_new(pool, want) != NULL || (want > bytes && chunk_new(pool, bytes) != NULL);
+}
+
+size_t neap_pool_trim(neap_pool *pool) {
+  size_t before = pool->stats.reserved_bytes;
+  for (chunk **at = &pool->chunks; *at != NULL;)
+    if ((*at)->first->used || (*at)->first->after != NULL)
+      at = &(*at)->next;
+    else
+      chunk_drop(pool, at);
+  return before - pool->stats.reserved_bytes;
+}
+
+/* The old region goes first: both at once would be the peak that a limit is there to prevent. A block that is taken can leave a
+ * free one on each side, hence twice as many descriptors. */
+bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
+  if (pool->stats.n_used > 0 || bytes > pool->hard_bytes || !stock(pool, 2 * n_block + 2)) return false;
+  size_t want = neap_align(bytes);
+  if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want) return true;
+  (void)neap_pool_trim(pool);
+  return want == 0 || chunk_new(pool, want) != NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_pool_new(size_t chunk_bytes, size_t hard_bytes, neap_pool **out, neap_error *error) {
+  *out = neap_alloc_zeroed(sizeof **out);
+  if (*out == NULL) return neap_fail_memory(error, sizeof **out, "a pool");
+  (*out)->hard_bytes = hard_bytes == 0 ? SIZE_MAX : hard_bytes & ~(size_t)(NEAP_ALIGN - 1);
+  (*out)->chunk_bytes = NEAP_MAX(neap_align(chunk_bytes), (size_t)LEAST_CHUNK_BYTES);
+  return NEAP_OK;
+}
+
+neap_status neap_pool_new_dry(neap_pool **out, neap_error *error) {
+  NEAP_TRY(neap_pool_new(NEAP_POOL_DRY_BYTES, 0, out, error));
+  (*out)->dry = true;
+  return NEAP_OK;
+}
+
+void neap_pool_free(neap_pool *pool) {
+  if (pool == NULL) return;
+  for (chunk *c = pool->chunks, *next; c != NULL; c = next) {
+    next = c->next;
+    for (neap_pool_block *b = c->first, *after; b != NULL; b = after) {
+      after = b->after;
+      neap_free(b);
+    }
+    neap_free(c->data);
+    neap_free(c);
+  }
+  for (neap_pool_block *b = pool->spare, *next; b != NULL; b = next) {
+    next = b->next;
+    neap_free(b);
+  }
+  count_used(pool, -(int64_t)pool->stats.used_bytes);
+  count_reserved(pool, -(int64_t)pool->stats.reserved_bytes);
+  neap_free(pool);
+}
+
+/* ---- take and give ---------------------------------------------------------------------------------------------- */
+
+/* Neighbours of a free block are taken: a low one after it makes it a low hole, a high one before it a high one. */
+static bool is_low_hole(const neap_pool_block *b) { return b->after != NULL && !b->after->high; }
+static bool is_high_hole(const neap_pool_block *b) { return b->before != NULL && b->before->high; }
+
+/* The smallest free block that holds `bytes`: a hole of that side, else a middle, else (in a full chunk) any; NULL when none
+ * does. */
+static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high) {
+  neap_pool_block *best = NULL;
+  int best_rank = 3;
+  for (neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
+    if (b->bytes < bytes) continue;
+    bool low_hole = is_low_hole(b), high_hole = is_high_hole(b);
+    int rank = (high ? high_hole : low_hole) ? 0 : low_hole || high_hole ? 2 : 1;
+    if (rank < best_rank || (rank == best_rank && b->bytes < best->bytes)) best = b, best_rank = rank;
+  }
+  return best;
+}
+
+/* Cuts what `bytes` leaves over off b: off its end, or off its begin when it is taken from the high side. Gives the part that is
+ * taken. */
+static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes, bool high) {
+  if (b->bytes == bytes) return b;
+  if (high) { /* b keeps the begin and goes back to the free ones; the new descriptor is what is taken */
+    neap_pool_block *taken = spare_take(pool);
+    *taken = (neap_pool_block){
+      .chunk = b->chunk, .offset = b->offset + b->bytes - bytes, .bytes = bytes, .before = b, .after = b->after};
+    if (b->after != NULL) b->after->before = taken;
+    b->after = taken;
+    b->bytes -= bytes;
+    list_add(pool, b);
+    return taken;
+  }
+  neap_pool_block *rest = spare_take(pool);
+  *rest =
+    (neap_pool_block){.chunk = b->chunk, .offset = b->offset + bytes, .bytes = b->bytes - bytes, .before = b, .after = b->after};
+  if (b->after != NULL) b->after->before = rest;
+  b->after = rest;
+  b->bytes = bytes;
+  list_add(pool, rest);
+  return b;
+}
+
+/* The bytes of a chunk outside its middle. */
+static size_t reach(const neap_pool *pool, const chunk *c) {
+  for (const neap_pool_block *b = pool->free_list; b != NULL; b = b->next)
+    if (b->chunk == c && !is_low_hole(b) && !is_high_hole(b)) return c->bytes - b->bytes;
+  return c->bytes;
+}
+
+neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) { return neap_pool_take_at(pool, bytes, false); }
+
+neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
+  if (bytes > NEAP_POOL_DRY_BYTES / 4 || !stock(pool, 1)) return NULL;
+  size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN);
+  neap_pool_block *b = best_fit(pool, want, high);
+  if (b == NULL && grow(pool, want) && stock(pool, 1)) b = best_fit(pool, want, high);
+  if (b == NULL) return NULL;
+  list_remove(pool, b);
+  b = split(pool, b, want, high);
+  b->used = true;
+  b->high = high;
+  neap_pool_stats *s = &pool->stats;
+  s->n_take++;
+  s->n_used++;
+  count_used(pool, (int64_t)want);
+  s->high_bytes = NEAP_MAX(s->high_bytes, s->used_bytes);
+  s->reach_bytes = NEAP_MAX(s->reach_bytes, reach(pool, b->chunk));
+  return b;
+}
+
+/* Takes b's successor into b; neither is in the free list. */
+static void swallow(neap_pool *pool, neap_pool_block *b) {
+  neap_pool_block *eaten = b->after;
+  b->bytes += eaten->bytes;
+  b->after = eaten->after;
+  if (b->after != NULL) b->after->before = b;
+  spare_add(pool, eaten);
+}
+
+/* Merges with free neighbours on both sides, so that the invariant holds again. */
+void neap_pool_give(neap_pool *pool, neap_pool_block *b) {
+  if (b == NULL) return;
+  pool->stats.n_used--;
+  count_used(pool, -(int64_t)b->bytes);
+  if (b->after != NULL && !b->after->used) {
+    list_remove(pool, b->after);
+    swallow(pool, b);
+  }
+  if (b->before != NULL && !b->before->used) {
+    b = b->before;
+    list_remove(pool, b);
+    swallow(pool, b);
+  }
+  list_add(pool, b);
+}
+
+void *neap_pool_data(const neap_pool_block *block) {
+  return block->chunk->data == NULL ? NULL : (char *)block->chunk->data + block->offset;
+}
+
+size_t neap_pool_offset(const neap_pool_block *block) { return block->offset; }
+
+neap_pool_stats neap_pool_read(const neap_pool *pool) { return pool->stats; }
+
+void neap_pool_reset_high(neap_pool *pool) {
+  pool->stats.high_bytes = pool->stats.used_bytes;
+  pool->stats.reach_bytes = 0;
+  for (const chunk *c = pool->chunks; c != NULL; c = c->next)
+    pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, reach(pool, c));
+}
