@@ -96,7 +96,8 @@ function check.plan(what, given)
   local threads = o.executor == "dag" and 1 or o.threads
   local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
     { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = threads }, false)
-  local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false, engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget }, o.poison)
+  local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false,
+    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget }, o.poison)
   local rows, different = {}, nil
   for _, name in ipairs(plain.names) do
     local same = plain.hashes[name] == planned.hashes[name]

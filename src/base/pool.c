@@ -146,7 +146,8 @@ size_t neap_pool_trim(neap_pool *pool) {
 /* The old region goes first: both at once would be the peak that a limit is there to prevent. A block that is taken can leave a
  * free one on each side, hence twice as many descriptors. */
 bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
-  if (pool->stats.n_used > 0 || bytes > pool->hard_bytes || !stock(pool, 2 * n_block + 2)) return false;
+  if (pool->stats.n_used > 0 || bytes > pool->hard_bytes || !stock(pool, 2 * n_block + 2 - (int)pool->stats.n_free_block))
+    return false;
   size_t want = neap_align(bytes);
   if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want) return true;
   (void)neap_pool_trim(pool);
