@@ -1,6 +1,7 @@
 /* concat.c: Concat and Split, each the gradient of the other.
  *
- * Both see the tensor as (outer, axis, inner): each part is `outer` runs of its axis times inner elements.
+ * Both see the tensor as (outer, axis, inner): each part is `outer` runs of its axis times inner elements. Blocks of channels
+ * are such runs too, in the same places, when every part is whole blocks: then the layout of convolutions goes through.
  */
 #include "math/move.h"
 #include "ops/op.h"
@@ -19,6 +20,26 @@ static void move_part(const neap_call *call, const neap_shape *whole, int axis, 
   char *place = base + (size_t)(at * inner) * bytes;
   if (outer == 0 || n * inner == 0) return;
   neap_move_run(&move, bytes, gather ? part : place, gather ? place : part, call->n_thread);
+}
+
+/* Blocked over dimension 1 alone, the dimensions in order, nothing padded: `n` channels are one run of an image. */
+static bool is_whole_blocks(const neap_layout *layout, const neap_type *type) {
+  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner != 1 || layout->inner_dim[0] != 1) return false;
+  for (int d = 0; d < type->shape.n_dim; d++)
+    if (layout->order[d] != d) return false;
+  return type->shape.n_dim > 1 && type->shape.dim[1] % layout->inner_block[0] == 0;
+}
+
+/* The layout at hand when it suits all parts, else plain. */
+static bool choose(neap_choose *c) {
+  const neap_layout *at_hand = &c->in_layout[0];
+  bool whole = neap_axis(c->attrs[AXIS].i, c->in[0].shape.n_dim) == 1;
+  for (int i = 0; whole && i < c->n_in; i++)
+    whole = neap_layout_equal(&c->in_layout[i], at_hand) && is_whole_blocks(at_hand, &c->in[i]);
+  for (int k = 0; whole && k < c->n_out; k++) whole = is_whole_blocks(at_hand, &c->out[k]);
+  for (int i = 0; whole && i < c->n_in; i++) c->choice->in[i] = *at_hand;
+  for (int k = 0; whole && k < c->n_out; k++) c->choice->out[k] = *at_hand;
+  return true;
 }
 
 /* ---- Concat ---------------------------------------------------------------------------------------------------------------- */
@@ -79,7 +100,7 @@ const neap_op neap_op_Concat = {
   .attrs = {[AXIS] = {"axis", "dimension along which to join", NEAP_ATTR_AXIS, .value = {.i = 1}}},
   .infer = infer_concat,
   .grad = grad_concat,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_concat}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run_concat}, {0}},
   .cases =
     "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ {2,3}, {0,3} }, axis=1}, {x={ "
     "{3}, {2} }, axis=-1} }",
@@ -160,7 +181,7 @@ const neap_op neap_op_Split = {
             [SIZES] = {"sizes", "positions in each part; equal parts when not given", NEAP_ATTR_INTS}},
   .infer = infer_split,
   .grad = grad_split,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_split}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run_split}, {0}},
   .cases =
     "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, {x={2,7}, axis=-1, "
     "sizes={4,0,3}, outputs=3} }",

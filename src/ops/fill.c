@@ -51,12 +51,13 @@ static void fill_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void run_constant(const neap_call *call) {
-  const neap_operand *out = &call->out[0];
+void neap_fill(const neap_operand *out, double value, int n_thread) {
   fill_job j = {.out = out->data, .elem_bytes = neap_dtype_bytes(out->type.dtype)};
-  neap_element_set(out->type.dtype, &j.value, 0, call->attrs[VALUE].f);
-  neap_parallel_for(neap_shape_elems(&out->type.shape), NEAP_GRAIN, call->n_thread, fill_range, &j);
+  neap_element_set(out->type.dtype, &j.value, 0, value);
+  neap_parallel_for(neap_shape_elems(&out->type.shape), NEAP_GRAIN, n_thread, fill_range, &j);
 }
+
+static void run_constant(const neap_call *call) { neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread); }
 
 const neap_op neap_op_Constant = {
   .name = "Constant",

@@ -12,5 +12,7 @@ enum { NEAP_FILL_SHAPE, NEAP_FILL_DTYPE, NEAP_FILL_NEXT };
 
 /* Output 0 has the type that the attributes say; the dtype must be one the output admits. */
 neap_status neap_fill_infer(neap_infer *infer, neap_error *error);
+/* Every element of a plain operand becomes `value`. */
+void neap_fill(const neap_operand *out, double value, int n_thread);
 
 #endif

@@ -407,7 +407,8 @@ local function grouped_norm(b, groups, eps)
 end
 entry.group_norm = function(_, b, a) return grouped_norm(b, a.groups, a.eps) end
 entry.instance_norm = function(_, b, a) return grouped_norm(b, b.x.shape[2], a.eps) end
-entry.local_response_norm = function(_, b, a)
+entry.local_response_norm = function(net, b, a)
+  if a.size % 2 == 1 then return { (net:op("LRN", { b.x }, 1, { size = a.size, alpha = a.alpha, beta = a.beta, bias = a.k })) } end
   local n, c = b.x.shape[1], b.x.shape[2]
   local window = { kernel = { a.size, 1 }, stride = 1, pad = { a.size // 2, 0, (a.size - 1) // 2, 0 } }
   local mean = b.x:square():reshape(n, 1, c, -1):average_pool(window):reshape(b.x.shape)

@@ -301,6 +301,19 @@ nn.RMSNorm = class { "RMSNorm", name = "norm", options = { positions = { "width"
   end,
   describe = function(self) return self.width and tostring(self.width) or "" end }
 
+--- Division by a power of the mean square over `size` neighbouring channels (Krizhevsky et al., 2012, section 3.3); `k` is
+-- the op's bias. nn.LRN is the same class.
+-- @usage nn.LocalResponseNorm { 5, alpha = 1e-4, beta = 0.75 }
+nn.LocalResponseNorm = class { "LocalResponseNorm", name = "norm",
+  options = { positions = { "size" }, size = 5, alpha = 1e-4, beta = 0.75, k = 1, name = none },
+  init = function(self, o)
+    if not is_count(o.size) then error("nn.LocalResponseNorm takes { size }, an integer above 0", 3) end
+    self.o = { size = o.size, alpha = o.alpha, beta = o.beta, bias = o.k }
+  end,
+  forward = function(self, x) return Module.op(self, "LRN", { x }, self.o) end,
+  describe = function(self) return tostring(self.o.size) end }
+nn.LRN = nn.LocalResponseNorm
+
 -- ---- sequences -----------------------------------------------------------------------------------------------------------------
 
 --- Rows of a table by number, numbers from 0: (...) to (..., width).
