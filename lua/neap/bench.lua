@@ -10,7 +10,7 @@ local report = require "neap.report"
 local netfile = require "neap.netfile"
 local bench = {}
 
-bench.nets = { "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "gpt:8" }
+bench.nets = { "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "googlenet:16", "lstm:32", "gpt:8" }
 
 --- Names of the fields of a row, in the order of `--json`'s documentation.
 bench.fields = { "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median", "arena_bytes", "lower_bound_bytes",

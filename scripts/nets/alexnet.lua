@@ -1,57 +1,49 @@
 -- alexnet: Krizhevsky, Sutskever and Hinton, NIPS 2012, in the form of Caffe's AlexNet: one device, with the two groups and the
--- local response normalisation of the paper, which comes before pooling. 227x227 is the size at which the paper's first layer gives 55x55. The net of OpenCV's figures.
--- Called with { variant = "one_tower" } it is the net of "One weird trick for parallelizing convolutional neural networks"
--- (Krizhevsky, arXiv 1404.5997), without groups and normalisation: the net of optnet's and convnet-benchmarks' figures.
+-- local response normalisation of the paper, which comes before pooling. 227x227 is the size at which the paper's first layer
+-- gives 55x55. The net of OpenCV's figures.
+-- Called with { variant = "two_towers" } it has the two halves of the paper's figure 2 side by side, which meet only in the
+-- classifier, and no normalisation: Torch's form, whose outputs add up to what optnet publishes.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
 local variant = (select(2, ...) or {}).variant or "caffe"
+if variant ~= "caffe" and variant ~= "two_towers" then error("alexnet: variant expects \"caffe\" or \"two_towers\", got " .. tostring(variant)) end
 
-local layers, n_in
-local function add(layer) layers[#layers + 1] = layer end
-local function conv(n_out, o)
-  o[1], o[2], n_in = n_in, n_out, n_out
-  o.init = init.kaiming {} -- learns without the schedule of the paper
-  add(nn.Conv2d(o))
-  add(nn.ReLU())
+local function conv(list, n_in, n_out, o)
+  o[1], o[2], o.init = n_in, n_out, init.kaiming {}
+  list[#list + 1] = nn.Conv2d(o)
+  list[#list + 1] = nn.ReLU()
 end
-local function pool() add(nn.MaxPool2d { 3, stride = 2 }) end
-local function classifier(n_feature)
-  add(nn.Flatten())
-  for _, n in ipairs { n_feature, 4096 } do
-    if variant == "one_tower" then add(nn.Dropout { 0.5 }) end
-    add(nn.Linear { n, 4096 })
-    add(nn.ReLU())
-    if variant == "caffe" then add(nn.Dropout { 0.5 }) end
+local function pool(list) list[#list + 1] = nn.MaxPool2d { 3, stride = 2 } end
+
+--- The convolutions, of all channels in groups or of one half.
+local function features(list, half)
+  local n, groups = half and 2 or 1, half and 1 or 2
+  local function norm()
+    if not half then list[#list + 1] = nn.LRN { 5, alpha = 1e-4, beta = 0.75 } end
   end
-  add(nn.Linear { 4096, 1000 })
+  conv(list, 3, 96 // n, { kernel = 11, stride = 4, pad = half and 2 or 0 })
+  norm()
+  pool(list)
+  conv(list, 96 // n, 256 // n, { kernel = 5, pad = 2, groups = groups })
+  norm()
+  pool(list)
+  conv(list, 256 // n, 384 // n, { kernel = 3, pad = 1 })
+  conv(list, 384 // n, 384 // n, { kernel = 3, pad = 1, groups = groups })
+  conv(list, 384 // n, 256 // n, { kernel = 3, pad = 1, groups = groups })
+  pool(list)
+  return list
 end
 
+local layers
 if variant == "caffe" then
-  layers, n_in = { input = { 3, 227, 227 } }, 3
-  conv(96, { kernel = 11, stride = 4 })
-  add(nn.LRN { 5, alpha = 1e-4, beta = 0.75 })
-  pool()
-  conv(256, { kernel = 5, pad = 2, groups = 2 })
-  add(nn.LRN { 5, alpha = 1e-4, beta = 0.75 })
-  pool()
-  conv(384, { kernel = 3, pad = 1 })
-  conv(384, { kernel = 3, pad = 1, groups = 2 })
-  conv(256, { kernel = 3, pad = 1, groups = 2 })
-  pool()
-elseif variant == "one_tower" then
-  layers, n_in = { input = { 3, 224, 224 } }, 3
-  conv(64, { kernel = 11, stride = 4, pad = 2 })
-  pool()
-  conv(192, { kernel = 5, pad = 2 })
-  pool()
-  conv(384, { kernel = 3, pad = 1 })
-  conv(256, { kernel = 3, pad = 1 })
-  conv(256, { kernel = 3, pad = 1 })
-  pool()
+  layers = features { input = { 3, 227, 227 } }
 else
-  error("alexnet: variant expects \"caffe\" or \"one_tower\", got " .. tostring(variant))
+  layers = { input = { 3, 224, 224 }, nn.Concat { nn.Sequential(features({}, true)), nn.Sequential(features({}, true)) } }
 end
-classifier(256 * 6 * 6)
+for _, layer in ipairs { nn.Flatten(), nn.Linear { 9216, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 }, nn.ReLU(),
+  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 } } do
+  layers[#layers + 1] = layer
+end
 
-return { model = nn.Sequential(layers), batch = 128, n_class = 1000, name = variant == "caffe" and "alexnet" or "alexnet_one_tower" }
+return { model = nn.Sequential(layers), batch = 128, n_class = 1000 }

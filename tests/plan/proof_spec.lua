@@ -6,7 +6,7 @@ local netfile = require "neap.netfile"
 
 --- A GPT of two short blocks; the full one is in the script.
 local function gpt()
-  local file = netfile.load("gpt:2", { layers = 2, width = 32, heads = 4, length = 16 })
+  local file = netfile.load("gpt:2", nil, { layers = 2, width = 32, heads = 4, length = 16 })
   file.batch = 2
   return file
 end

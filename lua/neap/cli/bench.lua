@@ -4,13 +4,20 @@ return {
   name = "bench", summary = "Time and memory of the benchmark nets, measured now.",
   define = function(command)
     local whole = require("neap.cli").whole
-    command:argument "nets":args "*":argname "<net:batch>":description "Nets of the zoo or net files; all six benchmark nets without."
+    command:argument "nets":args "*":argname "<net:batch>":description "Nets of the zoo or net files; all benchmark nets without."
+    command:flag "--memory":description "The published memory figures and Neap's, from plans alone; nothing runs."
     command:flag "--infer":description "Inference instead of training."
     command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "Steps timed, after two to warm up."
     command:option "--seconds":argname "<s>":convert(tonumber):default "4":description "Stop after so many seconds and 5 steps."
     command:option "--engine":choices { "ref", "blas", "dnnl" }:description "Only these kernels, and ref where they have none."
   end,
   run = function(args)
+    if args.memory then
+      local memory = require "neap.bench.memory"
+      local figures = memory.run()
+      if args.json then require("neap.cli").show(figures, args) else print(memory.text(figures)) end
+      return
+    end
     local cli, bench, core = require "neap.cli", require "neap.bench", require "neap.core"
     local head = not args.json and bench.head()
     local rows = bench.run { nets = #args.nets > 0 and args.nets or nil, train = not args.infer, steps = args.steps, seconds = args.seconds,

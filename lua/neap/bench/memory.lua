@@ -1,0 +1,157 @@
+--- `neap bench --memory`: the figures that other systems have published for the memory of a net, and Neap's for the same nets.
+-- Plans only: nothing is allocated, nothing runs.
+--
+-- What counts as output memory: the arena (every value an op gives, and the scratch of the kernels) and the net's output,
+-- which Neap keeps apart so that it stays after the run. The input, which is the caller's, does not count, nor do parameters.
+-- `scratch_bytes` is how much of the arena's peak is scratch and no value: 0 where the engine is `ref` and figures compare.
+-- @module neap.bench.memory
+local netfile = require "neap.netfile"
+local report = require "neap.report"
+
+local memory = {}
+
+local mega, mebi = 10 ^ 6, 2 ^ 20
+
+--- Fields of a row, in the order of `--json`'s documentation. `figure_bytes` is what is compared with `published_bytes`;
+-- `lower_bound_bytes` the least that the arena could be in this order, `proved` that it is no more.
+memory.fields = { "what", "net", "mode", "batch", "engine", "fused", "figure_bytes", "arena_bytes", "lower_bound_bytes", "proved", "scratch_bytes",
+  "output_bytes", "no_reuse_bytes", "published_bytes", "published", "met" }
+
+--- Bytes of the blobs that stay after the run as its results.
+local function output_bytes(plan, net)
+  local total, is_output = 0, {}
+  for _, name in ipairs(net:outputs()) do is_output[name] = true end
+  for _, v in ipairs(plan:_values()) do
+    if is_output[v.blob] and v.region == "io" then total = total + v.bytes end
+  end
+  return total
+end
+
+--- What of the most bytes alive at once is scratch.
+local function scratch_at_peak(plan)
+  local live, scratch = 0, 0
+  for _, op in ipairs(plan:_ops()) do
+    if op.live_bytes > live then live, scratch = op.live_bytes, op.scratch_bytes end
+  end
+  return scratch
+end
+
+--- Whether `bytes` is at most the published number, which was printed with so many digits: 1960 stands for all below 1960.5.
+local function is_met(bytes, published, unit)
+  if not published then return nil end
+  local digits = #(tostring(published):match "%.(%d+)" or "")
+  return bytes / unit < published + 0.5 * 10 ^ -digits
+end
+
+--- A row from a plan: the columns that all figures share.
+-- @param o { what =, net = name shown, engine = "ref"|"default", fused = bool, published = number|nil, unit = 10^6 | 2^20 }
+function memory.row(plan, net, o)
+  local out = output_bytes(plan, net)
+  local row = { what = o.what, net = o.net, mode = plan.train and "train" or "infer", batch = plan.batch, engine = o.engine, fused = o.fused,
+    arena_bytes = plan.arena_bytes, lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, scratch_bytes = scratch_at_peak(plan),
+    output_bytes = out, figure_bytes = plan.arena_bytes + out, no_reuse_bytes = plan.baseline_bytes }
+  if o.published then
+    row.published_bytes = math.floor(o.published * o.unit + 0.5)
+    row.published = ("%s %s"):format(o.published, o.unit == mega and "MB" or "MiB")
+    row.met = is_met(row.figure_bytes, o.published, o.unit)
+  end
+  return row
+end
+
+--- The forward of a net planned for both engines. Published figures are compared with `ref`, whose kernels need next to no
+-- scratch: they speak of values only.
+local function inference_rows(rows, what, case, batch, unit)
+  local file = netfile.load(case.file, nil, case.options)
+  local net = netfile.build(file, { train = false, batch = batch })
+  for _, engine in ipairs { "ref", "default" } do
+    local plan = net:plan { engine = engine == "ref" and "ref" or nil, store = false }
+    rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = false,
+      published = engine == "ref" and case.published or nil, unit = unit })
+  end
+end
+
+-- Published: optnet's README, "outputs only", which counts the outputs of all modules once per storage; in MiB.
+local output_cases = {
+  { file = "alexnet", options = { variant = "two_towers" }, name = "alexnet two towers", published = 97 },
+  { file = "alexnet" },
+  { file = "vgg_a", published = 1960 },
+  { file = "googlenet", published = 1993 },
+  { file = "resnet110", published = 32 },
+}
+
+-- Published: OpenCV pull request 9389, host plan; in MB.
+local batch_one_cases = {
+  { file = "alexnet", published = 2.32 },
+  { file = "googlenet", published = 5.21 },
+  { file = "resnet50", published = 9.63 },
+  { file = "squeezenet1_1", published = 4.87 },
+}
+
+--- The sections of the table, in order: each appends its rows to the list it is given.
+memory.sections = {
+  function(rows)
+    for _, case in ipairs(output_cases) do inference_rows(rows, "output memory", case, 128, mebi) end
+  end,
+  function(rows)
+    for _, case in ipairs(batch_one_cases) do inference_rows(rows, "output memory", case, 1, mega) end
+  end,
+}
+
+local function both(bytes) return ("%.2f"):format(bytes / mega), ("%.2f"):format(bytes / mebi) end
+
+-- The columns for people: {title, text of a row}.
+local columns = {
+  { "figure", function(r) return r.what end },
+  { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
+  { "engine", function(r) return r.engine .. (r.fused and ", fused" or "") end },
+  { "MB", function(r) return (both(r.figure_bytes)) end },
+  { "MiB", function(r) return select(2, both(r.figure_bytes)) end },
+  { "arena = bound", function(r)
+    if not r.lower_bound_bytes then return "-" end
+    return r.arena_bytes == r.lower_bound_bytes and (r.proved and "yes, proved" or "yes") or ("%.1f %% over"):format(
+      100 * (r.arena_bytes / r.lower_bound_bytes - 1))
+  end },
+  { "scratch MiB", function(r) return r.scratch_bytes and select(2, both(r.scratch_bytes)) or "-" end },
+  { "no reuse MiB", function(r) return r.no_reuse_bytes and select(2, both(r.no_reuse_bytes)) or "-" end },
+  { "published", function(r) return r.published or "-" end },
+  { "met", function(r) return r.met == nil and "-" or r.met and "yes" or "NO" end },
+}
+
+--- All figures.
+-- @return Report, one row a figure with memory.fields; totals n_published, n_met
+-- @usage print(require("neap.bench.memory").run())
+function memory.run()
+  local rows, n_published, n_met = {}, 0, 0
+  for _, section in ipairs(memory.sections) do section(rows) end
+  for _, r in ipairs(rows) do
+    if r.met ~= nil then n_published = n_published + 1 end
+    if r.met then n_met = n_met + 1 end
+  end
+  return report.new { rows = rows, columns = memory.fields, totals = { n_published = n_published, n_met = n_met },
+    order = { "n_published", "n_met" } }
+end
+
+--- The report as a table for people: MB is 10^6 bytes, MiB 2^20.
+-- @param figures Report of memory.run
+-- @return string
+function memory.text(figures)
+  local width, lines = {}, {}
+  local function add(text_of)
+    local cells = {}
+    for i, column in ipairs(columns) do
+      cells[i] = text_of(column)
+      width[i] = math.max(width[i] or 0, #cells[i])
+    end
+    lines[#lines + 1] = cells
+  end
+  add(function(column) return column[1] end)
+  for _, r in ipairs(figures) do add(function(column) return column[2](r) end) end
+  for k, cells in ipairs(lines) do
+    for i, cell in ipairs(cells) do cells[i] = (i <= 3 and "%-" or "%") .. width[i] .. "s" cells[i] = cells[i]:format(cell) end
+    lines[k] = table.concat(cells, "  "):gsub("%s+$", "")
+  end
+  return table.concat(lines, "\n") .. ("\n%d of %d published figures reached. Figures: the arena and the output, in MB (10^6) and MiB (2^20); "):format(
+    figures.n_met, figures.n_published) .. "scratch: what of it is no value."
+end
+
+return memory
