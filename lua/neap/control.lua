@@ -5,6 +5,7 @@
 -- INVARIANT: a subnet's declared interface is (captures, results) in the order of the owner's operands.
 -- @module neap.control
 local core = require "neap.core"
+local op = require "neap.op"
 local naming = require("neap.net").naming
 
 local Net = core.Net
@@ -13,15 +14,22 @@ local written, is_known, reader, current = naming.written, naming.is_known, nami
 
 -- ---- subnets -----------------------------------------------------------------------------------------------------------------
 
---- Builds a subnet by running f once on it. Returns the subnet and the names f returned.
-local function build_branch(outer, name, f)
+--- Builds a subnet by running f once on it, with handles of its parameters. Returns the subnet and the names f returned.
+-- @param params table|nil list of {name =, dtype =, shape =}; without a type it is what the owner gives
+local function build_branch(outer, name, f, params)
   local sub = outer:_sub(name)
   state_of(sub).outer = outer
+  if scope_of(outer) ~= "" then state_of(sub).scopes[1] = scope_of(outer) end
+  local handles = {}
+  for i, param in ipairs(params or {}) do
+    if param.own then sub:_declare(param.name, "input", param.shape, param.dtype, nil, false) end
+    handles[i] = handle(sub, param.name)
+  end
   local thread = coroutine.running()
   local before = current[thread]
   current[thread] = sub
   local _ <close> = setmetatable({}, { __close = function() current[thread] = before end })
-  local results = table.pack(f(sub))
+  local results = table.pack(f(sub, table.unpack(handles)))
   local names = {}
   for i = 1, results.n do names[i] = reader(sub, results[i], "a branch") end
   return sub, names
@@ -56,16 +64,14 @@ local function append(to, seen, names, accept)
   end
 end
 
---- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the other one. What the
--- functions return are the results, equally many; outer blobs that a branch writes by name are written outside too. Without
--- results and with both branches, a name that both write is a result as well.
--- @usage net:If("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
-function Net:If(cond, f, g)
-  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then error("net:If expects (cond, f [, g]), functions that build the branches", 2) end
+--- The common part of If and AsyncIf.
+local function choose(net, type_name, cond, f, g)
+  local who = "net:" .. type_name
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then error(who .. " expects (cond, f [, g]), functions that build the branches", 3) end
   local branches = {}
-  local branch_name = self:fresh_name "branch"
+  local branch_name = net:fresh_name "branch"
   local function build(builder, which)
-    local sub, results = build_branch(self, branch_name .. "." .. which, builder)
+    local sub, results = build_branch(net, branch_name .. "." .. which, builder)
     local reads, writes, defined = uses(sub)
     branches[#branches + 1] = { sub = sub, results = results, reads = reads, writes = writes, defined = defined }
   end
@@ -73,10 +79,10 @@ function Net:If(cond, f, g)
   if g then build(g, "else") end
   local first, second = branches[1], branches[2]
   if second and #first.results ~= #second.results then
-    error(("net:If: the branches return %d and %d blobs"):format(#first.results, #second.results), 2)
+    error(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results), 3)
   end
-  if not second and #first.results > 0 then error("net:If: a branch that returns blobs needs another one for when the condition is false", 2) end
-  local function outside(name) return is_known(self, name) end
+  if not second and #first.results > 0 then error(who .. ": a branch that returns blobs needs another one for when the condition is false", 3) end
+  local function outside(name) return is_known(net, name) end
   -- Written by name: outer blobs in any branch; without results also what both branches define.
   local written_names, seen = {}, {}
   for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
@@ -89,7 +95,7 @@ function Net:If(cond, f, g)
   end
   append(captures, taken, written_names, outside)
   local outs = {}
-  for i = 1, #first.results do outs[i] = self:fresh_name "if" end
+  for i = 1, #first.results do outs[i] = net:fresh_name(op.snake(type_name)) end
   for _, name in ipairs(written_names) do outs[#outs + 1] = name end
   for _, b in ipairs(branches) do
     local names = table.move(b.results, 1, #b.results, 1, {})
@@ -97,14 +103,292 @@ function Net:If(cond, f, g)
     b.sub:_interface(captures, names)
   end
   local out_names = {}
-  for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(self, name) or name end
-  local ins = { reader(self, cond, "If"), table.unpack(captures) }
-  local names = self:_add("If", ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(self))
-  state_of(self).branches = state_of(self).branches or {}
-  for _, b in ipairs(branches) do table.insert(state_of(self).branches, b.sub) end
+  for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(net, name) or name end
+  local ins = { reader(net, cond, type_name), table.unpack(captures) }
+  local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net))
+  state_of(net).branches = state_of(net).branches or {}
+  for _, b in ipairs(branches) do table.insert(state_of(net).branches, b.sub) end
   local blobs = {}
-  for i, name in ipairs(names) do blobs[i] = handle(self, name) end
+  for i, name in ipairs(names) do blobs[i] = handle(net, name) end
   return table.unpack(blobs)
+end
+
+--- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the other one. What the
+-- functions return are the results, equally many; outer blobs that a branch writes by name are written outside too. Without
+-- results and with both branches, a name that both write is a result as well.
+-- @usage net:If("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
+function Net:If(cond, f, g) return choose(self, "If", cond, f, g) end
+
+--- net:AsyncIf(cond, f [, g]) -> blobs: If under another name. In `dag` the branch of either runs on one lane while others run
+-- what does not depend on it; in `simple` neither overlaps anything.
+-- @usage net:AsyncIf("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
+function Net:AsyncIf(cond, f, g) return choose(self, "AsyncIf", cond, f, g) end
+
+-- ---- loops ---------------------------------------------------------------------------------------------------------------
+
+--- Raises for a field that is not known, with the nearest one.
+local function check_fields(who, options, known)
+  if type(options) ~= "table" then error(("%s expects one table of options, got a %s"):format(who, type(options)), 3) end
+  for key in pairs(options) do
+    if not known[key] then
+      local near
+      for name in pairs(known) do
+        if type(key) == "string" and name:sub(1, 2) == key:sub(1, 2) then near = name end
+      end
+      error(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""), 3)
+    end
+  end
+end
+
+--- Full names of blobs that a loop takes: names, blobs, tensors or numbers.
+local function operands(net, list, who)
+  if list == nil then return {} end
+  if type(list) ~= "table" or op.is_blob(list) or op.is_tensor(list) then list = { list } end
+  local names = {}
+  for i, x in ipairs(list) do names[i] = reader(net, x, who) end
+  return names
+end
+
+--- Parameters of a subnet for blobs of the outer net: named afresh, since several may stand for one blob.
+local function parameters(net, names, base, rows)
+  local params = {}
+  for i, name in ipairs(names) do
+    local dtype, shape = net:_type(name)
+    if rows and shape then shape = table.move(shape, 2, #shape, 1, {}) end
+    params[i] = { name = net:fresh_name(base), dtype = dtype, shape = shape, own = true }
+  end
+  return params
+end
+
+--- Every result needs a blob of its own that the subnet makes: a parameter handed on, or one blob twice, is copied.
+local function distinct(sub, names)
+  local seen, out = {}, {}
+  for i, name in ipairs(names) do
+    if seen[name] then name = sub:op("Copy", { name }).name end
+    seen[name] = true
+    out[i] = name
+  end
+  return out
+end
+
+--- The common part of While and Recurrent.
+-- @param spec table {type =, init = names, seq = names, cond = f|nil, step = f, body = attribute of the body's net, attrs =}
+-- @return table {final states, stacked rows, blobs written by name}
+local function loop(net, spec)
+  local loop_name = net:fresh_name(spec.type:lower())
+  local states, rows = parameters(net, spec.init, "state"), parameters(net, spec.seq, "row", true)
+  local function outside(name) return is_known(net, name) end
+  local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
+  local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
+  if #results < #states then
+    error(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results), 3)
+  end
+  local reads, writes, defined = uses(body)
+  local cond, flags, cond_reads
+  if spec.cond then
+    cond, flags = build_branch(net, loop_name .. ".cond", spec.cond, states)
+    local cond_writes
+    cond_reads, cond_writes = uses(cond)
+    if #flags ~= 1 then error(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags), 3) end
+    for _, name in ipairs(cond_writes) do
+      if outside(name) then error(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, name), 3) end
+    end
+  end
+  -- Outer blobs that the body writes are states under their own names.
+  local by_name, seen = {}, {}
+  append(by_name, seen, writes, outside)
+  local captures = {}
+  append(captures, seen, reads, outside)
+  append(captures, seen, results, function(name) return outside(name) and not defined[name] end)
+  if cond then
+    append(captures, seen, cond_reads, outside)
+    append(captures, seen, flags, outside)
+  end
+  local gives = {}
+  for i = 1, #states do gives[i] = results[i] end
+  for _, name in ipairs(by_name) do gives[#gives + 1] = name end
+  for i = #states + 1, #results do gives[#gives + 1] = results[i] end
+  -- Names written outside keep theirs, so they come first when one blob is given twice.
+  local kept = {}
+  for _, name in ipairs(by_name) do kept[name] = true end
+  for i, name in ipairs(gives) do
+    local is_state = i > #states and i <= #states + #by_name
+    if kept[name] and not is_state then gives[i] = body:op("Copy", { name }).name end
+  end
+  gives = distinct(body, gives)
+  local takes, ins, outs = {}, {}, {}
+  local function take(name, operand)
+    takes[#takes + 1] = name
+    ins[#ins + 1] = operand
+  end
+  for i, param in ipairs(states) do take(param.name, spec.init[i]) end
+  for _, name in ipairs(by_name) do take(name, name) end
+  for i, param in ipairs(rows) do take(param.name, spec.seq[i]) end
+  for _, name in ipairs(captures) do take(name, name) end
+  for i = 1, #gives do
+    local is_by_name = i > #states and i <= #states + #by_name
+    outs[i] = is_by_name and gives[i] or written(net, net:fresh_name(spec.type:lower()))
+  end
+  body:_interface(takes, gives)
+  if cond then cond:_interface(takes, flags) end
+  spec.attrs[spec.body] = body
+  spec.attrs.cond_net = cond
+  spec.attrs.n_state = #states + #by_name
+  if spec.finish then spec.finish(body, spec.attrs) end
+  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line)
+  state_of(net).branches = state_of(net).branches or {}
+  table.insert(state_of(net).branches, body)
+  if cond then table.insert(state_of(net).branches, cond) end
+  local parts = { {}, {}, {} }
+  for i, name in ipairs(names) do
+    local part = parts[i <= #states and 1 or i <= #states + #by_name and 3 or 2]
+    part[#part + 1] = handle(net, name)
+  end
+  return parts
+end
+
+--- Final states, stacked rows, blobs written by name, one after the other.
+local function flat(parts)
+  local blobs = {}
+  for _, part in ipairs(parts) do table.move(part, 1, #part, #blobs + 1, blobs) end
+  return table.unpack(blobs)
+end
+
+local function must_be_function(who, field, f)
+  if type(f) ~= "function" then error(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f)), 3) end
+end
+
+--- net:While{init = {..}, cond = f, body = g, max = n} -> blobs: as long as cond(b, states..) gives one element that is not zero,
+-- body(b, states..) gives the next states, and behind them rows to stack, which need `max`. Outer blobs that the body writes
+-- by name are states too. Stops after `max` iterations; a gradient through a loop without max keeps its frames on a stack
+-- that grows, and then no budget is granted. No iteration: the states are the initial ones, the rows zero.
+-- @param o table {init = blobs, cond = function, body = function, max = integer|nil}
+-- @return blobs final states, stacked rows (max,...), then outer blobs written by name
+-- @usage local x = net:While{init = {"x"}, cond = function(b, x) return x:lt(100) end, body = function(b, x) return x * 2 end}
+function Net:While(o)
+  check_fields("net:While", o, { init = true, cond = true, body = true, max = true })
+  must_be_function("net:While", "cond", o.cond)
+  must_be_function("net:While", "body", o.body)
+  return flat(loop(self, { who = "net:While", type = "While", init = operands(self, o.init, "While"), seq = {}, cond = o.cond,
+    step = o.body, body = "body_net", attrs = { max = o.max } }))
+end
+
+--- Positions of the step net's ops, from 0, whose outputs are the listed blobs. An op is repeated or not, so all its outputs must
+-- be listed.
+local function ops_of_blobs(sub, names, who)
+  local listed, found, positions = {}, {}, {}
+  for _, name in ipairs(names) do listed[op.is_blob(name) and name.name or name] = true end
+  for i, row in ipairs(sub:_ops()) do
+    local missing, any
+    for _, out in ipairs(row.outputs) do
+      if out and listed[out] then any, found[out] = true, true else missing = missing or out end
+    end
+    if any and missing then
+      error(core.error { code = "graph", blob = missing, op = row.type, message =
+        ("%s: recompute lists an output of %s, but not its output \"%s\""):format(who, row.type, missing),
+        hint = "an op is repeated as a whole: list all its outputs or none" }, 4)
+    end
+    if any then positions[#positions + 1] = i - 1 end
+  end
+  for name in pairs(listed) do
+    if not found[name] then
+      error(core.error { code = "name", blob = name, message = ("%s: recompute: no op of the step makes \"%s\""):format(who, name) }, 4)
+    end
+  end
+  return positions
+end
+
+--- A step that keeps the states of ended sequences and gives zeros for them. The mask's row is the last parameter.
+local function masked(step, n_state)
+  return function(b, ...)
+    local given = table.pack(...)
+    local mask = given[given.n]
+    local results = table.pack(step(b, table.unpack(given, 1, given.n - 1)))
+    for i = 1, results.n do
+      local new = type(results[i]) == "string" and b:blob(results[i]) or results[i]
+      local axes = {}
+      for d = 2, #new.shape do axes[#axes + 1] = d end
+      local alive = #axes > 0 and mask:unsqueeze { axes = axes } or mask
+      results[i] = b:op("Where", { alive, new, i <= n_state and given[i] or b:const(0, new.dtype) })
+    end
+    return table.unpack(results, 1, results.n)
+  end
+end
+
+--- net:Recurrent{seq = {..}, init = {..}, step = f, lengths = blob, recompute = names} -> blobs: step(b, states.., rows..) runs for
+-- each row of the sequences (T,...) and gives the next states, and behind them rows that are stacked (T,...).
+--
+-- Without a gradient two buffers of each state and one frame of temporaries serve all steps. With one, a step keeps what its
+-- backward reads; blobs named in `recompute` are made again instead.
+-- @param o table {seq = blobs, init = blobs|nil, step = function, lengths = blob (N)|nil: a sequence's states stay and its rows are
+-- zero past its end (sequences are (T,N,...), states and rows (N,...); outer blobs written by name are not masked),
+-- recompute = names|nil}
+-- @return blobs final states, stacked rows (T,...), then outer blobs written by name
+-- @usage local h, all = net:Recurrent{seq = {"x"}, init = {"h0"}, step = function(b, h, x) local n = (h + x):tanh() return n, n end}
+function Net:Recurrent(o)
+  check_fields("net:Recurrent", o, { init = true, seq = true, step = true, lengths = true, recompute = true })
+  must_be_function("net:Recurrent", "step", o.step)
+  local init, seq = operands(self, o.init, "Recurrent"), operands(self, o.seq, "Recurrent")
+  if #seq == 0 then error("net:Recurrent: seq names no sequence: the number of steps comes from it", 2) end
+  local step = o.step
+  if o.lengths then
+    seq[#seq + 1] = self:op("SequenceMask", { seq[1], o.lengths }).name
+    step = masked(step, #init)
+  end
+  local recompute = o.recompute
+  return flat(loop(self, { who = "net:Recurrent", type = "Recurrent", init = init, seq = seq, step = step, body = "step_net",
+    attrs = { n_seq = #seq }, finish = recompute and function(sub, attrs)
+      attrs.recompute = ops_of_blobs(sub, type(recompute) == "table" and not op.is_blob(recompute) and recompute or { recompute }, "net:Recurrent")
+    end }))
+end
+
+--- net:Scan{seq = {..}, init = {..}, body = f, axis = 1} -> blobs: ONNX's Scan, a Recurrent whose rows lie along `axis` of sequences
+-- and stacked outputs.
+-- @usage local total, sums = net:Scan{seq = {"x"}, init = {"zero"}, body = function(b, s, x) local n = s + x return n, n end}
+function Net:Scan(o)
+  check_fields("net:Scan", o, { init = true, seq = true, body = true, axis = true })
+  must_be_function("net:Scan", "body", o.body)
+  local seq, init, axis = operands(self, o.seq, "Scan"), operands(self, o.init, "Scan"), o.axis or 1
+  if axis ~= 1 then
+    for i, name in ipairs(seq) do seq[i] = handle(self, name):transpose(1, axis) end
+  end
+  local out = table.pack(self:Recurrent { seq = seq, init = init, step = o.body })
+  for i = #init + 1, axis ~= 1 and out.n or 0 do out[i] = out[i]:transpose(1, axis) end
+  return table.unpack(out, 1, out.n)
+end
+
+--- net:Loop{trip = n | blob, cond = blob, init = {..}, body = f, max = n} -> blobs: ONNX's Loop. body(b, i, states..) gets the number
+-- of the iteration, from 0 (i64), and gives whether to go on (a blob of one element, or true), the next states, and rows to
+-- stack. It ends after `trip` iterations (nil: no limit) or when told; `max` bounds what a blob `trip` may ask for, and is
+-- `trip` when that is a number.
+-- @return blobs final states, stacked rows (max,...), the number of iterations (i64), then outer blobs written by name
+-- @usage local a, b = net:Loop{init = {1, 1}, body = function(n, i, a, b) return b:le(100), b, a + b end}
+function Net:Loop(o)
+  check_fields("net:Loop", o, { trip = true, cond = true, init = true, body = true, max = true })
+  must_be_function("net:Loop", "body", o.body)
+  local max, trip = o.max, o.trip
+  if math.type(trip) == "integer" and trip > 0 then
+    max, trip = math.min(max or trip, trip), nil
+  elseif trip ~= nil then
+    if math.type(trip) == "integer" then trip, max = self:const(0, "i64"), max or 1 end
+    trip = handle(self, reader(self, trip, "Loop"))
+  end
+  local init = { self:const(0, "i64").name, reader(self, o.cond or self:const(true), "Loop") }
+  for _, name in ipairs(operands(self, o.init, "Loop")) do init[#init + 1] = name end
+  local parts = loop(self, { who = "net:Loop", type = "While", init = init, seq = {}, body = "body_net", attrs = { max = max },
+    cond = function(b, i, go) return trip and b:op("LogicalAnd", { i:lt(trip), go }) or b:op("Copy", { go }) end,
+    step = function(b, i, _, ...)
+      local results = table.pack(o.body(b, i, ...))
+      local go = results[1] == true and b:const(true) or results[1]
+      if not go then error("net:Loop: the body returns first whether to go on: a blob of one element, or true", 0) end
+      if type(go) == "string" then go = b:blob(go) end
+      if go.dtype ~= "bool" then go = go:ne(0) end
+      return i + 1, go:reshape {}, table.unpack(results, 2, results.n)
+    end })
+  local count = table.remove(parts[1], 1)
+  table.remove(parts[1], 1)
+  table.insert(parts[2], count)
+  return flat(parts)
 end
 
 return {}

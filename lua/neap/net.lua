@@ -185,6 +185,12 @@ local function belongs(net, blob)
   return false
 end
 
+--- Inside the function that builds a subnet, ops on outer blobs go into the subnet.
+op.set_net_of(function(blob)
+  local inner = current[coroutine.running()]
+  return inner and belongs(inner, blob) and inner or blob.net
+end)
+
 local function reader(net, x, what)
   if type(x) == "string" then return read(net, x) end
   if op.is_blob(x) then

@@ -21,13 +21,17 @@ local function is_blob(x) return type(x) == "table" and getmetatable(x) == blob_
 op.is_tensor, op.is_blob = is_tensor, is_blob
 function op.set_blob_class(class) blob_class = class end
 
+--- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.net.
+local function net_of(blob) return blob.net end
+function op.set_net_of(f) net_of = f end
+
 local function is_operand(x) return is_tensor(x) or is_blob(x) end
 
 --- Numbers beside a tensor or blob become scalars of its dtype.
 local function scalar(value, beside)
   local dtype = beside.dtype
   if is_tensor(beside) then return core.tensor(value, dtype) end
-  return beside.net:const(value, dtype)
+  return net_of(beside):const(value, dtype)
 end
 
 --- Runs op `name` on operands (tensors, or blobs and numbers).
@@ -51,16 +55,17 @@ function op.apply(name, inputs, attrs, n_out)
     elseif x and not is_operand(x) then
       error(("%s expects tensors or blobs, got a %s as input %d"):format(name, type(x), i), 3)
     elseif is_blob(first) and is_tensor(x) then
-      inputs[i] = first.net:const(x)
+      inputs[i] = net_of(first):const(x)
     end
   end
   if is_blob(first) then
     local outs
+    local net = net_of(first)
     if n_out then
       outs = {}
-      for k = 1, n_out do outs[k] = first.net:fresh_name(snake(name)) end
+      for k = 1, n_out do outs[k] = net:fresh_name(snake(name)) end
     end
-    return first.net:op(name, inputs, outs, attrs)
+    return net:op(name, inputs, outs, attrs)
   end
   return core.eager(name, inputs, attrs, n_out)
 end

@@ -91,9 +91,11 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     int *in_argument = arena_ids(c->builder, n_in), *out_argument = arena_ids(c->builder, n_out);
     if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
     for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+    bool is_condition = (node->op->effects & NEAP_EFFECT_LOOP) != 0 && subnet < node->n_sub - 1;
     for (int k = 0; k < n_out; k++) {
-      int source = version_source(graph, node, c->in_blob, c->out_blob != NULL ? c->out_blob[k] : NULL);
-      out_argument[k] = source >= 0 ? source : node->n_in + k;
+      const char *name = c->out_blob != NULL && !is_condition ? c->out_blob[k] : NULL;
+      int source = version_source(graph, node, c->in_blob, name);
+      out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
     }
     neap_sub_spec spec = {.net = subnet_at(node, subnet),
                           .n_in = n_in,
@@ -140,7 +142,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
       node->effects |= node->sub[s]->node[n].effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
   if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
-  return NEAP_OK;
+  return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error) : NEAP_OK;
 }
 
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
@@ -264,7 +266,7 @@ static neap_status read_names(neap_builder *b, const neap_net_op *op, neap_value
 }
 
 /* A Constant of `type`; NEAP_NO_VALUE, with the builder's sticky status, when it fails. */
-static neap_value_id emit_constant(neap_builder *b, neap_type type, double value) {
+neap_value_id build_constant(neap_builder *b, neap_type type, double value) {
   neap_grad g = {.graph = b};
   return neap_grad_emit1(&g, "Constant", 0, NULL, NULL,
                          (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim),
@@ -285,7 +287,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   b->emit_status = NEAP_OK;
   b->emit_error = error;
   for (int i = 0; i < op->n_out; i++) {
-    if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = emit_constant(b, b->graph->value[wrt[i]].type, 0);
+    if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = build_constant(b, b->graph->value[wrt[i]].type, 0);
     NEAP_TRY(b->emit_status);
     if (b->graph->value[dwrt[i]].is_blob) dwrt[i] = emit_copy(b, dwrt[i]);
     NEAP_TRY(b->emit_status);
@@ -320,7 +322,7 @@ static neap_status expand_gradient(neap_builder *b, const neap_net_op *op, int n
   b->graph->train = true;
   b->emit_status = NEAP_OK;
   b->emit_error = error;
-  neap_value_id seed = emit_constant(b, type, 1);
+  neap_value_id seed = build_constant(b, type, 1);
   NEAP_TRY(b->emit_status);
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
@@ -348,7 +350,7 @@ static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_err
   if (op->n_in == 0) return NEAP_OK;
   b->emit_status = NEAP_OK;
   b->emit_error = error;
-  neap_value_id v = emit_constant(b, (neap_type){NEAP_DTYPE_BOOL, NEAP_SHAPE(1)}, op->frame > 0);
+  neap_value_id v = build_constant(b, (neap_type){NEAP_DTYPE_BOOL, NEAP_SHAPE(1)}, op->frame > 0);
   NEAP_TRY(b->emit_status);
   return bind_value(b, op->out[0], v, error);
 }
@@ -400,7 +402,12 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
 
 static neap_status build_ops(neap_builder *b, neap_error *error) {
   int n = neap_net_n_ops(b->net);
-  for (int i = 0; i < n; i++) NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
+  for (int i = 0; i < n; i++) {
+    int first = b->graph->n_node;
+    NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
+    for (int r = 0; r < b->n_recompute; r++)
+      for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
+  }
   return b->rewrite ? graph_rewrite(b, n, error) : NEAP_OK;
 }
 
@@ -516,7 +523,7 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   graph->param = arena_ids(b, NEAP_MAX(spec->n_in, 1));
   if (graph->param == NULL) return graph_no_memory(error);
   int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
-  if (spec->net != NULL && n_named + spec->n_seed != spec->n_in)
+  if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d", neap_net_name(spec->net), n_named, spec->n_in);
   for (int i = 0; i < spec->n_in; i++) {
     const char *name = i >= n_named ? "seed" : spec->net != NULL ? neap_net_sub_input_at(spec->net, i) : spec->in_name[i];
@@ -525,7 +532,7 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
     graph->value[v].region = NEAP_REGION_ARGUMENT;
     graph->value[v].role = NEAP_ROLE_INPUT;
     graph->value[v].argument = spec->in_argument[i];
-    for (int k = 0; spec->n_seed == 0 && k < spec->n_out; k++)
+    for (int k = 0; !b->no_commits && k < spec->n_out; k++)
       if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
     graph->value[v].is_blob = i < n_named;
     graph->param[graph->n_param++] = v;
@@ -533,21 +540,35 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   return NEAP_OK;
 }
 
-/* Makes result k a value that lies in the owner's operand. */
-static neap_status place_result(neap_builder *b, const neap_sub_spec *spec, int k, neap_value_id v, neap_error *error) {
+/* The newest value that lies in the owner's operand, which a result may have to replace; NEAP_NO_VALUE: nobody reads it. */
+static neap_value_id last_version(const neap_graph *graph, int argument) {
+  for (int v = graph->n_value - 1; v >= 0; v--)
+    if (graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument) return v;
+  return NEAP_NO_VALUE;
+}
+
+/* A result that replaces what the body reads in the same bytes is assigned, so that edges hold the readers' order. */
+neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error) {
   neap_graph *graph = b->graph;
-  bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == spec->out_argument[k];
-  if (!is_version && graph->value[v].region == NEAP_REGION_ARGUMENT) {
+  bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
+  neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
+  if (old != NEAP_NO_VALUE) {
+    neap_grad g = {.graph = b};
+    neap_value_id in[2] = {old, v};
+    b->emit_status = NEAP_OK;
+    b->emit_error = error;
+    v = neap_grad_emit1(&g, "Assign", 2, in, NULL, NULL);
+    NEAP_TRY(b->emit_status);
+  } else if (!is_version && graph->value[v].region != NEAP_REGION_ARENA) {
+    b->emit_status = NEAP_OK;
+    b->emit_error = error;
     v = emit_copy(b, v);
     NEAP_TRY(b->emit_status);
   }
-  if (!is_version) {
-    graph->value[v].region = NEAP_REGION_ARGUMENT;
-    graph->value[v].argument = spec->out_argument[k];
-  }
+  graph->value[v].region = NEAP_REGION_ARGUMENT;
+  graph->value[v].argument = argument;
   graph->value[v].is_last = true;
   graph->output[graph->n_output++] = v;
-  (void)error;
   return NEAP_OK;
 }
 
@@ -573,10 +594,7 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, cons
   }
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
-  NEAP_TRY(graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error));
-  for (int i = 0; i < spec->n_wrt; i++)
-    if (out[i] == NEAP_NO_VALUE) out[i] = emit_constant(b, b->graph->value[wrt[i]].type, 0);
-  return b->emit_status;
+  return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
 }
 
 static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
@@ -597,11 +615,47 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   b->emit_error = error;
   if (spec->n_seed > 0) {
     NEAP_TRY(sub_gradient(b, spec, result, out, error));
+    for (int i = 0; i < spec->n_wrt; i++)
+      if (out[i] == NEAP_NO_VALUE) out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
+    NEAP_TRY(b->emit_status);
   } else if (n_out > 0) {
     memcpy(out, result, (size_t)n_out * sizeof *out);
   }
-  for (int k = 0; k < n_out; k++) NEAP_TRY(place_result(b, spec, k, out[k], error));
+  for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
   return graph_finish(b->graph, error);
+}
+
+void build_joint_fini(neap_joint *joint) {
+  neap_graph_free(joint->builder.graph);
+  builder_fini(&joint->builder);
+}
+
+static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, neap_error *error) {
+  neap_builder *b = &joint->builder;
+  joint->result = arena_ids(b, spec->n_out + 1);
+  joint->grad = arena_ids(b, spec->n_wrt + 1);
+  if (joint->result == NULL || joint->grad == NULL) return graph_no_memory(error);
+  NEAP_TRY(add_params(b, spec, error));
+  NEAP_TRY(build_ops(b, error));
+  NEAP_TRY(result_values(b, spec, spec->n_out, joint->result, error));
+  joint->n_forward = b->graph->n_node;
+  return sub_gradient(b, spec, joint->result, joint->grad, error);
+}
+
+neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out, neap_error *error) {
+  *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
+                                  .net = spec->net,
+                                  .options = outer->options,
+                                  .rewrite = outer->rewrite,
+                                  .no_commits = outer->no_commits,
+                                  .all_outputs = outer->all_outputs,
+                                  .forward = -1,
+                                  .n_recompute = spec->n_recompute,
+                                  .recompute = spec->recompute,
+                                  .stream = outer->stream}};
+  neap_status status = out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
+  if (status != NEAP_OK) build_joint_fini(out);
+  return status;
 }
 
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {

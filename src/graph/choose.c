@@ -143,7 +143,8 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
     *choice = (neap_choice){.engine = NEAP_ENGINE_REF,
                             .n_thread = c->options->n_thread,
                             .in = new_layouts(c, node->n_in),
-                            .out = new_layouts(c, node->n_out)};
+                            .out = new_layouts(c, node->n_out),
+                            .scratch_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0};
     return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
   }
   neap_error inner = {0};

@@ -62,7 +62,7 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
   neap_graph *graph = b->graph;
   const neap_node node = graph->node[index];
   int most = node.n_in + node.n_out + 1;
-  if (strcmp(node.op->name, "If") != 0)
+  if (strcmp(node.op->name, "If") != 0 && strcmp(node.op->name, "AsyncIf") != 0)
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
   if_gradient g = {.n_cap = node.n_in - 1};
   int *ints = neap_arena_alloc(&graph->arena, 5 * (size_t)most * sizeof *ints);

@@ -172,7 +172,8 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   b->forward = index;
   b->emit_error = error;
   if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
-    NEAP_TRY(graph_gradient_if(b, index, dout, want, din, error));
+    NEAP_TRY(node.loop != NULL ? graph_gradient_loop(b, index, dout, want, din, error)
+                               : graph_gradient_if(b, index, dout, want, din, error));
   } else if (node.op->grad == NULL) {
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
   } else {

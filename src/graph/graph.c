@@ -139,8 +139,20 @@ neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   return NEAP_NO_VALUE;
 }
 
+/* Bytes an iteration of the loops whose frames grow, wherever they are nested. */
+static size_t growing_bytes(const neap_graph *graph) {
+  size_t total = 0;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    if (node->loop != NULL && node->loop->grows && !node->loop->is_backward) total += node->loop->record_bytes;
+    for (int s = 0; s < node->n_sub; s++) total += growing_bytes(node->sub[s]);
+  }
+  return total;
+}
+
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
   size_t total = 0;
+  if (region == NEAP_REGION_FRAME) return growing_bytes(graph);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].region == region && graph->value[v].root == v) total += neap_align(graph->value[v].bytes);
   return total;

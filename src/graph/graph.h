@@ -49,8 +49,66 @@ typedef struct neap_value {
   bool is_stash, keep;
   int node, position; /* definition: node and output position; -1: exists before the graph runs */
   int root;           /* oldest version of the same resident storage (enforced pairs); itself otherwise */
-  int argument;       /* region ARGUMENT: operand position of the owner: input k, or n_in + output k */
+  int argument;       /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
+                         region FRAME: item of the loop's frames */
 } neap_value;
+
+/* ---- loops ---------------------------------------------------------------------------------------------------------
+ * A loop runs its body once an iteration. `t` counts iterations from 0; a backward loop takes them from the last to the first.
+ *
+ * What one iteration leaves to the next is a *state*: it lies in two buffers that change places (one of them is the output that
+ * gets the last of them), so nothing is copied between iterations. What an iteration of a training loop leaves to its own
+ * backward is an *item* of its *frame*: frame t is record t of the operand `frames`, dense, states first. State items are
+ * held n + 1 times: frame t+1 begins with what iteration t leaves, so a state in frames needs no other buffer.
+ *
+ * INVARIANT: a loop and its backward have equal items: what the one writes there the other one reads.
+ */
+
+/* Where an iteration finds a parameter or result of its body. */
+typedef enum neap_port_kind {
+  NEAP_PORT_OPERAND,   /* operand `index`, the same in all iterations */
+  NEAP_PORT_SLICE,     /* row t of operand `index` */
+  NEAP_PORT_STATE,     /* state `index`, as the iteration before left it */
+  NEAP_PORT_NEXT,      /* state `index`, as this iteration leaves it */
+  NEAP_PORT_KEPT,      /* backward: item `index` of frame t: a state as iteration t read it */
+  NEAP_PORT_KEPT_NEXT, /* backward: item `index` of frame t + 1: as iteration t left it */
+  NEAP_PORT_FLAG       /* the condition's result */
+} neap_port_kind;
+typedef struct neap_port {
+  neap_port_kind kind;
+  int index;
+  size_t bytes; /* SLICE: of a row */
+} neap_port;
+
+typedef struct neap_loop_state {
+  int init, final; /* operands; init -1: zeros, final -1: nobody asks */
+  int item;        /* of the frames; -1: two buffers */
+  size_t bytes;
+} neap_loop_state;
+
+typedef struct neap_frame_item {
+  size_t offset, bytes; /* in the record; aligned */
+} neap_frame_item;
+
+typedef struct neap_loop {
+  bool is_backward;
+  bool has_condition; /* subnet 0 is the condition, the last one the body */
+  int64_t n_step;     /* iterations without condition */
+  int64_t max;        /* at most so many; 0: no limit */
+  int n_port, n_state, n_zero, n_item;
+  neap_port *port; /* by argument number of the subnets' values */
+  neap_loop_state *state;
+  int *zero;  /* operands that are zeros before the first iteration: sums, and rows that no iteration may reach */
+  int frames; /* operand; -1: none. A head of NEAP_ALIGN bytes (neap_frames_head), then the records */
+  bool grows; /* no limit: the records lie on a stack of the program, the operand is the head alone */
+  neap_frame_item *item;
+  size_t state_bytes, record_bytes;
+} neap_loop;
+
+/* Bytes of the operand `frames`. */
+size_t neap_loop_frames_bytes(const neap_loop *loop);
+/* What a loop needs beside its body's frame: the states' buffers, then the condition's flag. */
+size_t neap_loop_own_bytes(const neap_loop *loop);
 
 typedef struct neap_node {
   const neap_op *op;
@@ -64,8 +122,10 @@ typedef struct neap_node {
   neap_phase phase;
   int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
   uint32_t stream; /* of random numbers: index in the definition, kept by clones */
+  bool recompute;  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
   int n_sub;
   neap_graph **sub;
+  neap_loop *loop; /* NULL: no loop */
   neap_cost cost;
   neap_choice choice; /* after lay_out */
 } neap_node;
@@ -148,7 +208,8 @@ void neap_uses_fini(neap_uses *uses);
 /* The value that a blob's name stands for after a run; NEAP_NO_VALUE when unknown. */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name);
 
-/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. */
+/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. FRAME: bytes an
+ * iteration of the loops whose frames grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region);
 
 #endif

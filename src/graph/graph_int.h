@@ -14,6 +14,8 @@ typedef struct neap_builder {
   bool all_outputs; /* a backward may read any output of the record, named by the user or not */
   neap_phase phase; /* of the nodes being added */
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
+  int n_recompute;  /* a loop's body: net ops that its backward repeats */
+  const int64_t *recompute;
   uint32_t *stream; /* next stream of random numbers; shared with subgraphs */
   neap_map env;
   neap_error *emit_error; /* sticky while grad functions emit */
@@ -60,11 +62,27 @@ typedef struct neap_sub_spec {
   const char *const *out_name; /* owner's outputs, for the identity */
   const int *out_argument;     /* owner's operand position (n_in + k); or that of the input it is a version of */
   /* Gradient of the subnet: n_seed pairs (result index, parameter that holds its gradient); results are the gradients
-   * of the parameters `wrt`. n_seed 0: a plain subgraph. */
+   * of the parameters `wrt`. n_seed 0: a plain subgraph. Parameters behind the net's own have no name. */
   int n_seed, n_wrt;
   const int *seed_result, *seed_param, *wrt;
+  int n_recompute; /* net ops, 0-based */
+  const int64_t *recompute;
 } neap_sub_spec;
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error);
+
+/* A body with its backward behind it in one graph, not finished: what a loop's gradient cuts in two (loop_gradient.c). */
+typedef struct neap_joint {
+  neap_builder builder;  /* with graph; fini with build_joint_fini */
+  int n_forward;         /* nodes of the forward */
+  neap_value_id *result; /* the body's results, not placed */
+  neap_value_id *grad;   /* by wrt; NEAP_NO_VALUE where nothing flows */
+} neap_joint;
+/* The builder's stream is spec's caller's affair; it may be changed between build and fini. */
+neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out, neap_error *error);
+void build_joint_fini(neap_joint *joint);
+/* Makes value v result k of the builder's graph, lying at argument number `argument` of the owner. */
+neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error);
+neap_value_id build_constant(neap_builder *b, neap_type type, double value);
 
 /* gradient.c: emits the backward of `n_seed` values, whose gradients are given, with respect to n_wrt values. dwrt[i] is
  * NEAP_NO_VALUE where nothing flows. */
@@ -77,6 +95,16 @@ neap_status graph_gradient_if(neap_builder *b, int node, const neap_value_id *do
 /* do.c: a Do's body in the graph's own ops; and whether a Do from `next_op` on works in the frame that `name` is a local of. */
 neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *error);
 bool graph_do_may_read(const neap_builder *b, const char *name, int next_op);
+/* loop.c: what the runner must know of a loop, from the record's attributes and the subgraphs. No frames yet. */
+neap_status graph_make_loop(neap_graph *graph, int node, neap_error *error);
+/* An integer attribute by name; 0 where the record has none of it. */
+int64_t graph_attr_int(const neap_node *node, const char *name);
+neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop); /* NULL when refused */
+/* The first `n_node` nodes of an unfinished graph once more, subgraphs included, all values with their ids. NULL when refused. */
+neap_graph *graph_clone(const neap_graph *graph, int n_node);
+/* loop_gradient.c */
+neap_status graph_gradient_loop(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din,
+                                neap_error *error);
 
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);

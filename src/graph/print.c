@@ -42,8 +42,21 @@ static void print_value_canonical(const neap_graph *graph, int v, neap_buffer *o
   neap_buffer_add(out, "%%%d:%s%s", v, neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, shape));
   if (value->region != NEAP_REGION_ARENA)
     neap_buffer_add(out, "@%s/%s%s", neap_region_name(value->region), neap_role_name(value->role), value->keep ? "/keep" : "");
-  if (value->region == NEAP_REGION_ARGUMENT) neap_buffer_add(out, "#%d", value->argument);
+  if (value->region == NEAP_REGION_ARGUMENT || value->region == NEAP_REGION_FRAME) neap_buffer_add(out, "#%d", value->argument);
   if (value->root != v) neap_buffer_add(out, "=%%%d", value->root);
+}
+
+/* What the attributes do not say: the items of the frames, and where each argument of the body is found. */
+static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
+  if (loop == NULL) return;
+  indent(depth, out);
+  neap_buffer_add(out, "loop %d %d %lld frames %d %d (", loop->is_backward, loop->has_condition, (long long)loop->max,
+                  loop->frames, loop->grows);
+  for (int i = 0; i < loop->n_item; i++) neap_buffer_add(out, " %zu", loop->item[i].bytes);
+  neap_buffer_add(out, " ) ports");
+  for (int p = 0; p < loop->n_port; p++)
+    neap_buffer_add(out, " %d:%d:%zu", (int)loop->port[p].kind, loop->port[p].index, loop->port[p].bytes);
+  neap_buffer_add(out, "\n");
 }
 
 static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out) {
@@ -66,6 +79,7 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
     for (int i = 0; i < node->n_in; i++) neap_buffer_add(out, node->in[i] < 0 ? " -" : " %%%d", node->in[i]);
     print_attrs(node, out);
     neap_buffer_add(out, " /%d\n", node->forward);
+    print_loop(node->loop, depth + 1, out);
     for (int s = 0; s < node->n_sub; s++) print_canonical(node->sub[s], depth + 1, out);
   }
   indent(depth, out);

@@ -45,6 +45,7 @@ static void share_versions(neap_schedule *s, const neap_graph *g) {
     const neap_value *value = &g->value[v];
     s->reason[v] = value->region == NEAP_REGION_ARENA      ? NEAP_REASON_OWN
                    : value->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT
+                   : value->region == NEAP_REGION_FRAME    ? NEAP_REASON_FRAME
                                                            : NEAP_REASON_RESIDENT;
     if (value->root == v || value->root < 0 || value->root >= g->n_value || value->node < 0) continue;
     join(s, g, value->root, v);

@@ -5,8 +5,33 @@
 
 enum { N_NAMED = 4 };
 
+/* A loop without a maximum takes as much as its condition asks for: that can't be promised. */
+static const neap_node *growing_loop(const neap_graph *graph) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n], *inner = NULL;
+    if (node->loop != NULL && node->loop->grows) return node;
+    for (int s = 0; s < node->n_sub && inner == NULL; s++) inner = growing_loop(node->sub[s]);
+    if (inner != NULL) return inner;
+  }
+  return NULL;
+}
+
+static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, neap_error *error) {
+  char asked[24], record[24];
+  neap_fail(error, NEAP_MEMORY,
+            "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no budget (%s) "
+            "can be promised",
+            node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record),
+            neap_bytes_text((double)budget_bytes, asked));
+  neap_hint(error, "give the loop max = n: its frames are planned then");
+  if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line != NULL ? node->line : "");
+  return NEAP_MEMORY;
+}
+
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, neap_error *error) {
-  if (budget_bytes == 0 || plan->arena_bytes <= budget_bytes) return NEAP_OK;
+  if (budget_bytes == 0) return NEAP_OK;
+  if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
+  if (plan->arena_bytes <= budget_bytes) return NEAP_OK;
   int value[N_NAMED], n = neap_plan_live_at(plan, plan->peak_step, N_NAMED, value);
   const neap_node *node = &graph->node[plan->order[plan->peak_step]];
   neap_buffer list = {0};

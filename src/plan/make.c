@@ -11,6 +11,12 @@
 
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
+/* A body's values that lie in its iteration's frame: at their items. */
+static void place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
+  for (int v = 0; v < body->n_value; v++)
+    if (body->value[v].region == NEAP_REGION_FRAME) plan->place[v].offset = loop->item[body->value[v].argument].offset;
+}
+
 /* Plans of all subnets, and from them each node's scratch: the largest frame (branches overlay each other, only one runs),
  * then the op's own. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
  * pool, taken while its owner runs, and planned within. */
@@ -27,6 +33,7 @@ static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const nea
     }
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan->sub[n][k], error));
+      place_items(plan->sub[n][k], node->sub[k], node->loop);
       frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
     }
     plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;

@@ -29,6 +29,7 @@ const char *neap_executor_name(neap_executor executor);
   X(VERSION, "version", "is the next version of a resident storage")                 \
   X(SLOT, "slot", "shares the slot of its blob name")                                \
   X(UNPLANNED, "unplanned", "policy none gives every value its own bytes")           \
+  X(FRAME, "frame", "is kept in the frame of its iteration, for the backward")       \
   X(ARGUMENT, "argument", "lies in an operand of the instruction that owns the subnet")
 typedef enum neap_reason {
 #define X(symbol, code, words) NEAP_REASON_##symbol,
@@ -70,7 +71,7 @@ typedef struct neap_plan_options {
 typedef struct neap_place {
   neap_region region;
   int storage;     /* root value of its in-place, alias or version chain; places of one storage are equal */
-  size_t offset;   /* ARENA: in bytes from the arena's base; elsewhere 0 */
+  size_t offset;   /* ARENA: in bytes from the arena's base; FRAME: from the record's; elsewhere 0 */
   size_t bytes;    /* of this value */
   int first, last; /* of this value; first -1: exists before the graph runs */
   neap_reason reason;
@@ -88,7 +89,8 @@ typedef struct neap_plan {
   size_t *scratch_bytes;  /* by node: choice's scratch, or the frame of a control op */
   size_t *live_bytes;     /* by step: bytes live while it runs, scratch and alignment included */
   size_t arena_bytes, lower_bound_bytes, baseline_bytes;
-  size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes */
+  size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes; FRAME: bytes an iteration of
+                                         those loops whose frames grow at run time (no budget can be promised); all others' lie in the arena */
   bool proved;
   int peak_step;
   int64_t plan_ns;

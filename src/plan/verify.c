@@ -215,7 +215,8 @@ static neap_status check_place(check *c, int v) {
   if (place->first != first || place->last != c->last_step[v])
     return FAIL(c, v, "\"%s\" lives in steps %d to %d, the plan says %d to %d", label(c, v), first + 1, c->last_step[v] + 1,
                 place->first + 1, place->last + 1);
-  if (place->offset % NEAP_ALIGN != 0 || (!in_arena(c, v) && value->region != NEAP_REGION_ARENA && place->offset != 0) ||
+  if (place->offset % NEAP_ALIGN != 0 ||
+      (!in_arena(c, v) && value->region != NEAP_REGION_ARENA && value->region != NEAP_REGION_FRAME && place->offset != 0) ||
       (in_arena(c, v) && (place->offset > c->plan->arena_bytes || place->bytes > c->plan->arena_bytes - place->offset)))
     return FAIL(c, v, "\"%s\" lies at offset %zu with %zu bytes, in an arena of %zu", label(c, v), place->offset, place->bytes,
                 c->plan->arena_bytes);
@@ -353,16 +354,95 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
   return NEAP_OK;
 }
 
+/* The items of a loop's frames: aligned, apart, in the record, those of states first. */
+static neap_status check_items(check *c, const neap_node *node) {
+  const neap_loop *l = node->loop;
+  for (int i = 0; i < l->n_item; i++) {
+    const neap_frame_item *a = &l->item[i];
+    if (a->offset % NEAP_ALIGN != 0 || a->offset > l->record_bytes || a->bytes > l->record_bytes - a->offset)
+      return neap_fail(c->error, NEAP_PLAN, "item %d of the frames of \"%s\" lies outside the record", i, node->name);
+    for (int j = 0; j < i; j++)
+      if (bytes_meet(a->offset, a->bytes, l->item[j].offset, l->item[j].bytes))
+        return neap_fail(c->error, NEAP_PLAN, "items %d and %d of the frames of \"%s\" share bytes", j, i, node->name);
+  }
+  for (int s = 0; s < l->n_state; s++) {
+    int item = l->state[s].item;
+    if (item < 0) continue;
+    if (l->is_backward || item >= l->n_item || l->item[item].bytes < l->state[s].bytes ||
+        l->item[item].offset + l->item[item].bytes > l->state_bytes)
+      return neap_fail(c->error, NEAP_PLAN, "state %d of \"%s\" does not fit its item of the frames", s, node->name);
+  }
+  if (l->frames < 0) return NEAP_OK;
+  int v = l->frames < node->n_in ? node->in[l->frames] : node->out[l->frames - node->n_in];
+  size_t records = l->grows ? 0 : (size_t)l->max * l->record_bytes + l->state_bytes;
+  if (v < 0 || c->graph->value[v].bytes < NEAP_ALIGN + records)
+    return neap_fail(c->error, NEAP_PLAN, "the frames of \"%s\" do not hold %lld iterations", node->name, (long long)l->max);
+  return NEAP_OK;
+}
+
+/* Each kept value of a body lies at its item, and is as large as the other half of the loop takes it to be. */
+static neap_status check_kept(check *c, const neap_node *node, const neap_plan *plan, const neap_graph *body) {
+  for (int v = 0; v < body->n_value; v++) {
+    const neap_value *value = &body->value[v];
+    if (value->region != NEAP_REGION_FRAME) continue;
+    const neap_frame_item *item = node->loop != NULL && value->argument >= 0 && value->argument < node->loop->n_item
+                                    ? &node->loop->item[value->argument]
+                                    : NULL;
+    if (item == NULL || plan->place[v].offset != item->offset || neap_align(value->bytes) != item->bytes)
+      return neap_fail(c->error, NEAP_PLAN, "\"%s\" does not lie at its item of the frames of \"%s\"", value->name, node->name);
+    for (int w = 0; w < v; w++)
+      if (body->value[w].region == NEAP_REGION_FRAME && body->value[w].argument == value->argument)
+        return neap_fail(c->error, NEAP_PLAN, "\"%s\" and \"%s\" lie at one item of the frames of \"%s\"", body->value[w].name,
+                         value->name, node->name);
+  }
+  return NEAP_OK;
+}
+
+/* What a backward loop reads at an item, the forward whose frames it has must have put there. */
+static neap_status check_halves(check *c, const neap_node *back) {
+  const neap_loop *l = back->loop;
+  int frames = back->in[l->frames];
+  const neap_node *node = frames >= 0 && c->graph->value[frames].node >= 0 ? &c->graph->node[c->graph->value[frames].node] : NULL;
+  const neap_loop *f = node != NULL ? node->loop : NULL; /* in a body of an outer loop the frames may have been kept */
+  if (f == NULL) return NEAP_OK;
+  bool equal = f->n_item == l->n_item && f->record_bytes == l->record_bytes && f->max == l->max && f->grows == l->grows;
+  for (int i = 0; equal && i < f->n_item; i++)
+    equal = f->item[i].offset == l->item[i].offset && f->item[i].bytes == l->item[i].bytes;
+  return equal ? NEAP_OK : neap_fail(c->error, NEAP_PLAN, "the two halves of \"%s\" see its frames differently", node->name);
+}
+
+/* States' buffers and the condition's flag, counted again. */
+static size_t own_bytes(const neap_loop *l) {
+  size_t bytes = l->has_condition ? NEAP_ALIGN : 0;
+  for (int s = 0; s < l->n_state; s++) {
+    if (l->state[s].item >= 0) continue;
+    bytes += neap_align(l->state[s].bytes);
+    if (l->state[s].final < 0) bytes += neap_align(l->state[s].bytes);
+  }
+  return bytes;
+}
+
+static neap_status check_loop(check *c, const neap_node *node) {
+  if (node->loop == NULL) return NEAP_OK;
+  if (node->choice.scratch_bytes != own_bytes(node->loop))
+    return neap_fail(c->error, NEAP_PLAN, "the states of \"%s\" need %zu bytes, the plan gives %zu", node->name,
+                     own_bytes(node->loop), node->choice.scratch_bytes);
+  NEAP_TRY(check_items(c, node));
+  return node->loop->is_backward ? check_halves(c, node) : NEAP_OK;
+}
+
 /* Frames: every subnet's plan is safe, and the owner's scratch holds the largest and the op's own. */
 static neap_status check_subs(check *c) {
   const neap_plan *plan = c->plan;
   for (int n = 0; n < plan->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     size_t frame = 0;
+    NEAP_TRY(check_loop(c, node));
     for (int k = 0; k < node->n_sub; k++) {
       const neap_plan *sub = plan->sub[n] != NULL ? plan->sub[n][k] : NULL;
       if (sub == NULL) return neap_fail(c->error, NEAP_PLAN, "op \"%s\" has %d subnets, the plan fewer", node->name, node->n_sub);
       NEAP_TRY(neap_plan_verify(sub, node->sub[k], c->error));
+      NEAP_TRY(check_kept(c, node, sub, node->sub[k]));
       frame = NEAP_MAX(frame, neap_align(sub->arena_bytes));
     }
     if (plan->scratch_bytes[n] != frame + node->choice.scratch_bytes)

@@ -81,7 +81,8 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
   if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
-  if (place->region == NEAP_REGION_ARENA || place->region == NEAP_REGION_FRAME) return (neap_address){0, place->offset};
+  if (place->region == NEAP_REGION_ARENA) return (neap_address){0, place->offset};
+  if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
   if (program->is_sub) {
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
     int argument = own ? value->argument : storage->argument;
@@ -102,7 +103,9 @@ static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
 }
 
 /* The one place where records become instruction kinds. */
-static neap_instruction_kind kind_of(const neap_op *op) {
+static neap_instruction_kind kind_of(const neap_node *node) {
+  const neap_op *op = node->op;
+  if (node->loop != NULL) return node->loop->is_backward ? NEAP_INSTRUCTION_LOOP_GRADIENT : NEAP_INSTRUCTION_LOOP;
   if (op->effects & NEAP_EFFECT_CONTROL) return NEAP_INSTRUCTION_IF;
   if ((op->effects & NEAP_EFFECT_RELEASE) || op->kernels == NULL) return NEAP_INSTRUCTION_NOTHING;
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
@@ -180,32 +183,37 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   i->sub = neap_arena_alloc(&program->arena, (size_t)node->n_sub * sizeof *i->sub);
   if (i->sub == NULL) return refused(error, (size_t)node->n_sub * sizeof *i->sub);
   i->n_sub = node->n_sub;
+  size_t own_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0;
+  int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_plan *plan = program->plan->sub[i->node][s];
-    if (plan->arena_bytes > i->scratch_bytes)
+    if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes || node->choice.scratch_bytes != own_bytes)
       return neap_fail(error, NEAP_PLAN, "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name, node->name,
-                       plan->arena_bytes, i->scratch_bytes);
-    NEAP_TRY(make(node->sub[s], plan, true, node->n_in + node->n_out, &i->sub[s], error));
+                       plan->arena_bytes + own_bytes, i->scratch_bytes);
+    NEAP_TRY(make(node->sub[s], plan, true, n_argument, &i->sub[s], error));
   }
   return NEAP_OK;
 }
 
-/* An If commits through the instructions inside its branches, each in its turn, so it does not itself. */
+/* A control instruction commits through those inside its subnets, each in its turn, so it does not itself. */
 static neap_status bind_instruction(neap_program *program, int step, neap_error *error) {
   neap_instruction *i = &program->instruction[step];
   i->node = program->plan->order[step];
   const neap_node *node = &program->graph->node[i->node];
-  i->kind = kind_of(node->op);
+  i->kind = kind_of(node);
+  i->loop = node->loop;
   bool takes = neap_takes(program);
   i->scratch.base = takes ? program->n_base - 1 : 0;
   i->scratch.offset = takes ? 0 : program->plan->scratch_offset[i->node];
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
-  i->commits = i->kind != NEAP_INSTRUCTION_IF && (node->n_enforced > 0 || (node->effects & NEAP_EFFECT_COMMIT) != 0);
+  i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   NEAP_TRY(bind_operands(program, i, error));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL:
     case NEAP_INSTRUCTION_VIEW: return bind_kernel(program, i, error);
-    case NEAP_INSTRUCTION_IF: return bind_subs(program, i, error);
+    case NEAP_INSTRUCTION_IF:
+    case NEAP_INSTRUCTION_LOOP:
+    case NEAP_INSTRUCTION_LOOP_GRADIENT: return bind_subs(program, i, error);
     case NEAP_INSTRUCTION_NOTHING: break;
   }
   return NEAP_OK;
@@ -232,7 +240,7 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
-  program->n_base = 1 + (program->is_sub ? n_owner_operand : program->n_blob);
+  program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob);
   NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
@@ -296,6 +304,7 @@ void neap_program_free(neap_program *program) {
     neap_instruction *i = &program->instruction[step];
     if (i->kernel != NULL && i->kernel->unbind != NULL) i->kernel->unbind(i->call.kernel);
     for (int s = 0; s < i->n_sub; s++) neap_program_free(i->sub[s]);
+    neap_free(i->stack.bytes);
   }
   neap_dag_free(program->dag);
   neap_arena_fini(&program->arena);

@@ -49,6 +49,11 @@ int neap_program_pool_blocks(const neap_program *program);
 /* Bytes taken from the pool while each step of the last run ran, by plan step; NULL for all other policies. */
 const size_t *neap_program_pool_curve(const neap_program *program);
 
+/* Frames of loops without a maximum (control.c): the bytes held from run to run, and giving them back between runs; the next run
+ * takes what it needs again. Both count the subprograms' too. */
+size_t neap_program_frames_bytes(const neap_program *program);
+size_t neap_program_trim(neap_program *program);
+
 enum { NEAP_N_RECENT = 15 };
 typedef struct neap_step_times {
   int n_call;

@@ -15,7 +15,8 @@
 /* Where an operand's bytes are: base[base] + offset; base < 0: absent.
  *
  * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k;
- * in a subprogram it is operand k of the owner, inputs first. Under policy `pool`, base first_slot + v is the storage whose
+ * in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
+ * the frames. Under policy `pool`, base first_slot + v is the storage whose
  * root is value v, and the one after the last storage is the running instruction's scratch. */
 typedef struct neap_address {
   int base;
@@ -26,8 +27,26 @@ typedef enum neap_instruction_kind {
   NEAP_INSTRUCTION_KERNEL,
   NEAP_INSTRUCTION_VIEW,    /* a kernel that copies; nothing to do when the plan gave both sides the same bytes */
   NEAP_INSTRUCTION_NOTHING, /* Free: an order of edges, no work */
-  NEAP_INSTRUCTION_IF
+  NEAP_INSTRUCTION_IF,
+  NEAP_INSTRUCTION_LOOP,         /* While, Recurrent */
+  NEAP_INSTRUCTION_LOOP_GRADIENT /* the same iterations from the last to the first, over the frames of the forward */
 } neap_instruction_kind;
+static inline bool neap_instruction_is_control(neap_instruction_kind kind) { return kind >= NEAP_INSTRUCTION_IF; }
+
+/* Frames of a loop without maximum: records one after another, those of an inner loop's runs too. It grows in the forward, and
+ * keeps its bytes from run to run. INVARIANT: what a run has pushed, its backward reads before the next run begins. */
+typedef struct neap_frame_stack {
+  char *bytes;
+  size_t held_bytes, used_bytes;
+  uint64_t serial; /* of the run that last used it */
+} neap_frame_stack;
+
+/* The head of the operand `frames`: NEAP_ALIGN bytes that the forward writes. */
+typedef struct neap_frames_head {
+  int64_t n_iteration;
+  neap_frame_stack *stack; /* NULL: the records follow the head */
+  size_t offset;           /* of the first record on the stack */
+} neap_frames_head;
 
 typedef struct neap_instruction {
   neap_instruction_kind kind;
@@ -40,7 +59,9 @@ typedef struct neap_instruction {
   const neap_kernel *kernel;
   int n_sub;
   neap_program **sub; /* owned */
-  int n_touched;      /* arena storages that the instruction reads or writes, each once */
+  const neap_loop *loop;
+  neap_frame_stack stack; /* of a forward loop that grows; owned */
+  int n_touched;          /* arena storages that the instruction reads or writes, each once */
   int *touched;
 } neap_instruction;
 
@@ -67,6 +88,7 @@ struct neap_program {
   _Atomic int *left;   /* of n_touch, in this run: at 0 the bytes are dead */
   bool *spared;        /* by storage: a fetch may still read it after the run, so poison leaves it */
   bool spared_known;
+  uint64_t n_run;
   neap_dag *dag; /* NULL for the simple schedule */
   neap_arena arena;
 };
@@ -76,6 +98,8 @@ typedef struct neap_lane {
   neap_fault fault;
   const neap_program *program; /* of the instruction that recorded the fault */
   int node, thread;
+  uint64_t salt;  /* of the iterations that the lane is in; 0 outside loops. Random ops draw anew in each iteration */
+  bool no_memory; /* the fault is a frame that memory was refused for */
 } neap_lane;
 
 /* INVARIANT: the phase leaves RUNNING once: to COMMITTED, from where the step is finished, or to STOPPED, after which no
@@ -83,11 +107,20 @@ typedef struct neap_lane {
 enum { NEAP_RUN_RUNNING, NEAP_RUN_COMMITTED, NEAP_RUN_STOPPED };
 typedef struct neap_run_state {
   neap_run *run;
+  uint64_t serial; /* of this run among the program's */
   int64_t begin_ns;
   _Atomic int phase;
   sigset_t signals;  /* mask of the calling thread outside the run; signals are held while kernels run */
   int64_t let_in_ns; /* when they were last let in */
 } neap_run_state;
+
+/* control.c: instructions that own subprograms. */
+void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane);
+void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane *lane);
+void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *state, neap_lane *lane);
+/* run.c: one pass of a subprogram whose bases are set. */
+void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *lane);
+bool neap_run_is_interrupted(const neap_run_state *state);
 
 /* Runs one instruction on `lane`. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane);

@@ -18,6 +18,7 @@ static bool begin_commit(neap_run_state *state) {
 }
 
 static bool is_interrupted(const neap_run *run) { return run->interrupted != NULL && *run->interrupted != 0; }
+bool neap_run_is_interrupted(const neap_run_state *state) { return is_interrupted(state->run); }
 
 /* A fault or interrupt asks for a stop, which is granted while nothing has been committed. */
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
@@ -83,15 +84,7 @@ static bool is_view(const neap_call *call) {
   return true;
 }
 
-/* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the owner's outputs. */
-static void run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
-  const neap_call *call = &i->call;
-  bool condition = neap_element_get(call->in[0].type.dtype, call->in[0].data, 0) != 0;
-  int branch = condition ? 0 : 1;
-  if (branch >= i->n_sub) return;
-  neap_program *sub = i->sub[branch];
-  sub->base[0] = call->scratch;
-  for (int k = 0; k < sub->n_base - 1; k++) sub->base[1 + k] = call->in[k].data; /* outputs follow the inputs */
+void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *lane) {
   if (state->run->poison) poison_begin(sub);
   run_steps(sub, state, lane);
 }
@@ -104,7 +97,9 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
     case NEAP_INSTRUCTION_VIEW:
       if (!is_view(&i->call)) i->kernel->run(&i->call);
       break;
-    case NEAP_INSTRUCTION_IF: run_if(i, state, lane); break;
+    case NEAP_INSTRUCTION_IF: neap_program_run_if(i, state, lane); break;
+    case NEAP_INSTRUCTION_LOOP: neap_program_run_loop(i, state, lane); break;
+    case NEAP_INSTRUCTION_LOOP_GRADIENT: neap_program_run_loop_gradient(i, state, lane); break;
     case NEAP_INSTRUCTION_NOTHING: break;
   }
 }
@@ -139,7 +134,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   int64_t start_ns = timed ? neap_clock_ns() : 0;
   if (neap_takes(program)) neap_take_before(program, step, run);
   resolve(program, i);
-  i->call.seed = run->seed;
+  i->call.seed = run->seed ^ lane->salt;
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
@@ -180,12 +175,13 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
   const neap_graph *graph = lane->program->graph;
   const neap_node *node = &graph->node[lane->node];
   neap_program_locate(graph, lane->node, error);
-  return neap_fail(error, NEAP_DATA, "%s \"%s\": %s", node->op->name, node->name, lane->fault.message);
+  return neap_fail(error, lane->no_memory ? NEAP_MEMORY : NEAP_DATA, "%s \"%s\": %s", node->op->name, node->name,
+                   lane->fault.message);
 }
 
 /* Bases are read here, once a run: the workspace may have moved them since the last. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
-  neap_run_state state = {.run = run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
+  neap_run_state state = {.run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;
   run->finished = false;
   program->base[0] = run->arena;

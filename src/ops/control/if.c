@@ -1,8 +1,11 @@
-/* if.c: If, one of two subnets by a condition. An instruction kind of the runner, so the record has no kernel.
+/* if.c: If and AsyncIf, one of two subnets by a condition. An instruction kind of the runner, so the record has no kernel.
  *
  * Both subnets take all captures, in order, as parameters, and give all outputs, in order, as results. Without else_net the
  * outputs keep the values that the captures of the same names had. The gradient is another If over the same condition; it
  * needs the subnets' graphs, so graph makes it (graph/control_gradient.c) and `grad` here stays NULL.
+ *
+ * AsyncIf is the same op under the name that nets written for Caffe2 use. In `dag` a branch of either runs on one lane while the
+ * other lanes run what does not depend on it; in `simple` everything runs one after another. So there is no difference.
  */
 #include "ops/op.h"
 
@@ -33,6 +36,21 @@ const neap_op neap_op_If = {
   .math = "y = cond ? then_net(captures) : else_net(captures)",
   .example = "net:If(\"cond\", function(b) b:Relu(\"x\", \"y\") end, function(b) b:Copy(\"x\", \"y\") end)",
   .source = "ONNX If-16",
+  .inputs = {{"cond", "one element; true when not zero", NEAP_BIT(BOOL) | NEAP_NUMBERS, NEAP_ARG_HOST},
+             {"captures", "outer blobs the subnets read", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
+  .outputs = {{"results", "what the branch gives", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
+  .attrs = {[THEN_NET] = {"then_net", "runs when cond is true", NEAP_ATTR_NET, .required = true},
+            [ELSE_NET] = {"else_net", "runs when it is false", NEAP_ATTR_NET}},
+  .effects = NEAP_EFFECT_CONTROL,
+  .infer = infer,
+};
+
+const neap_op neap_op_AsyncIf = {
+  .name = "AsyncIf",
+  .summary = "If under another name: in dag the branch of either may overlap other ops.",
+  .math = "y = cond ? then_net(captures) : else_net(captures)",
+  .example = "net:AsyncIf(\"cond\", function(b) b:Relu(\"x\", \"y\") end, function(b) b:Copy(\"x\", \"y\") end)",
+  .source = "Caffe2 AsyncIf",
   .inputs = {{"cond", "one element; true when not zero", NEAP_BIT(BOOL) | NEAP_NUMBERS, NEAP_ARG_HOST},
              {"captures", "outer blobs the subnets read", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .outputs = {{"results", "what the branch gives", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},

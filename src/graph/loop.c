@@ -1,0 +1,135 @@
+/* loop.c: loops as data: how an iteration finds its operands, what a loop needs beside its body, and copies of both.
+ *
+ * The operands of a loop op are: inputs: n_state initial states, n_seq sequences (T,...), captures; outputs: n_state final states,
+ * then rows of stacked outputs. Its body takes all inputs (of a sequence one row) and gives all outputs (of a stacked one one
+ * row), so the argument numbers of the body's values are those of an If's: input i, n_in + output k; one more for the
+ * condition's result.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+int64_t graph_attr_int(const neap_node *node, const char *name) {
+  int a = neap_op_attr_index(node->op, name);
+  return a >= 0 ? node->attrs[a].i : 0;
+}
+
+size_t neap_loop_frames_bytes(const neap_loop *loop) {
+  if (loop->grows) return NEAP_ALIGN;
+  return NEAP_ALIGN + (size_t)loop->max * loop->record_bytes + loop->state_bytes;
+}
+
+size_t neap_loop_own_bytes(const neap_loop *loop) {
+  size_t bytes = loop->has_condition ? NEAP_ALIGN : 0;
+  for (int s = 0; s < loop->n_state; s++)
+    if (loop->state[s].item < 0) bytes += neap_align(loop->state[s].bytes) * (loop->state[s].final < 0 ? 2 : 1);
+  return bytes;
+}
+
+/* ---- of a forward loop ------------------------------------------------------------------------------------------------ */
+
+/* Whether the body writes state s where it lies: a resident blob, by an enforced pair. */
+static bool is_version(const neap_node *node, int s) {
+  for (int p = 0; p < node->n_enforced; p++)
+    if (node->enforced[p].in == s && node->enforced[p].out == s) return true;
+  return false;
+}
+
+static neap_loop *new_loop(neap_arena *arena, const neap_node *node, int n_state) {
+  neap_loop *loop = neap_arena_alloc(arena, sizeof *loop);
+  if (loop == NULL) return NULL;
+  *loop = (neap_loop){.n_port = node->n_in + node->n_out + 1, .n_state = n_state, .frames = -1};
+  loop->port = neap_arena_alloc(arena, (size_t)loop->n_port * sizeof *loop->port);
+  loop->state = neap_arena_alloc(arena, (size_t)(n_state + 1) * sizeof *loop->state);
+  loop->zero = neap_arena_alloc(arena, (size_t)(node->n_out + 1) * sizeof *loop->zero);
+  return loop->port == NULL || loop->state == NULL || loop->zero == NULL ? NULL : loop;
+}
+
+neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
+  neap_node *node = &graph->node[index];
+  const neap_graph *body = node->sub[node->n_sub - 1];
+  int n_state = (int)graph_attr_int(node, "n_state"), n_seq = (int)graph_attr_int(node, "n_seq");
+  neap_loop *loop = node->loop = new_loop(&graph->arena, node, n_state);
+  if (loop == NULL) return graph_no_memory(error);
+  loop->has_condition = node->n_sub > 1;
+  if (!loop->has_condition) loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
+  if (loop->has_condition) loop->max = graph_attr_int(node, "max");
+  for (int i = 0; i < node->n_in; i++) {
+    bool is_row = i >= n_state && i < n_state + n_seq;
+    loop->port[i] = (neap_port){is_row                                ? NEAP_PORT_SLICE
+                                : i < n_state && !is_version(node, i) ? NEAP_PORT_STATE
+                                                                      : NEAP_PORT_OPERAND,
+                                i, is_row ? body->value[body->param[i]].bytes : 0};
+  }
+  for (int k = 0; k < node->n_out; k++) {
+    size_t bytes = body->value[body->output[k]].bytes;
+    loop->port[node->n_in + k] =
+      k < n_state ? (neap_port){NEAP_PORT_NEXT, k, 0} : (neap_port){NEAP_PORT_SLICE, node->n_in + k, bytes};
+    if (k >= n_state && loop->has_condition) loop->zero[loop->n_zero++] = node->n_in + k;
+    if (k < n_state) loop->state[k] = (neap_loop_state){k, node->n_in + k, -1, bytes};
+    if (k < n_state && is_version(node, k)) loop->state[k] = (neap_loop_state){-1, -1, -1, 0};
+  }
+  loop->port[node->n_in + node->n_out] = (neap_port){NEAP_PORT_FLAG, 0, 0};
+  return NEAP_OK;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------------------------- */
+
+neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
+  neap_loop *copy = neap_arena_copy(arena, loop, sizeof *copy);
+  if (copy == NULL) return NULL;
+  copy->port = neap_arena_copy(arena, loop->port, (size_t)loop->n_port * sizeof *loop->port);
+  copy->state = neap_arena_copy(arena, loop->state, (size_t)loop->n_state * sizeof *loop->state);
+  copy->zero = neap_arena_copy(arena, loop->zero, (size_t)loop->n_zero * sizeof *loop->zero);
+  copy->item = neap_arena_copy(arena, loop->item, (size_t)loop->n_item * sizeof *loop->item);
+  return copy->port == NULL || copy->state == NULL || copy->zero == NULL || copy->item == NULL ? NULL : copy;
+}
+
+/* What the node's lists point to, copied into the clone's arena. False when refused. */
+static bool own_lists(neap_graph *to, neap_node *node) {
+  neap_value_id *ids = neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  if (ids == NULL) return false;
+  for (int i = 0; i < node->n_in; i++) ids[i] = node->in[i];
+  for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
+  node->in = ids, node->out = ids + node->n_in;
+  node->attrs = graph_copy_attrs(to, node->op, node->attrs);
+  node->enforced = neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
+  if (node->loop != NULL && (node->loop = graph_copy_loop(&to->arena, node->loop)) == NULL) return false;
+  return node->attrs != NULL && node->enforced != NULL;
+}
+
+static bool clone_node(neap_graph *to, const neap_node *from) {
+  neap_node node = *from;
+  node.sub = neap_arena_alloc(&to->arena, (size_t)(from->n_sub + 1) * sizeof *node.sub);
+  if (node.sub == NULL || !own_lists(to, &node)) return false;
+  to->node[to->n_node++] = node; /* from here on freed with the graph */
+  for (int s = 0; s < node.n_sub; s++) {
+    if (from->sub[s] == NULL) continue;
+    if ((node.sub[s] = graph_clone(from->sub[s], from->sub[s]->n_node)) == NULL) return false;
+  }
+  return true;
+}
+
+neap_graph *graph_clone(const neap_graph *from, int n_node) {
+  neap_graph *to = graph_new(from->name);
+  if (to == NULL) return NULL;
+  bool ok = neap_list_grow(&to->node, &to->cap_node, n_node + 1, sizeof *to->node) &&
+            neap_list_grow(&to->value, &to->cap_value, from->n_value + 1, sizeof *to->value) &&
+            neap_list_grow(&to->edge, &to->cap_edge, from->n_edge + 1, sizeof *to->edge);
+  if (ok) {
+    memcpy(to->value, from->value, (size_t)from->n_value * sizeof *to->value);
+    if (from->n_edge > 0) memcpy(to->edge, from->edge, (size_t)from->n_edge * sizeof *to->edge);
+    to->n_value = from->n_value, to->n_edge = from->n_edge;
+    to->n_param = from->n_param, to->n_output = from->n_output;
+    to->train = from->train;
+    to->param = neap_arena_copy(&to->arena, from->param, (size_t)from->n_param * sizeof *to->param);
+    to->output = neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
+    ok = to->param != NULL && to->output != NULL;
+  }
+  for (int v = 0; ok && v < to->n_value; v++)
+    if (to->value[v].node >= n_node) to->value[v].node = -1; /* nobody of the nodes left mentions it */
+  for (int n = 0; ok && n < n_node; n++) ok = clone_node(to, &from->node[n]);
+  if (ok) return to;
+  neap_graph_free(to);
+  return NULL;
+}

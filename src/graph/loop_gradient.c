@@ -1,0 +1,445 @@
+/* loop_gradient.c: the gradient of While and Recurrent is a backward loop over the frames that the forward left.
+ *
+ * The body and its backward are built as one *joint* graph and then cut. Values that the backward reads across the cut get
+ * places in the iteration's frame; the forward's half writes them there, the backward's half reads them. Not kept but made
+ * again in the backward: outputs of ops marked so by the user (`recompute`); stashes, whose format is known to one pair of
+ * kernels only; views; and what has no inputs, such as constants. A state that the backward reads lies in the frames itself,
+ * so that the forward writes it where it stays.
+ *
+ * In the backward loop the gradients of states are its states, those of sequences are rows, and those of captures are sums
+ * that lie in its outputs. All temporaries of the backward have one place, whatever the number of iterations.
+ *
+ * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the backward has come behind.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct loop_gradient {
+  neap_builder *b;
+  int index; /* the forward loop, in b's graph */
+  neap_node node;
+  int n_state, n_seq;
+  const neap_value_id *dout;
+  const bool *want;
+  neap_joint joint;
+  /* Arguments of the joint graph. seed: of result k; sum: of capture i; -1 where none. */
+  int n_param, n_seed, n_wrt;
+  int *in_argument, *out_argument, *seed_result, *seed_param, *wrt, *wrt_of, *seed_argument, *sum_param;
+  neap_type *in_type;
+  /* The cut, by value of the joint graph. */
+  bool *needed, *saved;
+  int *next_of; /* state that a saved value is the next of; -1 */
+  bool *repeat; /* by forward node */
+  int *item_of; /* item of a saved value */
+  neap_loop *forward, *backward;
+  neap_value_id *in;        /* the backward node's operands */
+  int n_in, n_out, *out_of; /* output that holds the gradient of input i; -1 */
+} loop_gradient;
+
+static bool is_float(neap_type type) { return neap_dtype_is_float(type.dtype); }
+
+/* Whether result k has a gradient of its own in the backward loop: states pass it on, rows when it arrives. */
+static bool has_seed(const loop_gradient *g, int k) {
+  const neap_graph *body = g->node.sub[g->node.n_sub - 1];
+  if (!is_float(body->value[body->output[k]].type)) return false;
+  return k < g->n_state ? g->node.loop->port[k].kind == NEAP_PORT_STATE : g->dout[k] >= 0;
+}
+
+static neap_status allocate(loop_gradient *g, neap_error *error) {
+  neap_arena *arena = &g->b->graph->arena;
+  size_t n = 2 * (size_t)(g->node.n_in + g->node.n_out) + 8;
+  int **ints[] = {&g->in_argument, &g->out_argument,  &g->seed_result, &g->seed_param, &g->wrt,
+                  &g->wrt_of,      &g->seed_argument, &g->sum_param,   &g->out_of};
+  for (int k = 0; k < NEAP_COUNT(ints); k++) {
+    if ((*ints[k] = neap_arena_alloc(arena, n * sizeof(int))) == NULL) return graph_no_memory(error);
+    for (size_t i = 0; i < n; i++) (*ints[k])[i] = -1;
+  }
+  g->in_type = neap_arena_alloc(arena, n * sizeof *g->in_type);
+  g->in = neap_arena_alloc(arena, n * sizeof *g->in);
+  return g->in_type == NULL || g->in == NULL ? graph_no_memory(error) : NEAP_OK;
+}
+
+/* ---- the joint graph ----------------------------------------------------------------------------------------------------- */
+
+static int add_param(loop_gradient *g, neap_type type) {
+  int argument = g->node.n_in + g->node.n_out + 1 + (g->n_param - g->node.n_in);
+  g->in_type[g->n_param] = type;
+  g->in_argument[g->n_param] = argument;
+  return g->n_param++;
+}
+
+/* Parameters: the body's; a gradient for each seeded result; a running sum for each wanted capture. */
+static neap_status build(loop_gradient *g, neap_error *error) {
+  const neap_graph *body = g->node.sub[g->node.n_sub - 1];
+  int n_in = g->node.n_in, n_out = g->node.n_out;
+  for (int i = 0; i < n_in; i++) {
+    g->in_type[i] = body->value[body->param[i]].type;
+    g->in_argument[i] = i;
+    bool state = i < g->n_state;
+    if (!is_float(g->in_type[i]) || (state ? g->node.loop->port[i].kind != NEAP_PORT_STATE : !g->want[i])) continue;
+    g->wrt_of[i] = g->n_wrt;
+    g->wrt[g->n_wrt++] = i;
+  }
+  g->n_param = n_in;
+  for (int k = 0; k < n_out; k++) {
+    const neap_value *result = &body->value[body->output[k]];
+    g->out_argument[k] = result->argument;
+    if (!has_seed(g, k)) continue;
+    g->seed_result[g->n_seed] = k;
+    g->seed_param[g->n_seed++] = add_param(g, result->type);
+    g->seed_argument[k] = g->in_argument[g->n_param - 1];
+  }
+  for (int i = g->n_state + g->n_seq; i < n_in; i++)
+    if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, g->in_type[i]);
+  const neap_net *net = NULL;
+  for (int a = 0; a < neap_op_n_attrs(g->node.op); a++)
+    if (g->node.op->attrs[a].type == NEAP_ATTR_NET) net = g->node.attrs[a].net; /* the last one is the body */
+  int recompute = neap_op_attr_index(g->node.op, "recompute");
+  neap_sub_spec spec = {.net = net,
+                        .n_in = g->n_param,
+                        .in_type = g->in_type,
+                        .in_argument = g->in_argument,
+                        .n_out = n_out,
+                        .out_argument = g->out_argument,
+                        .n_seed = NEAP_MAX(g->n_seed, 1), /* extra parameters are allowed */
+                        .n_wrt = g->n_wrt,
+                        .seed_result = g->seed_result,
+                        .seed_param = g->seed_param,
+                        .wrt = g->wrt,
+                        .n_recompute = recompute >= 0 ? g->node.attrs[recompute].n : 0,
+                        .recompute = recompute >= 0 ? g->node.attrs[recompute].ints : NULL};
+  return build_joint(g->b, &spec, &g->joint, error);
+}
+
+/* ---- the cut --------------------------------------------------------------------------------------------------------------- */
+
+static bool needs_output(const loop_gradient *g, const neap_node *node) {
+  for (int k = 0; k < node->n_out; k++)
+    if (g->needed[node->out[k]]) return true;
+  return false;
+}
+
+/* Whether the backward makes the node's outputs again instead of keeping them. */
+static bool is_repeated(const loop_gradient *g, const neap_node *node) {
+  const neap_graph *joint = g->joint.builder.graph;
+  if (node->recompute || node->op->n_alias > 0 || node->n_in == 0) return true;
+  for (int k = 0; k < node->n_out; k++)
+    if (g->needed[node->out[k]] && joint->value[node->out[k]].is_stash) return true;
+  return false;
+}
+
+static neap_status overwritten(const loop_gradient *g, const char *name, neap_error *error) {
+  neap_fail(error, NEAP_GRAPH, "the backward of %s \"%s\" needs \"%s\", which its body overwrites", g->node.op->name,
+            g->node.name, name);
+  neap_hint(error, "take gradients inside the body, or copy the blob before the loop");
+  return NEAP_GRAPH;
+}
+
+/* From the backward's reads to what is kept: forward nodes from the last to the first. */
+static neap_status decide(loop_gradient *g, neap_error *error) {
+  const neap_graph *joint = g->joint.builder.graph;
+  neap_arena *arena = &g->joint.builder.graph->arena;
+  size_t n = (size_t)joint->n_value + 1;
+  g->needed = neap_arena_alloc(arena, n * sizeof(bool));
+  g->saved = neap_arena_alloc(arena, n * sizeof(bool));
+  g->repeat = neap_arena_alloc(arena, ((size_t)joint->n_node + 1) * sizeof(bool));
+  g->next_of = neap_arena_alloc(arena, n * sizeof(int));
+  g->item_of = neap_arena_alloc(arena, n * sizeof(int));
+  if (g->needed == NULL || g->saved == NULL || g->repeat == NULL || g->next_of == NULL || g->item_of == NULL)
+    return graph_no_memory(error);
+  for (int m = g->joint.n_forward; m < joint->n_node; m++)
+    for (int i = 0; i < joint->node[m].n_in; i++)
+      if (joint->node[m].in[i] >= 0) g->needed[joint->node[m].in[i]] = true;
+  for (int w = 0; w < g->n_wrt; w++)
+    if (g->joint.grad[w] >= 0) g->needed[g->joint.grad[w]] = true;
+  for (int m = g->joint.n_forward - 1; m >= 0; m--) {
+    const neap_node *node = &joint->node[m];
+    if (!needs_output(g, node)) continue;
+    if ((node->effects & NEAP_EFFECT_COMMIT) != 0) return overwritten(g, joint->value[node->out[0]].name, error);
+    g->repeat[m] = is_repeated(g, node);
+    for (int i = 0; g->repeat[m] && i < node->n_in; i++)
+      if (node->in[i] >= 0) g->needed[node->in[i]] = true;
+    for (int k = 0; !g->repeat[m] && k < node->n_out; k++) g->saved[node->out[k]] = g->needed[node->out[k]];
+  }
+  for (int v = 0; v < joint->n_value; v++) {
+    g->next_of[v] = -1;
+    for (int k = g->n_state - 1; g->saved[v] && k >= 0; k--)
+      if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE) g->next_of[v] = k;
+  }
+  return NEAP_OK;
+}
+
+/* Items: states that the backward reads before or after an iteration, then saved values. */
+static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
+  const neap_graph *joint = g->joint.builder.graph;
+  neap_loop *loop = g->forward = graph_copy_loop(&g->b->graph->arena, g->node.loop);
+  if (loop == NULL) return graph_no_memory(error);
+  loop->item = neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
+  if (loop->item == NULL) return graph_no_memory(error);
+  for (int s = 0; s < g->n_state; s++) {
+    bool is_read = g->needed[joint->param[s]];
+    for (int v = 0; v < joint->n_value; v++) is_read = is_read || (g->saved[v] && g->next_of[v] == s);
+    if (!is_read) continue;
+    if (loop->port[s].kind != NEAP_PORT_STATE) return overwritten(g, joint->value[joint->param[s]].name, error);
+    loop->state[s].item = loop->n_item;
+    loop->item[loop->n_item++].bytes = neap_align(loop->state[s].bytes);
+  }
+  int n_state_item = loop->n_item;
+  for (int v = 0; v < joint->n_value; v++) {
+    if (!g->saved[v]) continue;
+    if (g->next_of[v] >= 0) continue;
+    g->item_of[v] = loop->n_item;
+    loop->item[loop->n_item++].bytes = neap_align(joint->value[v].bytes);
+  }
+  for (int i = 0; i < loop->n_item; i++) {
+    loop->item[i].offset = loop->record_bytes;
+    loop->record_bytes += loop->item[i].bytes;
+    if (i < n_state_item) loop->state_bytes = loop->record_bytes;
+  }
+  loop->grows = loop->max == 0 && loop->has_condition;
+  loop->frames = g->node.n_in + g->node.n_out;
+  return NEAP_OK;
+}
+
+/* A saved value of either half: defined elsewhere in the backward, kept beside its iteration in the forward. */
+static void place_saved(const loop_gradient *g, neap_graph *half, int v, bool is_backward) {
+  neap_value *value = &half->value[v];
+  if (is_backward) value->node = -1, value->is_blob = false;
+  if (g->next_of[v] >= 0 && !is_backward) return; /* build_result puts it there */
+  value->region = g->next_of[v] >= 0 ? NEAP_REGION_ARGUMENT : NEAP_REGION_FRAME;
+  value->argument = g->next_of[v] >= 0 ? g->node.n_in + g->next_of[v] : g->item_of[v];
+  value->is_last = !is_backward;
+}
+
+/* The forward's half, which replaces the body that was built without a gradient. */
+static neap_status cut_forward(loop_gradient *g, neap_error *error) {
+  neap_joint *joint = &g->joint;
+  neap_graph *whole = joint->builder.graph, *half = graph_clone(whole, joint->n_forward);
+  if (half == NULL) return graph_no_memory(error);
+  for (int v = 0; v < whole->n_value; v++)
+    if (g->saved[v]) place_saved(g, half, v, false);
+  half->n_param = g->node.n_in;
+  half->train = true;
+  half->output = neap_arena_alloc(&half->arena, (size_t)(g->node.n_out + 1) * sizeof *half->output);
+  neap_status status = half->output == NULL ? graph_no_memory(error) : NEAP_OK;
+  joint->builder.graph = half; /* copies are emitted into it */
+  joint->builder.phase = NEAP_PHASE_FORWARD;
+  for (int k = 0; k < g->node.n_out && status == NEAP_OK; k++)
+    status = build_result(&joint->builder, g->out_argument[k], joint->result[k], error);
+  joint->builder.graph = whole;
+  if (status == NEAP_OK) status = graph_finish(half, error);
+  if (status != NEAP_OK) {
+    neap_graph_free(half);
+    return status;
+  }
+  neap_node *node = &g->b->graph->node[g->index];
+  neap_graph_free(node->sub[node->n_sub - 1]);
+  node->sub[node->n_sub - 1] = half;
+  node->loop = g->forward;
+  return NEAP_OK;
+}
+
+/* Gives output position k of a node to a value that nobody reads, so that what was there can be defined elsewhere. */
+static neap_status detach(neap_graph *graph, int v, neap_error *error) {
+  int node = graph->value[v].node, position = graph->value[v].position;
+  int other = graph_add_value(graph, graph->value[v].name, &graph->value[v].type);
+  if (other < 0) return graph_no_memory(error);
+  graph->value[other].node = node, graph->value[other].position = position;
+  graph->value[other].is_stash = graph->value[v].is_stash;
+  graph->node[node].out[position] = other;
+  return NEAP_OK;
+}
+
+/* sum + gradient, in the sum's bytes. */
+static neap_value_id accumulate(neap_builder *b, neap_value_id sum, neap_value_id gradient) {
+  neap_grad emit = {.graph = b};
+  neap_value_id in[2] = {sum, gradient};
+  return neap_grad_emit1(&emit, "Accumulate", 2, in, NULL, NULL);
+}
+
+/* The backward's half: results are the gradients, in the order of the wanted inputs. */
+static neap_status cut_backward(loop_gradient *g, neap_error *error) {
+  neap_joint *joint = &g->joint;
+  neap_builder *b = &joint->builder;
+  neap_graph *half = b->graph;
+  int n_value = half->n_value;
+  b->phase = NEAP_PHASE_BACKWARD;
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  half->train = true;
+  half->output = neap_arena_alloc(&half->arena, (size_t)(g->n_wrt + 1) * sizeof *half->output);
+  if (half->output == NULL) return graph_no_memory(error);
+  for (int v = 0; v < n_value; v++) {
+    half->value[v].is_last = false;
+    if (!g->saved[v]) continue;
+    NEAP_TRY(detach(half, v, error));
+    place_saved(g, half, v, true);
+  }
+  for (int n = 0; n < joint->n_forward; n++) {
+    half->node[n].effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
+    for (int i = 0; (half->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < half->node[n].n_in; i++)
+      half->node[n].in[i] = NEAP_NO_VALUE;
+  }
+  for (int w = 0; w < g->n_wrt; w++) {
+    int i = g->wrt[w], argument = -1;
+    neap_value_id gradient = joint->grad[w];
+    if (i < g->n_state) {
+      argument = g->backward->n_port - g->n_wrt + w;
+      if (gradient < 0) gradient = build_constant(b, g->in_type[i], 0);
+    } else if (gradient >= 0 && i < g->n_state + g->n_seq) {
+      argument = g->backward->n_port - g->n_wrt + w;
+    } else if (gradient >= 0) {
+      argument = g->in_argument[g->sum_param[i]];
+      gradient = accumulate(b, half->param[g->sum_param[i]], gradient);
+    }
+    NEAP_TRY(b->emit_status);
+    if (argument >= 0) NEAP_TRY(build_result(b, argument, gradient, error));
+  }
+  return graph_finish(half, error);
+}
+
+/* ---- the backward loop ----------------------------------------------------------------------------------------------------- */
+
+static int operand(loop_gradient *g, neap_value_id v) {
+  g->in[g->n_in] = v;
+  return g->n_in++;
+}
+
+/* Ports: those of the forward, of the extra parameters, then one of each wrt for its result. Operands: gradients that arrive,
+ * sequences and captures, frames. */
+static neap_status make_backward(loop_gradient *g, neap_error *error) {
+  const neap_node *node = &g->node;
+  neap_arena *arena = &g->b->graph->arena;
+  neap_loop *f = g->forward, *l = g->backward = neap_arena_alloc(arena, sizeof *l);
+  if (l == NULL) return graph_no_memory(error);
+  int n_forward = node->n_in + node->n_out + 1, n_extra = g->n_param - node->n_in;
+  *l = (neap_loop){.is_backward = true,
+                   .max = f->max,
+                   .grows = f->grows,
+                   .item = f->item,
+                   .n_item = f->n_item,
+                   .state_bytes = f->state_bytes,
+                   .record_bytes = f->record_bytes,
+                   .n_port = n_forward + n_extra + g->n_wrt};
+  l->port = neap_arena_alloc(arena, (size_t)l->n_port * sizeof *l->port);
+  l->state = neap_arena_alloc(arena, ((size_t)g->n_state + 1) * sizeof *l->state);
+  l->zero = neap_arena_alloc(arena, ((size_t)g->n_wrt + 1) * sizeof *l->zero);
+  if (l->port == NULL || l->state == NULL || l->zero == NULL) return graph_no_memory(error);
+  for (int k = 0; k < node->n_out; k++) /* arriving gradients */
+    if (k < g->n_state) {
+      l->port[node->n_in + k] = (neap_port){NEAP_PORT_KEPT_NEXT, f->state[k].item, 0};
+      if (g->seed_argument[k] < 0) continue;
+      l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_STATE, l->n_state, 0};
+      int init = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
+      l->state[l->n_state++] = (neap_loop_state){init, -1, -1, f->state[k].bytes};
+    } else if (g->seed_argument[k] >= 0) {
+      l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_SLICE, operand(g, g->dout[k]), f->port[node->n_in + k].bytes};
+    }
+  for (int i = 0; i < node->n_in; i++)
+    l->port[i] = i < g->n_state ? (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0}
+                                : (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
+  l->frames = operand(g, NEAP_NO_VALUE);
+  for (int w = 0, s = 0; w < g->n_wrt; w++) {
+    int i = g->wrt[w], port = l->n_port - g->n_wrt + w;
+    if (i < g->n_state) {
+      if (g->want[i]) l->state[s].final = g->n_in + (g->out_of[i] = g->n_out++);
+      l->port[port] = (neap_port){NEAP_PORT_NEXT, s++, 0};
+    } else if (g->joint.grad[w] >= 0) {
+      int out = g->n_in + (g->out_of[i] = g->n_out++);
+      bool is_row = i < g->n_state + g->n_seq;
+      if (is_row) l->port[port] = (neap_port){NEAP_PORT_SLICE, out, f->port[i].bytes};
+      if (!is_row) l->port[g->in_argument[g->sum_param[i]]] = (neap_port){NEAP_PORT_OPERAND, out, 0};
+      if (!is_row) l->zero[l->n_zero++] = out;
+    }
+  }
+  return NEAP_OK;
+}
+
+/* The forward gets one more output; it lies in the arena like any other value. */
+static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_error *error) {
+  neap_graph *graph = g->b->graph;
+  char name[256];
+  snprintf(name, sizeof name, "%s.frames", g->node.name);
+  neap_type type = {NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)neap_loop_frames_bytes(g->forward))};
+  *frames = graph_add_value(graph, neap_intern(name), &type);
+  neap_node *node = &graph->node[g->index];
+  neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  if (*frames < 0 || ids == NULL || graph->value[*frames].name == NULL) return graph_no_memory(error);
+  memcpy(ids, node->in, (size_t)node->n_in * sizeof *ids);
+  memcpy(ids + node->n_in, node->out, (size_t)node->n_out * sizeof *ids);
+  node->in = ids, node->out = ids + node->n_in;
+  graph->value[*frames].node = g->index;
+  graph->value[*frames].position = node->n_out;
+  node->out[node->n_out++] = *frames;
+  return NEAP_OK;
+}
+
+static bool reads_port(const neap_graph *half, int param) {
+  int v = half->param[param];
+  for (int n = 0; n < half->n_node; n++)
+    for (int i = 0; i < half->node[n].n_in; i++)
+      if (half->node[n].in[i] == v) return true;
+  return false;
+}
+
+/* The node; takes over the half graph. Operands that it does not read are absent: they need not live until then. */
+static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_value_id *din, neap_error *error) {
+  neap_graph *graph = g->b->graph, *half = g->joint.builder.graph;
+  g->in[g->backward->frames] = frames;
+  for (int i = g->n_state; i < g->node.n_in; i++)
+    if (!reads_port(half, i)) g->in[g->backward->port[i].index] = NEAP_NO_VALUE;
+  int made = graph_add_node(graph, neap_op_find("LoopGradient"), g->n_in, g->n_out);
+  if (made < 0) return graph_no_memory(error);
+  neap_node *back = &graph->node[made];
+  memcpy(back->in, g->in, (size_t)g->n_in * sizeof *g->in);
+  back->name = g->node.name, back->scope = g->node.scope, back->line = g->node.line;
+  back->phase = NEAP_PHASE_BACKWARD;
+  back->forward = g->index;
+  back->stream = (*g->b->stream)++;
+  back->loop = g->backward;
+  back->attrs = neap_arena_alloc(&graph->arena, 1);
+  back->enforced = neap_arena_alloc(&graph->arena, sizeof *back->enforced);
+  back->sub = neap_arena_alloc(&graph->arena, sizeof *back->sub);
+  if (back->attrs == NULL || back->enforced == NULL || back->sub == NULL) return graph_no_memory(error);
+  back->sub[0] = half;
+  back->n_sub = 1;
+  g->joint.builder.graph = NULL;
+  for (int n = 0; n < half->n_node; n++) back->effects |= half->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  for (int i = 0; i < g->node.n_in; i++) {
+    if (g->out_of[i] < 0) continue;
+    const neap_value *like = &graph->value[g->node.in[i]];
+    int v = graph_add_value(graph, like->name, &like->type);
+    if (v < 0) return graph_no_memory(error);
+    graph->value[v].node = made;
+    graph->value[v].position = g->out_of[i];
+    graph->node[made].out[g->out_of[i]] = v;
+    din[i] = v;
+  }
+  return NEAP_OK;
+}
+
+neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
+                                neap_error *error) {
+  loop_gradient g = {.b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};
+  g.n_state = (int)graph_attr_int(&g.node, "n_state");
+  g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
+  NEAP_TRY(allocate(&g, error));
+  uint32_t *shared = b->stream, stream = g.node.stream + 1; /* the forward's own streams: what is repeated draws the same */
+  b->stream = &stream;
+  neap_status status = build(&g, error);
+  b->stream = shared;
+  if (status != NEAP_OK) return status;
+  g.joint.builder.stream = &stream;
+  neap_value_id frames = NEAP_NO_VALUE;
+  status = decide(&g, error);
+  if (status == NEAP_OK) status = lay_out_frame(&g, error);
+  if (status == NEAP_OK) status = make_backward(&g, error);
+  if (status == NEAP_OK) status = cut_forward(&g, error);
+  if (status == NEAP_OK) status = cut_backward(&g, error);
+  if (status == NEAP_OK) status = add_frames(&g, &frames, error);
+  if (status == NEAP_OK) status = add_backward(&g, frames, din, error);
+  build_joint_fini(&g.joint);
+  return status;
+}

@@ -1,0 +1,68 @@
+/* accumulate.c: Accumulate and Assign, which write a running sum, or a blob's next value, where the old one lies. Made by graph for
+ * the bodies of loops and branches, where no later pass could tell that the bytes are the same. */
+#include "math/vec.h"
+#include "ops/op.h"
+
+#include <string.h>
+
+#define ACCUMULATE(suffix, T)                                                                    \
+  NEAP_MULTIVERSION static void accumulate_##suffix(void *context, int64_t begin, int64_t end) { \
+    const neap_call *c = context;                                                                \
+    const T *x = c->in[1].data;                                                                  \
+    T *sum = c->out[0].data;                                                                     \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) sum[i] += x[i];                   \
+  }
+ACCUMULATE(f32, float)
+ACCUMULATE(f64, double)
+
+/* f16 and bf16: the sum is rounded once an iteration. */
+static void accumulate_half(void *context, int64_t begin, int64_t end) {
+  const neap_call *c = context;
+  neap_dtype dtype = c->out[0].type.dtype;
+  for (int64_t i = begin; i < end; i++)
+    neap_element_set(dtype, c->out[0].data, i,
+                     neap_element_get(dtype, c->out[0].data, i) + neap_element_get(dtype, c->in[1].data, i));
+}
+
+static void run_accumulate(const neap_call *call) {
+  neap_call job = *call;
+  neap_dtype dtype = call->out[0].type.dtype;
+  neap_parallel_for(neap_shape_elems(&call->in[0].type.shape), NEAP_GRAIN, call->n_thread,
+                    dtype == NEAP_DTYPE_F32   ? accumulate_f32
+                    : dtype == NEAP_DTYPE_F64 ? accumulate_f64
+                                              : accumulate_half,
+                    &job);
+}
+
+static void run_assign(const neap_call *call) { memcpy(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type)); }
+
+const neap_op neap_op_Accumulate = {
+  .name = "Accumulate",
+  .summary = "Adds to a running sum, in its bytes.",
+  .math = "sum = sum + x",
+  .internal = true,
+  .inputs = {{"sum", "the sum so far"}, {"x", "shape of sum"}},
+  .outputs = {{"sum", "its next version"}},
+  .enforced = {{0, 0}},
+  .n_enforced = 1,
+  .infer = neap_infer_like,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_accumulate}, {0}},
+  .cases = "{ {sum={7}, x={7}, grad=false}, {sum={0,3}, x={0,3}, grad=false} }",
+};
+
+const neap_op neap_op_Assign = {
+  .name = "Assign",
+  .summary = "Gives a resident blob its next value.",
+  .math = "y = x",
+  .internal = true,
+  .inputs = {{"old", "the value before", NEAP_ANY}, {"x", "the value after; type of old", NEAP_ANY}},
+  .outputs = {{"y", "the next version of old", NEAP_ANY}},
+  .enforced = {{0, 0}},
+  .n_enforced = 1,
+  .effects = NEAP_EFFECT_COMMIT,
+  .infer = neap_infer_like,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_assign}, {0}},
+  .cases = "{ {old={7}, x={7}, grad=false} }",
+};

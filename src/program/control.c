@@ -1,0 +1,235 @@
+/* control.c: instructions that own subprograms: a branch is run once, a body once an iteration.
+ *
+ * A subprogram's bases are set before each pass: base 0 its frame in the owner's scratch, then one for each argument, the last the
+ * iteration's record of the frames. A loop's states lie in two buffers that change places (the final output is one of them)
+ * or, where the backward reads them, in the records: either way an iteration finds them by pointer and nothing is copied
+ * between iterations.
+ *
+ * A loop looks for faults and for the interrupt after each instruction of its body and before each iteration. INVARIANT: once its
+ * body has committed, an interrupt or fault ends the loop where an iteration ends, as if its condition had become false,
+ * and the step is finished; the interrupt's flag stays set for the caller to see.
+ *
+ * Scratch: the largest of the subprograms' frames, then the states' buffers, then the condition's flag.
+ */
+#include "program/program_int.h"
+
+#include <string.h>
+
+/* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the owner's outputs. */
+void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  const neap_call *call = &i->call;
+  bool condition = neap_element_get(call->in[0].type.dtype, call->in[0].data, 0) != 0;
+  int branch = condition ? 0 : 1;
+  if (branch >= i->n_sub) return;
+  neap_program *sub = i->sub[branch];
+  sub->base[0] = call->scratch;
+  for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data; /* outputs follow the inputs */
+  neap_program_run_sub(sub, state, lane);
+}
+
+/* ---- loops ---------------------------------------------------------------------------------------------------------- */
+
+/* A loop under way. */
+typedef struct loop_run {
+  const neap_loop *loop;
+  const neap_instruction *i;
+  neap_run_state *state;
+  neap_lane *lane;
+  uint64_t outer_salt;
+  char *own;               /* scratch behind the subprograms' frames */
+  char *records;           /* of iteration 0; NULL: no frames, or on the stack */
+  neap_frame_stack *stack; /* else NULL */
+  size_t first_offset;     /* on the stack */
+  int64_t n;               /* iterations known beforehand; -1 */
+} loop_run;
+
+static void *operand(const loop_run *r, int k) { return k < 0 ? NULL : r->i->call.in[k].data; } /* outputs follow the inputs */
+
+/* Record t; computed afresh each time, because a stack moves as it grows. */
+static char *record(const loop_run *r, int64_t t) {
+  size_t at = (size_t)t * r->loop->record_bytes;
+  return r->stack != NULL ? (r->stack->bytes != NULL ? r->stack->bytes + r->first_offset + at : NULL) : r->records + at;
+}
+
+/* Where state s lies before iteration t (counted in the order of running). Without frames: the initial operand, then by turns
+ * the output and the buffer, so that the last of n known iterations leaves it in the output. */
+static char *state_at(const loop_run *r, int s, int64_t t) {
+  const neap_loop_state *state = &r->loop->state[s];
+  if (state->item >= 0) return record(r, t) + r->loop->item[state->item].offset;
+  if (t == 0 && state->init >= 0) return operand(r, state->init);
+  char *buffer = r->own;
+  for (int k = 0; k < s; k++)
+    if (r->loop->state[k].item < 0) buffer += neap_align(r->loop->state[k].bytes) * (r->loop->state[k].final < 0 ? 2 : 1);
+  char *final = state->final >= 0 ? operand(r, state->final) : buffer + neap_align(state->bytes);
+  int64_t last = r->n >= 0 ? r->n : 1; /* some iteration whose result belongs into `final` */
+  return (last - t) % 2 == 0 ? final : buffer;
+}
+
+static char *flag_of(const loop_run *r) { return r->own + neap_loop_own_bytes(r->loop) - NEAP_ALIGN; }
+
+/* Bases of a subprogram for the pass that comes k-th and works on row t. */
+static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t) {
+  const neap_loop *loop = r->loop;
+  sub->base[0] = r->i->call.scratch;
+  for (int p = 0; p < loop->n_port; p++) {
+    const neap_port *port = &loop->port[p];
+    void *base = NULL;
+    switch (port->kind) {
+      case NEAP_PORT_OPERAND: base = operand(r, port->index); break;
+      case NEAP_PORT_SLICE:
+        base = operand(r, port->index);
+        if (base != NULL) base = (char *)base + (size_t)t * port->bytes;
+        break;
+      case NEAP_PORT_STATE: base = state_at(r, port->index, k); break;
+      case NEAP_PORT_NEXT: base = state_at(r, port->index, k + 1); break;
+      case NEAP_PORT_KEPT:
+      case NEAP_PORT_KEPT_NEXT:
+        if (port->index < 0) break;
+        base = record(r, t + (port->kind == NEAP_PORT_KEPT_NEXT)) + loop->item[port->index].offset;
+        break;
+      case NEAP_PORT_FLAG: base = loop->has_condition ? flag_of(r) : NULL; break;
+    }
+    sub->base[1 + p] = base;
+  }
+  sub->base[sub->n_base - 1] = loop->frames >= 0 ? record(r, t) : NULL;
+}
+
+/* Splitmix64's last mix: iterations of loops within loops all get salts of their own. */
+static uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
+  set_bases(r, sub, k, t);
+  r->lane->salt = mix(r->outer_salt + 0x9e3779b97f4a7c15u * (uint64_t)(t + 1));
+  neap_program_run_sub(sub, r->state, r->lane);
+  r->lane->salt = r->outer_salt;
+}
+
+/* Whether no further iteration may begin. */
+static bool must_end(const loop_run *r) {
+  if (r->lane->thread == 0) neap_run_let_signals_in(r->state);
+  return neap_run_must_stop(r->state, r->lane) || r->lane->fault.set || neap_run_is_interrupted(r->state);
+}
+
+/* Room on the stack for records 0 to t. False, with the fault recorded, when memory is refused. */
+static bool reserve(const loop_run *r, int64_t t) {
+  if (r->stack == NULL) return true;
+  size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes, room = r->stack->held_bytes;
+  r->stack->used_bytes = need;
+  if (need <= room) return true;
+  while (room < need) room = NEAP_MAX(2 * room, (size_t)16 * NEAP_ALIGN);
+  char *grown = neap_alloc(room);
+  if (grown == NULL) {
+    r->lane->no_memory = !r->lane->fault.set;
+    neap_call_fault(&r->i->call, "memory for the frame of iteration %lld was refused, %zu bytes", (long long)t, room);
+    return false;
+  }
+  if (r->stack->held_bytes > 0) memcpy(grown, r->stack->bytes, r->stack->held_bytes);
+  neap_free(r->stack->bytes);
+  r->stack->bytes = grown;
+  r->stack->held_bytes = room;
+  return true;
+}
+
+/* The condition before iteration t. */
+static bool goes_on(loop_run *r, int64_t t) {
+  const neap_program *cond = r->i->sub[0];
+  run_pass(r, r->i->sub[0], t, t);
+  const neap_value *flag = &cond->graph->value[cond->graph->output[0]];
+  return !must_end(r) && neap_element_get(flag->type.dtype, flag_of(r), 0) != 0;
+}
+
+/* States before the first iteration, and what begins as zeros. */
+static void begin(const loop_run *r) {
+  const neap_loop *loop = r->loop;
+  for (int s = 0; s < loop->n_state; s++) {
+    const neap_loop_state *state = &loop->state[s];
+    if (state->init < 0 && state->bytes > 0) memset(state_at(r, s, 0), 0, state->bytes);
+    if (state->init >= 0 && state->item >= 0 && state->bytes > 0)
+      memcpy(state_at(r, s, 0), operand(r, state->init), state->bytes);
+  }
+  for (int k = 0; k < loop->n_zero; k++) {
+    const neap_operand *sum = &r->i->call.in[loop->zero[k]];
+    if (sum->data != NULL) memset(sum->data, 0, neap_layout_bytes(&sum->type, &sum->layout));
+  }
+}
+
+/* The states that n iterations have left, where they are asked for: at most one copy of each, in a whole loop. */
+static void finish(const loop_run *r, int64_t n) {
+  for (int s = 0; s < r->loop->n_state; s++) {
+    const neap_loop_state *state = &r->loop->state[s];
+    if (state->final < 0 || state->bytes == 0) continue;
+    const char *from = state_at(r, s, n);
+    if (from != operand(r, state->final)) memcpy(operand(r, state->final), from, state->bytes);
+  }
+}
+
+static loop_run loop_begin(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  loop_run r = {.loop = i->loop, .i = i, .state = state, .lane = lane, .outer_salt = lane->salt, .n = -1};
+  r.own = (char *)i->call.scratch + i->scratch_bytes - neap_loop_own_bytes(i->loop);
+  if (i->loop->frames >= 0) r.records = (char *)operand(&r, i->loop->frames) + NEAP_ALIGN;
+  return r;
+}
+
+void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  const neap_loop *loop = i->loop;
+  loop_run r = loop_begin(i, state, lane);
+  if (!loop->has_condition) r.n = loop->n_step;
+  if (loop->grows && loop->frames >= 0) {
+    if (i->stack.serial != state->serial) i->stack.used_bytes = 0, i->stack.serial = state->serial;
+    r.stack = &i->stack;
+    r.first_offset = i->stack.used_bytes;
+  }
+  if (!reserve(&r, 0)) return;
+  begin(&r);
+  int64_t t = 0;
+  for (; (loop->max == 0 && loop->has_condition) || t < loop->max; t++) {
+    if (must_end(&r) || (loop->has_condition && !goes_on(&r, t)) || !reserve(&r, t + 1)) break;
+    run_pass(&r, i->sub[i->n_sub - 1], t, t);
+  }
+  finish(&r, t);
+  neap_frames_head head = {t, r.stack, r.first_offset};
+  if (loop->frames >= 0) memcpy(operand(&r, loop->frames), &head, sizeof head);
+}
+
+/* An iteration that a stop cut short is not asked for its gradient: then nothing after it runs either. */
+void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  loop_run r = loop_begin(i, state, lane);
+  neap_frames_head head;
+  memcpy(&head, operand(&r, i->loop->frames), sizeof head);
+  r.n = head.n_iteration;
+  r.stack = head.stack;
+  r.first_offset = head.offset;
+  begin(&r);
+  int64_t k = 0;
+  for (; k < r.n && !must_end(&r); k++) run_pass(&r, i->sub[0], k, r.n - 1 - k);
+  finish(&r, k);
+  if (r.stack != NULL) r.stack->used_bytes = r.first_offset; /* last in, first out */
+}
+
+/* ---- frames that grow --------------------------------------------------------------------------------------------------- */
+
+size_t neap_program_frames_bytes(const neap_program *program) {
+  size_t total = 0;
+  for (int n = 0; n < program->n_instruction; n++) {
+    const neap_instruction *i = &program->instruction[n];
+    total += i->stack.held_bytes;
+    for (int s = 0; s < i->n_sub; s++) total += neap_program_frames_bytes(i->sub[s]);
+  }
+  return total;
+}
+
+size_t neap_program_trim(neap_program *program) {
+  size_t total = 0;
+  for (int n = 0; n < program->n_instruction; n++) {
+    neap_instruction *i = &program->instruction[n];
+    total += i->stack.held_bytes;
+    neap_free(i->stack.bytes);
+    i->stack = (neap_frame_stack){0};
+    for (int s = 0; s < i->n_sub; s++) total += neap_program_trim(i->sub[s]);
+  }
+  return total;
+}
