@@ -428,7 +428,7 @@ TEST(random_graphs_pass_the_verifier) {
     seed = (uint64_t)round + 1;
     neap_graph *g = random_graph(1 + below(40), true);
     for (int policy = NEAP_POLICY_NONE; policy <= NEAP_POLICY_POOL; policy++)
-      for (int executor = 0; executor < 2; executor++) {
+      for (int executor = 0; executor < (policy == NEAP_POLICY_POOL ? 1 : 2); executor++) {
         neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)policy,
                                                            .executor = (neap_executor)executor,
                                                            .no_in_place = below(8) == 0,
@@ -446,7 +446,7 @@ TEST(random_graphs_pass_the_verifier) {
     if (check_failures > 0) break;
   }
   printf("  %d plans, %d of 1500 proved minimal, %d values in place, %d views\n", n_plan, n_proved, n_in_place, n_alias);
-  CHECK(n_plan == 12000 && n_in_place > 10000 && n_alias > 5000);
+  CHECK(n_plan == 10500 && n_in_place > 10000 && n_alias > 5000);
 }
 
 /* A run on paper: every node writes a number that depends on what it reads into each byte range; planned and unplanned
@@ -771,9 +771,9 @@ TEST(text_reads_back_and_refuses_the_rest) {
   for (int round = 0; round < 60 && check_failures == 0; round++) {
     seed = (uint64_t)round + 300;
     neap_graph *g = random_graph(2 + below(30), true);
-    neap_plan *plan = plan_with(
-      g,
-      (neap_plan_options){.policy = (neap_policy)(round % 4), .executor = (neap_executor)(round % 2), .time_limit_ns = 1000000});
+    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4),
+                                                       .executor = (neap_executor)(round / 4 % 2 * (round % 4 < 3)),
+                                                       .time_limit_ns = 1000000});
     neap_buffer text = {0};
     neap_plan_print(plan, &text);
     neap_plan *copy = NULL;
