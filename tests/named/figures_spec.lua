@@ -1,0 +1,98 @@
+-- The memory figures that other systems have published, on the same nets, from plans alone: named-systems figures of optnet,
+-- OpenCV and Caffe2. Each test's name is the sentence that it proves.
+local neap = require "neap"
+local memory = require "neap.bench.memory"
+local netfile = require "neap.netfile"
+
+local report
+
+--- The row of "net:batch engine"; all figures are planned once, when the first is asked for.
+local rows = setmetatable({}, { __index = function(_, key)
+  report = report or memory.run()
+  for _, row in ipairs(report) do
+    local name = ("%s:%d %s%s"):format(row.net, row.batch, row.engine, row.fused and " fused" or "")
+    if row.what == "output memory" and name == key then return row end
+  end
+  error("no figure for " .. key)
+end })
+
+--- The bytes of a float tensor.
+local function floats(...)
+  local n = 4
+  for _, d in ipairs { ... } do n = n * d end
+  return n
+end
+
+describe("output memory at inference, batch 128, values only,", function()
+  for _, name in ipairs { "alexnet two towers", "alexnet", "vgg_a", "googlenet", "resnet110" } do
+    it("equals the lower bound, proved, for " .. name, function()
+      for _, engine in ipairs { "ref", "default" } do
+        local row = rows[("%s:128 %s"):format(name, engine)]
+        assert.is_true(row.proved, engine)
+        assert.are.equal(row.lower_bound_bytes, row.arena_bytes)
+      end
+      assert.are.equal(0, rows[name .. ":128 ref"].scratch_bytes)
+    end)
+  end
+
+  it("is that of VGG-A's first convolution and pooling, 1960 MiB, which nothing can be below", function()
+    local row = rows["vgg_a:128 ref"]
+    assert.are.equal(floats(128, 64, 224, 224) + floats(128, 64, 112, 112), row.arena_bytes)
+    assert.are.equal(1960 * 2 ^ 20, row.arena_bytes)
+    assert.are.equal(floats(128, 1000), row.output_bytes)
+  end)
+
+  it("is at most the published 97 MiB for AlexNet, 1993 for GoogLeNet and 32 for ResNet-110, the output included", function()
+    for name, published in pairs { ["alexnet two towers"] = 97, googlenet = 1993, resnet110 = 32 } do
+      local row = rows[name .. ":128 ref"]
+      assert.are.equal(row.arena_bytes + row.output_bytes, row.figure_bytes)
+      assert.is_true(row.figure_bytes <= published * 2 ^ 20, ("%s: %d"):format(name, row.figure_bytes))
+    end
+  end)
+
+  it("needs three maps of 16 channels for ResNet-110: what comes in, what the block made of it, what it makes of that", function()
+    assert.are.equal(3 * floats(128, 16, 32, 32), rows["resnet110:128 ref"].arena_bytes)
+  end)
+end)
+
+describe("output memory at inference, batch 1,", function()
+  for name, published in pairs { alexnet = 2.32, googlenet = 5.21, resnet50 = 9.63, squeezenet1_1 = 4.87 } do
+    it(("is at most the published %.2f MB for %s, proved least"):format(published, name), function()
+      local row = rows[name .. ":1 ref"]
+      assert.is_true(row.figure_bytes <= published * 1e6, tostring(row.figure_bytes))
+      assert.is_true(row.proved)
+      assert.are.equal(row.lower_bound_bytes, row.arena_bytes)
+      assert.is_true(rows[name .. ":1 default"].proved)
+    end)
+  end
+
+  it("of every figure printed is met where one is published", function()
+    local all = memory.run()
+    assert.is_true(all.n_published >= 8)
+    for _, row in ipairs(all) do assert.is_true(row.met ~= false, ("%s of %s"):format(row.what, row.net)) end
+    assert.are.equal(all.n_published, all.n_met)
+  end)
+end)
+
+describe("the nets of the figures", function()
+  --- Parameters, in numbers, of the papers' tables and the authors' models.
+  local count = { alexnet = 60965224, vgg_a = 132863336, googlenet = 6998552, squeezenet1_1 = 1235496, resnet110 = 1727962 }
+  for name, want in pairs(count) do
+    it(("have the parameters of the published model: %s, %d"):format(name, want), function()
+      assert.are.equal(want, netfile.build(netfile.load(name), { batch = 1 }):plan({ store = false }):summary().parameters)
+    end)
+  end
+
+  it("run as planned: training and inference give the unplanned run's bits, and nothing is allocated", function()
+    local small = {
+      { netfile.load("resnet110:2", nil, { depth = 8 }), true }, { netfile.load "squeezenet1_1:1", false }, { netfile.load "lstm:2", true },
+      { netfile.load "googlenet:1", false },
+    }
+    for _, case in ipairs(small) do
+      local r = neap.check.plan(case[1], { train = case[2], steps = 2, count_steps = 2, poison = true })
+      assert.is_true(r.same, case[1].name .. ": " .. tostring(r.different))
+      assert.are.equal(0, r.allocations)
+      assert.are.equal(r.forecast_bytes, r.held_bytes)
+    end
+  end)
+end)
