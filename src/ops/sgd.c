@@ -1,13 +1,24 @@
 /* sgd.c: Sgd: one step of stochastic gradient descent, with momentum, Nesterov's variant and weight decay, as PyTorch has it.
  *
  * The parameter and its momentum are resident: the outputs are their next versions, in the same storage. The learning
- * rate is a tensor, so that a schedule changes it without a new plan. The momentum starts at 0.
+ * rate is a tensor, so that a schedule changes it without a new plan.
+ *
+ * The momentum starts at 0. PyTorch's starts at the first gradient, whole, whatever the dampening; without dampening that is
+ * the same. With it, a count of steps as input t (an i64, counted by the op, so that a checkpoint knows) makes step 0 the one
+ * without dampening; an Sgd without t dampens every step.
  */
 #include "math/vec.h"
 #include "ops/op.h"
 
 enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
-enum { W, G, LR, M };
+enum { W, G, LR, M, STEPS };
+enum { W_OUT, M_OUT, STEPS_OUT };
+
+static bool has_steps(const neap_call *call) { return call->n_in > STEPS && call->in[STEPS].data != NULL; }
+
+static double dampening_of(const neap_call *call) {
+  return has_steps(call) && *(const int64_t *)call->in[STEPS].data == 0 ? 0 : call->attrs[DAMPENING].f;
+}
 
 /* d = g + decay w;  m = momentum m + (1 - dampening) d;  w -= lr (nesterov ? d + momentum m : m). Each element is read
  * before it is written, in place or not. */
@@ -16,7 +27,7 @@ enum { W, G, LR, M };
     const neap_call *call = context;                                                                           \
     const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);                           \
     const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f;                     \
-    const T fresh = (T)(1 - call->attrs[DAMPENING].f);                                                         \
+    const T fresh = (T)(1 - dampening_of(call));                                                               \
     const T *w = call->in[W].data, *g = call->in[G].data;                                                      \
     T *w_out = call->out[0].data;                                                                              \
     if (call->n_in <= M || call->in[M].data == NULL) {                                                         \
@@ -35,16 +46,18 @@ enum { W, G, LR, M };
 STEP(f32, float)
 STEP(f64, double)
 
+/* The count is written when every thread has read it. */
 static void run(const neap_call *call) {
   neap_call job = *call;
   neap_parallel_for(neap_shape_elems(&call->in[W].type.shape), NEAP_GRAIN, call->n_thread,
                     call->in[W].type.dtype == NEAP_DTYPE_F64 ? step_f64 : step_f32, &job);
+  if (has_steps(call)) *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
 }
 
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE;
-  for (int i = G; i < c->n_in; i++)
+  bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE, has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
+  for (int i = G; i <= M && i < c->n_in; i++)
     if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
                              neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a),
@@ -53,12 +66,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s", neap_shape_text(&c->in[LR].shape, a));
   if (!has_m && c->attrs[MOMENTUM].f != 0)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "momentum = %g expects an input m to keep it in", c->attrs[MOMENTUM].f);
-  if (has_m != (c->n_out > 1))
-    return neap_infer_fail(c, NEAP_ARGUMENT, M, error, "m is an output when it is an input, and only then");
+  if (has_m != (c->n_out > M_OUT) || has_t != (c->n_out > STEPS_OUT))
+    return neap_infer_fail(c, NEAP_ARGUMENT, M, error, "m and t are outputs when they are inputs, and only then");
+  if (has_t && (!has_m || neap_shape_elems(&c->in[STEPS].shape) != 1))
+    return neap_infer_fail(c, NEAP_SHAPE, STEPS, error, "t expects one element, and m beside it, got %s",
+                           neap_shape_text(&c->in[STEPS].shape, a));
   if (c->attrs[NESTEROV].i != 0 && (c->attrs[MOMENTUM].f == 0 || c->attrs[DAMPENING].f != 0))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "nesterov expects a momentum and no dampening");
   c->out[0] = c->in[W];
-  if (has_m) c->out[1] = c->in[M];
+  if (has_m) c->out[M_OUT] = c->in[M];
+  if (has_t) c->out[STEPS_OUT] = c->in[STEPS];
   return NEAP_OK;
 }
 
@@ -75,19 +92,24 @@ const neap_op neap_op_Sgd = {
   .inputs = {[W] = {"w", "parameter"},
              [G] = {"g", "its gradient"},
              [LR] = {"lr", "learning rate, one element"},
-             [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs = {{"w", "next version of w"}, {"m", "next version of m", .flags = NEAP_ARG_OPTIONAL}},
+             [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL},
+             [STEPS] = {"t", "steps so far, 0 at first: step 0 is not dampened, as in PyTorch", NEAP_BIT(I64),
+                        NEAP_ARG_OPTIONAL}},
+  .outputs = {{"w", "next version of w"},
+              {"m", "next version of m", .flags = NEAP_ARG_OPTIONAL},
+              {"t", "next version of t", NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
   .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1},
             [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
             [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
             [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT, .least = 0, .most = 1}},
-  .enforced = {{W, 0}, {M, 1}},
-  .n_enforced = 2,
+  .enforced = {{W, W_OUT}, {M, M_OUT}, {STEPS, STEPS_OUT}},
+  .n_enforced = 3,
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
-    "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false} }",
+    "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "
+    "{w={3,5}, g={3,5}, lr={}, m={3,5}, t={{}, low=0, high=3}, momentum=0.9, dampening=0.3, grad=false} }",
 };

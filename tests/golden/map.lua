@@ -323,13 +323,10 @@ end
 --- The parameter after each of the steps that the golden's gradients, one a row, ask for.
 local optimizers = {}
 function optimizers.SGD(net, p, a)
-  local attrs = { momentum = a.momentum, nesterov = a.nesterov, weight_decay = a.weight_decay }
+  local attrs = { momentum = a.momentum, nesterov = a.nesterov, weight_decay = a.weight_decay, dampening = a.dampening }
   local m = a.momentum and net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
-  -- PyTorch's first step takes the gradient whole, whatever the dampening.
-  return function(g, lr)
-    net:Sgd({ p, g, lr, m }, { p, m }, attrs)
-    attrs.dampening = a.dampening
-  end
+  local t = a.dampening and net:declare("steps", "state", {}, "i64", { op = "Constant", value = 0 })
+  return function(g, lr) net:Sgd({ p, g, lr, m, t }, { p, m, t }, attrs) end
 end
 function optimizers.Adam(net, p, a)
   local attrs = { beta1 = a.betas and a.betas[1], beta2 = a.betas and a.betas[2], eps = a.eps, weight_decay = a.weight_decay, decoupled = a.class == "AdamW" }

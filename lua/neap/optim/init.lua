@@ -115,14 +115,15 @@ local function maker(name, spec, update)
   end
 end
 
---- Stochastic gradient descent: m = momentum m + (1 - dampening) g; w = w - lr m. Weight decay is added to the gradient (as in
--- Torch). `clip` bounds the norm of all gradients together.
+--- Stochastic gradient descent: m = momentum m + (1 - dampening) g; w = w - lr m. The first m is the first gradient, whole, and
+-- weight decay is added to the gradient, both as in PyTorch. `clip` bounds the norm of all gradients together.
 -- @usage optim.SGD { lr = 0.1, momentum = 0.9, { "*.bias", weight_decay = 0 }, { "head*", lr = 0.5 } }
 optim.SGD = maker("SGD", { lr = none, momentum = 0, nesterov = false, weight_decay = 0, dampening = 0 }, function(s, net, w, g, lr)
   local attrs = { momentum = s.momentum, nesterov = s.nesterov, weight_decay = s.weight_decay, dampening = s.dampening }
   if s.momentum ~= 0 then
     local m = state(net, w, "momentum")
-    net:op("Sgd", { w, g, lr, m }, { w, m }, attrs)
+    local t = s.dampening ~= 0 and state(net, w, "t", {}, "i64") or nil
+    net:op("Sgd", { w, g, lr, m, t }, { w, m, t }, attrs)
   else
     net:op("Sgd", { w, g, lr }, { w }, attrs)
   end
