@@ -6,6 +6,7 @@
 -- @module neap.net
 local core = require "neap.core"
 local op = require "neap.op"
+local named = require "neap.options"
 local report = require "neap.report"
 
 local Net = core.Net
@@ -393,9 +394,12 @@ end
 
 -- ---- gradient --------------------------------------------------------------------------------------------------------------
 
---- net:gradient(loss [, {wrt = blobs}]) -> {blob = gradient blob}. Without wrt: every trainable parameter.
-function Net:gradient(loss, options)
-  local wrt = options and options.wrt and read_list(self, options.wrt, "gradient")
+--- net:gradient(loss [, {wrt = blobs, allow_unused = bool}]) -> {blob = gradient blob}. Without wrt: every trainable parameter,
+-- zeros for those that the loss does not depend on. A blob named in wrt that it does not depend on is an error when the net is
+-- checked or compiled, unless allow_unused = true asks for zeros there too.
+function Net:gradient(loss, given)
+  local o = named.read("net:gradient", { wrt = named.none, allow_unused = false }, given, 2)
+  local wrt = o.wrt and read_list(self, o.wrt, "gradient")
   if wrt == nil then
     wrt = {}
     for _, row in ipairs(self:_blobs()) do
@@ -403,7 +407,7 @@ function Net:gradient(loss, options)
     end
     if #wrt == 0 then error("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = {\"x\"} }", 2) end
   end
-  local names = self:_gradient(reader(self, loss, "gradient"), wrt)
+  local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
   local grads = {}
   for i, name in ipairs(names) do grads[handle(self, wrt[i])] = handle(self, name) end
   return grads

@@ -41,6 +41,9 @@ local function zoo_text(name)
   if text then return text, "@" .. name .. ".lua" end
 end
 
+--- Whether the zoo has a net of this name.
+function netfile.find(name) return zoo_text(name) ~= nil end
+
 local function no_such_net(stem)
   local names = netfile.names()
   local near = options.nearest(stem, names)

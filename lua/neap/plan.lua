@@ -161,8 +161,18 @@ function Plan:curve()
   return report.new { rows = rows, columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } }
 end
 
---- plan:why(a [, b]) is plan:explain(a): where it lies, and with whom it shares.
-function Plan:why(a) return self:explain(a) end
+--- plan:why(a, b) -> Report whose text says what makes two blobs share bytes, or what keeps them apart; its rows are the two
+-- values. plan:why(a) is plan:explain(a): where it lies, and with whom it shares.
+-- @usage print(plan:why("relu1", "conv2"))
+function Plan:why(a, b)
+  if b == nil then return self:explain(a) end
+  local names = {}
+  for i, blob in ipairs { a, b } do names[i] = known_name(self, type(blob) == "table" and blob.name or blob) end
+  local rows = { self:_value(names[1]), self:_value(names[2]) }
+  return report.new { rows = rows, text = self:_why(names[1], names[2]), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason" },
+    totals = { together = rows[1].storage == rows[2].storage or rows[1].region == "arena" and rows[2].region == "arena"
+      and rows[1].offset < rows[2].offset + rows[2].bytes and rows[2].offset < rows[1].offset + rows[1].bytes }, order = {} }
+end
 
 -- ---- runs --------------------------------------------------------------------------------------------------------------------
 

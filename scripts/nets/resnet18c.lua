@@ -1,6 +1,7 @@
 -- resnet18c: ResNet-18 (He et al., CVPR 2016) for 32x32 images: a 3x3 stem without pooling.
 local neap = require "neap"
 local nn = neap.nn
+local classes = (select(2, ...) or {}).classes or 10
 
 local function conv(n_in, n_out, kernel, stride)
   return nn.Conv2d { n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, bias = false }
@@ -25,6 +26,6 @@ for _, stage in ipairs { { 64, 1 }, { 64, 1 }, { 128, 2 }, { 128, 1 }, { 256, 2 
 end
 layers[#layers + 1] = nn.GlobalAvgPool()
 layers[#layers + 1] = nn.Flatten()
-layers[#layers + 1] = nn.Linear { 512, 10 }
+layers[#layers + 1] = nn.Linear { 512, classes }
 
-return { model = nn.Sequential(layers), batch = 32, n_class = 10 }
+return { model = nn.Sequential(layers), batch = 32, n_class = classes }

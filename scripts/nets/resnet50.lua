@@ -1,6 +1,7 @@
 -- resnet50: He et al., CVPR 2016, with the stride in the 3x3 convolution, as everybody runs it now.
 local neap = require "neap"
 local nn = neap.nn
+local classes = (select(2, ...) or {}).classes or 1000
 
 local function conv(n_in, n_out, kernel, stride)
   return nn.Conv2d { n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, bias = false }
@@ -31,6 +32,6 @@ for _, stage in ipairs { { 64, 3, 1 }, { 128, 4, 2 }, { 256, 6, 2 }, { 512, 3, 2
 end
 layers[#layers + 1] = nn.GlobalAvgPool()
 layers[#layers + 1] = nn.Flatten()
-layers[#layers + 1] = nn.Linear { 2048, 1000 }
+layers[#layers + 1] = nn.Linear { 2048, classes }
 
-return { model = nn.Sequential(layers), batch = 16, n_class = 1000 }
+return { model = nn.Sequential(layers), batch = 16, n_class = classes }

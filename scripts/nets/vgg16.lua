@@ -1,6 +1,7 @@
 -- vgg16: configuration D of Simonyan and Zisserman, ICLR 2015.
 local neap = require "neap"
 local nn = neap.nn
+local classes = (select(2, ...) or {}).classes or 1000
 
 local layers, n_in = { input = { 3, 224, 224 } }, 3
 for _, n_out in ipairs { 64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0 } do
@@ -13,8 +14,8 @@ for _, n_out in ipairs { 64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512
   end
 end
 for _, layer in ipairs { nn.Flatten(), nn.Linear { 25088, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 }, nn.ReLU(),
-  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 } } do
+  nn.Dropout { 0.5 }, nn.Linear { 4096, classes } } do
   layers[#layers + 1] = layer
 end
 
-return { model = nn.Sequential(layers), batch = 8, n_class = 1000 }
+return { model = nn.Sequential(layers), batch = 8, n_class = classes }

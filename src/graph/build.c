@@ -280,6 +280,16 @@ static neap_value_id emit_copy(neap_builder *b, neap_value_id v) {
   return neap_grad_emit1(&g, "Copy", 1, &v, NULL, NULL);
 }
 
+/* A gradient of zeros is more often a slip than a wish. */
+static neap_status fail_unused(const neap_net_op *op, int i, neap_error *error) {
+  neap_error inner = {0};
+  snprintf(inner.blob, sizeof inner.blob, "%s", op->in[i + 1]);
+  neap_fail(&inner, NEAP_GRAPH, "\"%s\" does not depend on \"%s\", or only through ops without a gradient", op->in[0],
+            op->in[i + 1]);
+  neap_hint(&inner, "allow_unused = true gives zeros");
+  return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+}
+
 /* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
  * copied, since each blob has its own bytes. */
 static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt,
@@ -287,6 +297,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   b->emit_status = NEAP_OK;
   b->emit_error = error;
   for (int i = 0; i < op->n_out; i++) {
+    if (dwrt[i] == NEAP_NO_VALUE && op->attrs[0].i == 0) return fail_unused(op, i, error);
     if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = build_constant(b, b->graph->value[wrt[i]].type, 0);
     NEAP_TRY(b->emit_status);
     if (b->graph->value[dwrt[i]].is_blob) dwrt[i] = emit_copy(b, dwrt[i]);

@@ -224,13 +224,13 @@ static int interface(lua_State *L) {
   return 0;
 }
 
-/* net:_gradient(loss, {wrt}) -> names of the gradients */
+/* net:_gradient(loss, {wrt}, allow_unused) -> names of the gradients */
 static int gradient(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
-  NEAP_LUA_TRY(L, neap_net_add_gradient(net->net, loss, n, wrt, NULL, line, &error));
+  NEAP_LUA_TRY(L, neap_net_add_gradient_of(net->net, loss, n, wrt, NULL, lua_toboolean(L, 4), line, &error));
   const neap_net_op *added = neap_net_op_at(net->net, neap_net_n_ops(net->net) - 1);
   lua_createtable(L, n, 0);
   for (int k = 0; k < n; k++) {

@@ -204,10 +204,18 @@ static int values(lua_State *L) {
   return 1;
 }
 
+/* The value that a name stands for after the run; else one that the library made: x.reorder, a stash. */
+static neap_value_id find(const handle *h, const char *name) {
+  neap_value_id v = neap_graph_find(h->graph, name);
+  for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_value; i++)
+    if (strcmp(h->graph->value[i].name, name) == 0) v = i;
+  return v;
+}
+
 /* plan:_value(blob) -> the row of the value that a name stands for after the run, or nil */
 static int value_of(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_value_id v = neap_graph_find(h->graph, neap_lua_name(L, 2, "a blob"));
+  neap_value_id v = find(h, neap_lua_name(L, 2, "a blob"));
   if (v == NEAP_NO_VALUE) return 0;
   push_value(L, h->graph, h->plan, v);
   return 1;
@@ -229,9 +237,7 @@ static int explain(lua_State *L) {
   neap_value_id v = NEAP_NO_VALUE;
   if (!lua_isnoneornil(L, 2)) {
     const char *name = neap_lua_name(L, 2, "explain");
-    v = neap_graph_find(h->graph, name);
-    for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_value; i++)
-      if (strcmp(h->graph->value[i].name, name) == 0) v = i; /* library values: x.reorder, a stash */
+    v = find(h, name);
     for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_gone; i++)
       if (strcmp(h->graph->gone[i].name, name) == 0)
         return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, h->graph->gone[i].into), 1;
@@ -240,6 +246,20 @@ static int explain(lua_State *L) {
   }
   neap_buffer out = {0};
   neap_plan_explain(h->plan, h->graph, v, &out);
+  return push_buffer(L, &out);
+}
+
+/* plan:_why(a, b) -> text; names as of plan:_value */
+static int why(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_value_id a = find(h, neap_lua_name(L, 2, "why")), b = find(h, neap_lua_name(L, 3, "why"));
+  if (a == NEAP_NO_VALUE || b == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "why expects two blobs of the plan");
+  neap_buffer out = {0};
+  neap_error error = {0};
+  if (neap_plan_why(h->plan, h->graph, a, b, &out, &error) != NEAP_OK) {
+    neap_buffer_fini(&out);
+    neap_lua_raise(L, &error);
+  }
   return push_buffer(L, &out);
 }
 
@@ -277,7 +297,7 @@ void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},   {"_values", values}, {"_value", value_of},
                                      {"_explain", explain}, {"_peak", peak}, {"text", text},      {"graph_text", graph_text},
-                                     {"verify", verify},    {NULL, NULL}};
+                                     {"verify", verify},    {"_why", why},   {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

@@ -47,11 +47,19 @@ static enum option option_of(const char *key) {
   return (enum option)o;
 }
 
-_Noreturn static void fail_option(lua_State *L, const char *key) {
+/* The nearer of two candidates to `key`; best may be NULL. */
+static const char *nearer(const char *key, const char *best, const char *candidate) {
+  int d = neap_text_distance(key, candidate), least = best != NULL ? neap_text_distance(key, best) - 1 : 1 + (int)strlen(key) / 3;
+  return d <= least ? candidate : best;
+}
+
+/* Names the nearest option or input of the net. */
+_Noreturn static void fail_option(lua_State *L, const neap_net *net, const char *key) {
   neap_error error = {0};
   const char *best = NULL;
-  for (int o = 0; o < N_OPTION; o++)
-    if (neap_text_distance(key, option_name[o]) <= 1 + (int)strlen(key) / 3) best = option_name[o];
+  for (int o = 0; o < N_OPTION; o++) best = nearer(key, best, option_name[o]);
+  for (int b = 0; b < neap_net_n_blobs(net); b++)
+    if (neap_net_blob_at(net, b)->role == NEAP_ROLE_INPUT) best = nearer(key, best, neap_net_blob_at(net, b)->name);
   neap_fail(&error, NEAP_ATTRIBUTE, "unknown memory option or input \"%s\"", key);
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
@@ -133,7 +141,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
 static void take_input(lua_State *L, const char *key, const neap_net *net, neap_compile_options *o, const char **names,
                        neap_type *types) {
   const neap_net_blob *blob = neap_net_find_blob(net, key);
-  if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_option(L, key);
+  if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_option(L, net, key);
   int i = o->graph.n_input++;
   names[i] = blob->name;
   types[i] = blob->type;
@@ -366,6 +374,16 @@ static int to_text(lua_State *L) {
   return 1;
 }
 
+/* core.memory_options() -> the names of all options that a plan takes, input shapes apart */
+static int memory_options(lua_State *L) {
+  lua_createtable(L, N_OPTION, 0);
+  for (int o = 0; o < N_OPTION; o++) {
+    lua_pushstring(L, option_name[o]);
+    lua_seti(L, -2, o + 1);
+  }
+  return 1;
+}
+
 void neap_lua_open_program(lua_State *L) {
   static const luaL_Reg meta[] = {
     {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
@@ -376,4 +394,6 @@ void neap_lua_open_program(lua_State *L) {
   lua_pushcfunction(L, compile);
   lua_setfield(L, -2, "_compile");
   lua_pop(L, 1);
+  lua_pushcfunction(L, memory_options);
+  lua_setfield(L, -2, "memory_options");
 }

@@ -233,8 +233,8 @@ static const char *gradient_name(const neap_net *net, const char *blob) {
 
 /* Without `wrt` all trainable parameters that the loss depends on. A second gradient of one blob gets a name of its own, so
  * that it never overwrites the first unasked. */
-neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
-                                  const char *line, neap_error *error) {
+neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+                                     bool allow_unused, const char *line, neap_error *error) {
   if (wrt == NULL) {
     const char **list = NULL;
     NEAP_TRY(default_wrt(net, loss, &n_wrt, &list, error));
@@ -249,6 +249,18 @@ neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, co
     out[i] = grads != NULL && grads[i] != NULL ? grads[i] : gradient_name(net, wrt[i]);
     if (out[i] == NULL) return neap_fail_memory(error, 64, "a name");
   }
-  neap_net_call call = {.type = "Gradient", .n_in = n_wrt + 1, .in = in, .n_out = n_wrt, .out = out, .line = line};
+  const neap_set strict[] = {NEAP_SET_INT("allow_unused", 0), {0}};
+  neap_net_call call = {.type = "Gradient",
+                        .n_in = n_wrt + 1,
+                        .in = in,
+                        .n_out = n_wrt,
+                        .out = out,
+                        .attrs = allow_unused ? NULL : strict,
+                        .line = line};
   return neap_net_add(net, &call, NULL, error);
+}
+
+neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+                                  const char *line, neap_error *error) {
+  return neap_net_add_gradient_of(net, loss, n_wrt, wrt, grads, true, line, error);
 }

@@ -83,6 +83,9 @@ neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *cons
  * blob of a PARAMETER has role GRADIENT. */
 neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
                                   const char *line, neap_error *error);
+/* The same; with allow_unused false, a blob that the loss does not depend on is an error of the graph, not zeros. */
+neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+                                     bool allow_unused, const char *line, neap_error *error);
 
 /* Reading. Pointers live as long as the net is unchanged. */
 const char *neap_net_name(const neap_net *net);

@@ -22,7 +22,7 @@ const char *neap_executor_name(neap_executor executor);
 /* How a value got its bytes. X(symbol, code, words) */
 #define NEAP_REASON_MAP(X)                                                           \
   X(RESIDENT, "resident", "has bytes of its own from run to run")                    \
-  X(OWN, "own", "shares bytes with nobody")                                          \
+  X(OWN, "own", "takes bytes that nobody has used before it")                        \
   X(REUSE, "reuse", "takes bytes whose last reader has run")                         \
   X(IN_PLACE, "in_place", "overwrites an input that is read for the last time here") \
   X(ALIAS, "alias", "is a view of its input")                                        \
@@ -122,6 +122,8 @@ neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, n
 
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
 void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);
+/* Two values: what makes them share bytes, or what keeps them apart (why.c). */
+neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error);
 void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
 /* Plan rows as text and back: what the store keeps and a deployed model carries. */
 void neap_plan_print(const neap_plan *plan, neap_buffer *out);

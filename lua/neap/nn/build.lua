@@ -2,6 +2,7 @@
 --
 -- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
+local core = require "neap.core"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local options = require "neap.options"
@@ -82,7 +83,7 @@ local function add_backward(record, loss, optimizer)
   if #wrt == 0 then error("the model has no trainable parameter", 0) end
   local n_param = #wrt
   for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
-  local by_blob, grads, kept = net:gradient(loss, { wrt = wrt }), {}, {}
+  local by_blob, grads, kept = net:gradient(loss, { wrt = wrt, allow_unused = true }), {}, {}
   for i, name in ipairs(wrt) do
     local blob = net:blob(name)
     if i <= n_param then
@@ -130,15 +131,32 @@ end
 
 -- ---- reports -----------------------------------------------------------------------------------------------------------
 
+--- Raises for a field that neither a net of the model nor its memory takes; input shapes are lists.
+local function check_fields(who, o)
+  local known, names = { x = true, y = true }, {}
+  for name in pairs(net_spec) do names[#names + 1] = name end
+  for _, name in ipairs(core.memory_options()) do names[#names + 1] = name end
+  for _, name in ipairs(names) do known[name] = true end
+  table.sort(names)
+  for key in pairs(o) do
+    if not known[key] then
+      local near = options.nearest(tostring(key), names)
+      error(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
+        or "; it takes " .. table.concat(names, ", ")), 4)
+    end
+  end
+end
+
 --- Options of the net and options of its memory, apart.
-local function apart(o)
+local function apart(o, who)
   local net, memory = {}, {}
   for key, value in pairs(o or {}) do
     if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
   end
   for _, name in ipairs { "recompute", "stash", "order", "dtype" } do
-    if memory[name] ~= nil then error(("m:plan: \"%s\" is reserved, and not available yet"):format(name), 3) end
+    if memory[name] ~= nil then error(("%s: \"%s\" is reserved, and not available yet"):format(who, name), 3) end
   end
+  check_fields(who, memory)
   if net.train == nil and net.loss then net.train = true end
   if net.train and not net.loss then net.loss = require("neap.nn").CrossEntropyLoss {} end
   return net, memory
@@ -147,7 +165,7 @@ end
 for _, name in ipairs { "plan", "forecast" } do
   --- m:plan, m:forecast { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
   Module[name] = function(self, o)
-    local net_options, memory = apart(o)
+    local net_options, memory = apart(o, "m:" .. name)
     local net = Module.net(self, net_options)
     return net[name](net, memory)
   end
@@ -162,7 +180,7 @@ end
 --- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of the forward pass; totals
 -- parameters, trainable, mult_adds, parameter_bytes.
 function Module.summary(self, o)
-  local net_options, memory = apart(o)
+  local net_options, memory = apart(o, "m:summary")
   net_options.train, net_options.traced, net_options.loss = false, true, nil
   local net, blobs, record = Module.net(self, net_options)
   local flop, rows, seen = {}, {}, {}
@@ -269,7 +287,7 @@ function Module.backward(self, ...)
         if r.trainable then wrt[#wrt + 1] = blob.name end
       end
       table.sort(wrt)
-      local by_blob, outputs = net:gradient(loss, { wrt = wrt }), {}
+      local by_blob, outputs = net:gradient(loss, { wrt = wrt, allow_unused = true }), {}
       for _, name in ipairs(wrt) do
         e.grads[name] = by_blob[net:blob(name)].name
         outputs[#outputs + 1] = e.grads[name]

@@ -1,0 +1,137 @@
+-- What plans, the zoo and net:gradient say: reasons for pairs of blobs, slips in options, gradients of nothing.
+local neap = require "neap"
+local nn = neap.nn
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+local function says(words, report)
+  assert.is_truthy(tostring(report):find(words, 1, true), ("%q is not in %q"):format(words, tostring(report)))
+end
+
+local function lenet() return (neap.zoo.lenet()) end
+
+describe("plan:why(a, b)", function()
+  it("names the link where two blobs are the same bytes", function()
+    local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.ReLU(), nn.Linear { 3, 2 } }
+    local why = m:plan({ batch = 3 }):why("relu1", "linear1")
+    says("are the same bytes: relu1 overwrites an input", why)
+    assert.is_true(why.together)
+    assert.are.equal(2, #why)
+  end)
+
+  it("says for every pair of a training plan whether they share, as their places do, and why", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      local plan = lenet():plan { batch = 4, train = true, executor = executor }
+      local values, counts = plan:values(), {}
+      for i = 1, #values do
+        for j = 1, i - 1 do
+          local a, b = values[i], values[j]
+          local why = plan:why(a.blob, b.blob)
+          a, b = why[1], why[2] -- a name may stand for a later value than the row
+          local share = a.storage == b.storage or a.region == "arena" and b.region == "arena" and a.bytes > 0 and b.bytes > 0
+            and a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
+          local text = tostring(why)
+          local kind = text:find("are the same bytes", 1, true) and "same" or text:find("takes bytes of", 1, true) and "reuse"
+            or text:find("from run to run", 1, true) and "resident" or text:find("both are needed in step", 1, true) and "lives"
+            or text:find("no path in the dag", 1, true) and "dag" or text:find("never live at once", 1, true) and "packing"
+          assert.is_truthy(kind, text)
+          assert.are.equal(share, kind == "same" or kind == "reuse", text)
+          if kind == "lives" then
+            assert.is_false(a.last_step < b.first_step and b.last_step < a.first_step, text)
+          end
+          counts[kind] = (counts[kind] or 0) + 1
+        end
+      end
+      for _, kind in ipairs { "same", "reuse", "resident", "lives" } do assert.is_truthy(counts[kind], executor .. ": no pair is " .. kind) end
+    end
+  end)
+
+  it("knows values that the library makes, and the nearest name of what it does not know", function()
+    local plan = lenet():plan { batch = 64, train = true }
+    raises("did you mean \"pool1\"?", plan.why, plan, "pool1", "pol1")
+    for _, v in ipairs(plan:values()) do assert.are.equal(2, #plan:why("pool1", v.blob)) end
+  end)
+end)
+
+describe("slips", function()
+  it("in the fields of m:plan, m:forecast and m:summary name the nearest of all fields they take", function()
+    local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
+    raises("m:plan: unknown field \"bach\", did you mean \"batch\"?", m.plan, m, { bach = 3 })
+    raises("m:plan: unknown field \"budgt\", did you mean \"budget\"?", m.plan, m, { batch = 3, budgt = 3 })
+    raises("m:forecast: unknown field \"polcy\", did you mean \"policy\"?", m.forecast, m, { polcy = "none" })
+    raises("m:summary: unknown field \"btch\", did you mean \"batch\"?", m.summary, m, { btch = 3 })
+  end)
+
+  it("in the options of net:plan name the nearest option or input", function()
+    local net = neap.net "slip"
+    net:Relu(net:input("picture", { 4 }), "y")
+    raises("did you mean \"picture\"?", net.plan, net, { pictur = { 8 } })
+    raises("did you mean \"engine\"?", net.plan, net, { enginee = "ref" })
+  end)
+end)
+
+describe("net:gradient", function()
+  local function build(wrt, allow_unused)
+    local net = neap.net "unused"
+    local x, z = net:input("x", { 4 }), net:input("z", { 4 })
+    local loss = net:Sum(x * net:StopGradient(z, "stopped"), "loss")
+    local grads = net:gradient(loss, { wrt = wrt, allow_unused = allow_unused })
+    if grads[z] then net:Copy(grads[z], "dz") end
+    return net
+  end
+
+  it("by a blob that the loss does not depend on is an error that names it, unless zeros are asked for", function()
+    local err = raises("\"loss\" does not depend on \"z\"", function() build({ "x", "z" }):check() end)
+    assert.are.equal("graph", err.code)
+    assert.is_truthy(err.line:find "plan_spec.lua")
+    assert.is_true(build({ "x" }):check())
+    local ws <close> = neap.workspace { store = false }
+    local out = ws:run(build({ "x", "z" }, true), { x = neap.ones(4), z = neap.ones(4) })
+    assert.is_true(out.dz:equal(neap.zeros(4)))
+    raises("did you mean \"wrt\"?", neap.net("w").gradient, build { "x" }, "loss", { wtr = { "x" } })
+  end)
+end)
+
+describe("neap.zoo", function()
+  it("names its nets; each is a function that builds the model", function()
+    local names = neap.zoo.names()
+    assert.is_true(#names >= 6)
+    local model, file = neap.zoo.lenet { classes = 7 }
+    assert.are.equal(64, file.batch)
+    assert.are.equal("(1,7)", model:summary()[#model:summary()].output)
+    for _, name in ipairs(names) do assert.are.equal("function", type(neap.zoo[name])) end
+  end)
+
+  it("refuses options that a net does not read, and names the nearest net", function()
+    raises("neap.zoo.lenet takes no option \"clases\"", neap.zoo.lenet, { clases = 7 })
+    raises("did you mean \"lenet\"?", function() return neap.zoo.lennet end)
+  end)
+end)
+
+describe("v_layer", function()
+  it("has a row per op of a net without scopes, whose bytes add up", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local db <close> = neap.db(path)
+    neap.use_db(db)
+    local net = neap.net "bare"
+    net:Sum(net:Relu(net:FC({ net:input("x", { 4, 3 }), net:param("w", { 5, 3 }) }, "h"), "r"), "loss")
+    net:gradient "loss"
+    net:plan()
+    local by_layer, sum = {}, 0
+    for _, row in ipairs(db:sql "select layer, bytes, parameter_bytes from v_layer where newest") do
+      by_layer[row.layer], sum = row, sum + row.bytes
+    end
+    local all = db:sql("select sum(bytes) as n from plan_value where value_no = storage_no")[1].n
+    neap.use_db(false)
+    assert.are.equal(60, by_layer.fc_1.parameter_bytes)
+    assert.is_truthy(by_layer.relu_1 and by_layer.sum_1)
+    assert.are.equal(all, sum)
+    for _, suffix in ipairs { "", "-wal", "-shm" } do os.remove(path .. suffix) end
+  end)
+end)
