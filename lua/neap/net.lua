@@ -137,7 +137,7 @@ function methods:unsqueeze(d)
   return op.apply("Unsqueeze", { self }, { axes = { d } })
 end
 
-function methods:to(dtype) return op.apply("Cast", { self }, { dtype = dtype }) end
+function methods:to(dtype) return op.apply("Cast", { self }, { to = dtype }) end
 function methods:clone() return op.apply("Copy", { self }) end
 function methods:item()
   error(("%s is a blob: it has no value while the net is built; use net:If or neap.where to choose by it"):format(self.name), 2)

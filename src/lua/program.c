@@ -364,6 +364,18 @@ static int record(lua_State *L) {
   return 1;
 }
 
+/* program:frames_bytes(): what loops without a maximum hold from run to run. */
+static int frames_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_program_frames_bytes(neap_session_program(program_at(L, 1)->session)));
+  return 1;
+}
+
+/* program:trim() -> bytes: gives the frames of loops without a maximum back. */
+static int trim(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_program_trim(neap_session_program(program_at(L, 1)->session)));
+  return 1;
+}
+
 static int to_text(lua_State *L) {
   const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
   if (h->session == NULL) return lua_pushliteral(L, "program (closed)"), 1;
@@ -388,7 +400,8 @@ void neap_lua_open_program(lua_State *L) {
   static const luaL_Reg meta[] = {
     {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times},   {"pool", pool},
-                                     {"metric", metric}, {"record", record}, {"close", release}, {NULL, NULL}};
+                                     {"metric", metric}, {"record", record}, {"close", release}, {"frames_bytes", frames_bytes},
+                                     {"trim", trim},     {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   lua_getfield(L, -1, "Workspace");
   lua_pushcfunction(L, compile);

@@ -121,7 +121,7 @@ static bool reserve(const loop_run *r, int64_t t) {
   r->stack->used_bytes = need;
   if (need <= room) return true;
   while (room < need) room = NEAP_MAX(2 * room, (size_t)16 * NEAP_ALIGN);
-  char *grown = neap_alloc(room);
+  char *grown = neap_alloc_data(room);
   if (grown == NULL) {
     r->lane->no_memory = !r->lane->fault.set;
     neap_call_fault(&r->i->call, "memory for the frame of iteration %lld was refused, %zu bytes", (long long)t, room);

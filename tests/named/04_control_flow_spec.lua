@@ -1,0 +1,601 @@
+-- Point 4: If, AsyncIf, While, Loop and their gradients, built from Lua. Do has its tests with the scopes.
+local neap = require "neap"
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+--- Runs a net on fresh bytes, without the database.
+local function run(net, feeds, memory)
+  local ws <close> = neap.workspace { store = false }
+  ws:poison(true)
+  ws:init(net)
+  for name, t in pairs(feeds or {}) do ws:feed(name, t) end
+  local program <close> = ws:compile(net, memory or {})
+  program:run()
+  local out = {}
+  for _, name in ipairs(net:outputs()) do out[name] = ws:fetch(name) end
+  return out, ws
+end
+
+local schedules = { { executor = "simple" }, { executor = "dag" } }
+local memories = {}
+for _, executor in ipairs { "simple", "dag" } do
+  for _, policy in ipairs { "none", "name", "offset" } do memories[#memories + 1] = { executor = executor, policy = policy } end
+end
+
+--- The same bits under every policy and schedule, with poison.
+local function same_everywhere(build, o)
+  for _, memory in ipairs(memories) do
+    local options = { poison = true, steps = 2, policy = memory.policy, executor = memory.executor }
+    for key, value in pairs(o or {}) do options[key] = value end
+    local r = neap.check.plan(build(), options)
+    assert.is_true(r.same, ("%s %s: %s differs"):format(memory.executor, memory.policy, tostring(r.different)))
+    assert.are.equal(0, r.allocations)
+  end
+end
+
+describe("If", function()
+  --- x = 1; if a { x = x * 2; if b { x = 1000 } else { x = x + 99 } } else { x = 108 }, with an inner branch that is empty.
+  local function nested()
+    local net = neap.net "nested"
+    net:input("a", {})
+    net:input("b", {})
+    net:Copy(net:const(1), "x")
+    net:If("a", function(outer)
+      outer:Mul({ "x", outer:const(2) }, "x")
+      outer:If("b", function(inner) inner:Copy(inner:const(1000), "x") end,
+        function(inner)
+          local hidden = inner:Add({ "x", inner:const(99) }, "hidden")
+          inner:Copy(hidden, "x")
+        end)
+      outer:If("b", function() end)
+    end, function(outer) outer:Copy(outer:const(108), "x") end)
+    net:outputs { net:Copy("x", "y") }
+    return net
+  end
+
+  it("nests: a condition in a branch decides between branches of its own", function()
+    for _, memory in ipairs(schedules) do
+      assert.are.equal(1000, run(nested(), { a = 1, b = 1 }, memory).y:item())
+      assert.are.equal(101, run(nested(), { a = 1, b = 0 }, memory).y:item())
+      assert.are.equal(108, run(nested(), { a = 0, b = 1 }, memory).y:item())
+    end
+  end)
+
+  it("takes a branch that does nothing: outer blobs stay as they are", function()
+    local net = neap.net "f"
+    net:input("c", {})
+    net:Copy(net:const(7), "x")
+    net:If("c", function() end)
+    net:If("c", function() end, function(b) b:Copy(b:const(9), "x") end)
+    net:outputs { net:Copy("x", "y") }
+    assert.are.equal(7, run(net, { c = 1 }).y:item())
+    assert.are.equal(9, run(net, { c = 0 }).y:item())
+  end)
+
+  it("keeps what a branch makes for itself invisible outside", function()
+    local net = nested()
+    raises("hidden", function() net:blob "hidden" end)
+    raises("hidden", function() net:Relu("hidden", "z") end)
+  end)
+
+  it("refuses a condition that is not one element", function()
+    local net = neap.net "f"
+    net:input("c", { 2 })
+    net:input("x", { 3 })
+    net:outputs { (net:If("c", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)) }
+    local err = raises("one element, got (2)", function() net:check() end)
+    assert.are.equal("If", err.op)
+  end)
+
+  it("runs only the branch that is taken: a fault in the other one does not happen", function()
+    local net = neap.net "f"
+    net:input("c", {})
+    net:input("table", { 2, 3 })
+    net:input("i", { 1 }, "i64")
+    net:outputs { (net:If("c", function(b) return b:Embedding { "i", "table" } end,
+      function(b) return b:Slice("table", nil, { starts = { 1 }, ends = { 1 }, axes = { 1 } }) end)) }
+    local feeds = { table = neap.ones { 2, 3 }, i = neap.tensor({ 5 }, "i64") }
+    feeds.c = 0
+    run(net, feeds)
+    feeds.c = 1
+    raises("5", function() run(net, feeds) end)
+  end)
+
+  it("is trained through to a loss of 0.01: the gradient reaches the weights of the branch taken", function()
+    for _, memory in ipairs(schedules) do
+      local net = neap.net "f"
+      local x = net:input("x", { 16, 4 })
+      local c, t = net:input("c", {}), net:input("t", { 16, 1 })
+      net:param("w", { 1, 4 }, 0.1)
+      net:param("b", { 1 }, 0)
+      local y = net:If(c, function(b) return b:FC { x, "w", "b" } end, function(b) return b:FC { x * -1, "w", "b" } end)
+      local d = y - t
+      net:Mean(d * d, "loss")
+      net:gradient "loss"
+      for _, p in ipairs { "w", "b" } do net:Sgd({ p, p .. "_grad", net:const(0.1) }, p) end
+      net:outputs { "loss" }
+      local ws <close> = neap.workspace { seed = 1, store = false }
+      ws:init(net)
+      local program <close> = ws:compile(net, memory)
+      local features = neap.randn { 16, 4 }
+      local target = features:matmul(neap.tensor { { 1 }, { -2 }, { 0.5 }, { 3 } })
+      ws:feed("x", features)
+      local loss
+      for step = 1, 300 do
+        ws:feed("c", step % 2)
+        ws:feed("t", step % 2 == 1 and target or target * -1)
+        program:run()
+        loss = ws:fetch("loss"):item()
+      end
+      assert.is_true(loss < 0.01, "the loss is " .. loss)
+    end
+  end)
+
+  it("is the same op as AsyncIf, whose branch may overlap other ops in dag", function()
+    local function build(kind)
+      local net = neap.net "f"
+      net:input("c", {})
+      net:input("x", { 64 })
+      net:param("w", { 64 }, 2)
+      local y = net[kind](net, "c", function(b) return b:Relu(b:Mul { "x", "w" }) end, function(b) return b:Tanh "x" end)
+      net:Sum(y * net:Sigmoid "x", "loss")
+      net:gradient("loss", { wrt = { "w", "x" } })
+      net:outputs { "loss", "w_grad", "x_grad" }
+      return net
+    end
+    local feeds = { x = neap.randn { 64 } }
+    for _, memory in ipairs(schedules) do
+      for c = 0, 1 do
+        feeds.c = c
+        local a, b = run(build "If", feeds, memory), run(build "AsyncIf", feeds, memory)
+        for _, name in ipairs { "loss", "w_grad", "x_grad" } do assert.is_true(a[name]:equal(b[name])) end
+      end
+    end
+    same_everywhere(function() return build "AsyncIf" end)
+  end)
+end)
+
+describe("While", function()
+  it("computes x = 7, y = 21 with outer blobs written by name", function()
+    local net = neap.net "f"
+    net:Copy(net:const(1), "x")
+    net:Copy(net:const(0), "y")
+    net:While { cond = function(b) return b:Lt { "x", b:const(7) } end,
+      body = function(b)
+        b:Add({ "y", "x" }, "y")
+        b:Add({ "x", b:const(1) }, "x")
+      end }
+    net:outputs { net:Copy("x", "x_end"), net:Copy("y", "y_end") }
+    for _, memory in ipairs(memories) do
+      local r = run(net, {}, memory)
+      assert.are.equal(7, r.x_end:item())
+      assert.are.equal(21, r.y_end:item())
+    end
+  end)
+
+  it("computes 18 as a loop's sum of 3 over 6 iterations", function()
+    local net = neap.net "f"
+    local three = net:Copy(net:const(3), "three")
+    local _, total = net:While { init = { net:const(0), net:const(0) }, cond = function(_, i) return i:lt(6) end,
+      body = function(_, i, sum) return i + 1, sum + three end }
+    net:outputs { total }
+    assert.are.equal(18, run(net)[total.name]:item())
+  end)
+
+  it("gives the initial values when it runs no iteration", function()
+    for _, memory in ipairs(schedules) do
+      local net = neap.net "f"
+      net:input("x", { 3 })
+      local y, rows = net:While { init = { "x" }, max = 2, cond = function(b) return b:const(0) end,
+        body = function(_, x) return x * 2, x end }
+      net:gradient(net:Sum(y, "loss"), { wrt = { "x" } })
+      net:outputs { y, rows, "x_grad" }
+      local r = run(net, { x = { 1, 2, 3 } }, memory)
+      assert.are.same({ 1, 2, 3 }, r[y.name]:totable())
+      assert.are.same({ { 0, 0, 0 }, { 0, 0, 0 } }, r[rows.name]:totable())
+      assert.are.same({ 1, 1, 1 }, r.x_grad:totable())
+    end
+  end)
+
+  it("stops at max", function()
+    local net = neap.net "f"
+    local x = net:While { init = { net:const(0) }, max = 5, cond = function(b) return b:const(1) end, body = function(_, x) return x + 1 end }
+    net:outputs { x }
+    assert.are.equal(5, run(net)[x.name]:item())
+  end)
+
+  it("hands states on that change places", function()
+    local net = neap.net "f"
+    local n, a, b = net:While { init = { net:const(0), net:const(1), net:const(2) }, cond = function(_, n) return n:lt(3) end,
+      body = function(_, n, a, b) return n + 1, b, a end }
+    net:outputs { n, a, b }
+    for _, memory in ipairs(memories) do
+      local r = run(net, {}, memory)
+      assert.are.same({ 3, 2, 1 }, { r[n.name]:item(), r[a.name]:item(), r[b.name]:item() })
+    end
+  end)
+
+  it("refuses conditions and bodies of the wrong shape, saying which", function()
+    local function net_with(cond, body)
+      local net = neap.net "f"
+      net:input("x", { 3 })
+      net:outputs { (net:While { init = { "x" }, cond = cond, body = body }) }
+      return net
+    end
+    local good = function(_, x) return x * 2 end
+    local many = function(_, x) return x:lt(5) end
+    local err = raises("cond_net expects to give one element, got (3)", function() net_with(many, good):check() end)
+    assert.are.equal("While", err.op)
+    raises("state 1 begins as f32 (3), the body makes it f32 ()", function() net_with(function(b) return b:const(0) end, function(b, x) return b:Sum(x) end):check() end)
+    raises("returns 0 blobs, expected 1", function() net_with(function() end, good) end)
+    raises("returns 0 blobs: return the next states", function() net_with(function(b) return b:const(0) end, function() end) end)
+    raises("need a maximum of iterations", function() net_with(function(b) return b:const(0) end, function(_, x) return x, x * 2 end):check() end)
+    local net = neap.net "f"
+    net:input("x", { 3 })
+    local text = net:text()
+    raises("did you mean", function() net:While { int = {}, cond = good, body = good } end)
+    raises("must be a function", function() net:While { cond = 1, body = good } end)
+    raises("only the body may", function() net:While { cond = function(b) return b:Copy(b:const(1), "x") end, body = function() end } end)
+    assert.are.equal(text, net:text())
+  end)
+
+  --- y = x w^n, n iterations: dy/dw = n x w^(n-1), dy/dx = w^n.
+  local function power(max)
+    local net = neap.net "power"
+    net:input("x", {})
+    net:input("n", {})
+    net:param("w", {}, 2)
+    local _, y = net:While { init = { net:const(0), "x" }, max = max, cond = function(_, i) return i:lt(net:blob "n") end,
+      body = function(_, i, x) return i + 1, x * net:blob "w" end }
+    net:Copy(y, "y")
+    net:gradient(net:Copy("y", "loss"), { wrt = { "x", "w" } })
+    net:outputs { "y", "x_grad", "w_grad" }
+    return net
+  end
+
+  it("has gradients: 32, 6 and 12", function()
+    for _, max in ipairs { 10, false } do
+      for _, memory in ipairs(memories) do
+        local net = power(max or nil)
+        assert.are.equal(32, run(net, { x = 1, n = 5 }, memory).x_grad:item()) -- 2^5
+        -- x^2 n times by hand: y = (x * 3) * w twice.
+        local r = run(net, { x = 3, n = 1 }, memory)
+        assert.are.equal(6, r.y:item())
+        r = run(net, { x = 3, n = 2 }, memory)
+        assert.are.equal(12, r.w_grad:item()) -- 2 * 3 * 2
+        assert.are.equal(4, r.x_grad:item())
+      end
+    end
+  end)
+
+  it("keeps the frames of a loop without max on a stack that grows, takes nothing after warm-up, and gives it back when trimmed", function()
+    local net = neap.net "f"
+    net:input("x", { 1000 })
+    net:input("n", {})
+    net:param("w", { 1000 }, 1.01)
+    local _, y = net:While { init = { net:const(0), "x" }, cond = function(_, i) return i:lt(net:blob "n") end,
+      body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end }
+    net:gradient(net:Sum(y, "loss"), { wrt = { "w" } })
+    net:outputs { "loss", "w_grad" }
+    assert.is_true(net:plan({}).regions.frames >= 4000) -- an iteration's
+    raises("no maximum of iterations", function() net:plan { budget = "64MiB" } end)
+    raises("no maximum of iterations", function() net:plan { total = "64MiB" } end)
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net, {})
+    local function step(n)
+      ws:feed("x", neap.ones { 1000 })
+      ws:feed("n", n)
+      local before = neap.memory().n_alloc
+      program:run()
+      return neap.memory().n_alloc - before
+    end
+    assert.are.equal(0, program:frames_bytes())
+    step(100)
+    local gradient, held = ws:fetch "w_grad", program:frames_bytes()
+    assert.is_true(held >= 101 * 4000 and held <= 4 * 101 * 4096)
+    for _, n in ipairs { 100, 3, 50 } do assert.are.equal(0, step(n)) end
+    assert.are.equal(held, program:frames_bytes())
+    assert.are.equal(held, program:trim())
+    assert.are.equal(0, program:frames_bytes())
+    step(100)
+    assert.is_true(gradient:equal(ws:fetch "w_grad"))
+  end)
+
+  it("gives a bounded and an unbounded loop the same bits", function()
+    for _, memory in ipairs(schedules) do
+      local a, b = run(power(7), { x = 1.5, n = 6 }, memory), run(power(), { x = 1.5, n = 6 }, memory)
+      for _, name in ipairs { "y", "x_grad", "w_grad" } do assert.is_true(a[name]:equal(b[name])) end
+    end
+  end)
+
+  it("accounts for frames in the plan: held is what was forecast", function()
+    for _, memory in ipairs(memories) do
+      local r = neap.check.plan(power(9), { policy = memory.policy, executor = memory.executor, poison = true, steps = 2 })
+      assert.is_true(r.same)
+      assert.are.equal(r.forecast_bytes, r.held_bytes)
+    end
+    assert.is_true(power(1000):plan({}).arena_bytes > power(10):plan({}).arena_bytes)
+  end)
+
+  --- A loop in a branch in a loop, with a gradient through all of them.
+  local function deep(max)
+    local net = neap.net "deep"
+    net:input("x", { 4 })
+    net:param("w", { 4 }, 0.7)
+    local _, y = net:While { init = { net:const(0), "x" }, max = max and 3 or nil, cond = function(_, i) return i:lt(3) end,
+      body = function(b, i, x)
+        local even = i:eq(1)
+        local z = b:If(even, function(t)
+          local _, inner = t:While { init = { t:const(0), x }, max = max and 4 or nil, cond = function(_, k) return k:lt(2) end,
+            body = function(u, k, v) return k + 1, u:Tanh(v * net:blob "w") end }
+          return inner
+        end, function(e) return e:Sigmoid(x + net:blob "w") end)
+        return i + 1, z * x
+      end }
+    net:Sum(y, "loss")
+    net:gradient("loss", { wrt = { "w", "x" } })
+    net:outputs { "loss", "w_grad", "x_grad" }
+    return net
+  end
+
+  --- The same, written out.
+  local function deep_unrolled()
+    local net = neap.net "unrolled"
+    local v = net:input("x", { 4 })
+    local w = net:param("w", { 4 }, 0.7)
+    for i = 0, 2 do
+      local z = i == 1 and net:Tanh(net:Tanh(v * w) * w) or net:Sigmoid(v + w)
+      v = z * v
+    end
+    net:Sum(v, "loss")
+    net:gradient("loss", { wrt = { "w", "x" } })
+    net:outputs { "loss", "w_grad", "x_grad" }
+    return net
+  end
+
+  it("nests, with branches, and has the gradient of the same net written out", function()
+    local feeds = { x = neap.tensor { 0.3, -0.2, 0.9, 0.1 } }
+    local expected = run(deep_unrolled(), feeds)
+    for _, bounded in ipairs { true, false } do
+      for _, memory in ipairs(memories) do
+        local r = run(deep(bounded), feeds, memory)
+        for _, name in ipairs { "loss", "w_grad", "x_grad" } do assert.is_true(r[name]:close(expected[name], { rtol = 1e-5, atol = 1e-6 })) end
+      end
+      same_everywhere(function() return deep(bounded) end)
+    end
+  end)
+
+  it("trains inside its body: Sgd writes the parameter that lies outside", function()
+    local net = neap.net "f"
+    net:input("x", { 8, 3 })
+    net:input("t", { 8, 1 })
+    net:param("w", { 1, 3 }, 0)
+    local n = net:While { init = { net:const(0) }, cond = function(_, i) return i:lt(200) end,
+      body = function(b, i)
+        local d = b:FC { "x", "w" } - b:blob "t"
+        b:Mean(d * d, "inner_loss")
+        b:gradient("inner_loss", { wrt = { "w" } })
+        b:Sgd({ "w", "w_grad", b:const(0.2) }, "w")
+        return i + 1
+      end }
+    net:outputs { n }
+    for _, memory in ipairs(schedules) do
+      local ws <close> = neap.workspace { store = false }
+      ws:init(net)
+      local x = neap.randn { 8, 3 }
+      ws:feed("x", x)
+      ws:feed("t", x:matmul(neap.tensor { { 1 }, { -1 }, { 2 } }))
+      local program <close> = ws:compile(net, memory)
+      program:run()
+      assert.is_true(ws:fetch("w"):close(neap.tensor { { 1, -1, 2 } }, { atol = 1e-2 }))
+      assert.are.equal(200, ws:fetch(n.name):item())
+    end
+  end)
+
+  it("writes a resident blob without losing a reader of the old value", function()
+    local net = neap.net "f"
+    net:declare("count", "state", {}, "f32")
+    local seen = net:While { init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
+      body = function(b, s)
+        local before = b:Mul { "count", b:const(10) }
+        b:Add({ "count", b:const(1) }, "count")
+        return s * 0 + before
+      end }
+    net:outputs { seen }
+    for _, memory in ipairs(memories) do
+      local ws <close> = neap.workspace { store = false }
+      ws:init(net)
+      ws:feed("count", 4)
+      local program <close> = ws:compile(net, memory)
+      program:run()
+      assert.are.equal(7, ws:fetch("count"):item())
+      assert.are.equal(60, ws:fetch(seen.name):item())
+    end
+  end)
+
+  it("refuses a gradient that needs what its body has overwritten", function()
+    local net = neap.net "f"
+    net:input("x", {})
+    net:declare("w", "state", {}, "f32")
+    local y = net:While { init = { "x" }, max = 3, cond = function(b) return b:const(1) end,
+      body = function(b, x)
+        local n = b:Mul { x, "w" }
+        b:Add({ "w", b:const(1) }, "w")
+        return n
+      end }
+    net:gradient(net:Copy(y, "loss"), { wrt = { "x" } })
+    net:outputs { "x_grad" }
+    raises("overwrites", function() net:check() end)
+  end)
+
+  it("draws other random numbers in each iteration, the same in every run of a step", function()
+    local net = neap.net "f"
+    net:input("x", { 64 })
+    local _, rows = net:While { init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
+      body = function(b, i) return i + 1, b:Dropout("x", nil, { rate = 0.5 }) end }
+    net:outputs { rows }
+    local function draw()
+      local ws <close> = neap.workspace { seed = 5, store = false }
+      return ws:run(net, { x = neap.ones { 64 } })[rows.name]
+    end
+    local a = draw()
+    assert.is_false(a[1]:equal(a[2]))
+    assert.is_false(a[2]:equal(a[3]))
+    assert.is_true(a:equal(draw()))
+  end)
+
+  it("names op and blob of a fault in an iteration, and leaves resident blobs as they were", function()
+    local net = neap.net "f"
+    net:input("table", { 3, 2 })
+    net:input("i", { 1 }, "i64")
+    net:declare("w", "state", { 1 }, "f32")
+    local i = net:While { init = { "i" }, max = 10, cond = function(b) return b:const(1) end,
+      body = function(b, i)
+        b:Embedding { i, "table" }:sum()
+        return i + b:Cast(b:Embedding({ i, "table" }):sum() * 0 + 1, nil, { to = "i64" })
+      end }
+    net:Add({ "w", net:const(1) }, "w")
+    net:outputs { i }
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    ws:feed("table", neap.ones { 3, 2 })
+    ws:feed("i", neap.tensor({ 0 }, "i64"))
+    ws:feed("w", { 4 })
+    local program <close> = ws:compile(net, {})
+    local err = raises("3", function() program:run() end)
+    assert.are.equal("Embedding", err.op)
+    assert.are.equal("data", err.code)
+    assert.are.same({ 4 }, ws:fetch("w"):totable())
+  end)
+end)
+
+describe("Loop", function()
+  --- Fibonacci as ONNX's Loop: until the number exceeds 100 or the trip count is reached.
+  local function fibonacci()
+    local net = neap.net "fibonacci"
+    net:input("trip", {}, "i64")
+    local one = net:const(1, "i64")
+    local a, b, all, n = net:Loop { trip = "trip", max = 100, init = { one, one },
+      body = function(_, _, a, b) return b:le(100), b, a + b, a end }
+    net:outputs { a, b, all, n }
+    return net, a, b, all, n
+  end
+
+  it("computes Fibonacci numbers until one is over 100, for any trip count from 0 to 100", function()
+    local net, a, b, all, n = fibonacci()
+    for _, memory in ipairs(schedules) do
+      local ws <close> = neap.workspace { store = false }
+      ws:init(net)
+      local program <close> = ws:compile(net, memory)
+      for trip = 0, 100, 7 do
+        local x, y, list, count = 1, 1, {}, 0
+        while count < trip do
+          list[#list + 1] = x
+          local go = y <= 100
+          x, y, count = y, x + y, count + 1
+          if not go then break end
+        end
+        ws:feed("trip", neap.tensor(trip, "i64"))
+        program:run()
+        assert.are.equal(x, ws:fetch(a.name):item())
+        assert.are.equal(y, ws:fetch(b.name):item())
+        assert.are.equal(count, ws:fetch(n.name):item())
+        local rows = ws:fetch(all.name):totable()
+        for i = 1, 100 do assert.are.equal(list[i] or 0, rows[i]) end
+      end
+    end
+  end)
+
+  it("takes a number of trips, also 0, and an initial condition", function()
+    for trip, expected in pairs { [0] = 0, [1] = 1, [4] = 4 } do
+      local net = neap.net "f"
+      local x, n = net:Loop { trip = trip, init = { net:const(0) }, body = function(_, _, x) return true, x + 1 end }
+      net:outputs { x, n }
+      local r = run(net)
+      assert.are.equal(expected, r[x.name]:item())
+      assert.are.equal(expected, r[n.name]:item())
+    end
+    local net = neap.net "f"
+    net:input("go", {})
+    local x = net:Loop { trip = 3, cond = net:blob("go"):ne(0), init = { net:const(0) }, body = function(_, i, x) return true, x + i:to "f32" end }
+    net:outputs { x }
+    assert.are.equal(3, run(net, { go = 1 })[x.name]:item())
+    assert.are.equal(0, run(net, { go = 0 })[x.name]:item())
+  end)
+
+  it("has a gradient through its states and stacked rows", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    local y, rows = net:Loop { trip = 3, init = { "x" }, body = function(_, _, x) return true, x * x, x end }
+    net:Add({ net:Sum(y), net:Sum(rows) }, "loss")
+    net:gradient("loss", { wrt = { "x" } })
+    net:outputs { "x_grad" }
+    for _, memory in ipairs(memories) do
+      local g = run(net, { x = { 1, 2 } }, memory).x_grad:totable()
+      -- x + x^2 + x^4 + x^8
+      assert.are.same({ 1 + 2 + 4 + 8, 1 + 4 + 32 + 8 * 128 }, g)
+    end
+  end)
+end)
+
+describe("a net with loops", function()
+  local function build()
+    local net = neap.net "all"
+    net:input("x", { 3, 2 })
+    net:param("w", { 2 }, 0.5)
+    local h = net:scope("block", function()
+      local _, y = net:While { init = { net:const(0), net:Sum("x", nil, { axes = { 1 } }) }, max = 4, cond = function(_, i) return i:lt(3) end,
+        body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end }
+      return y
+    end)
+    local last, all = net:Recurrent { seq = { "x" }, init = { h }, step = function(b, s, x) local n = b:Tanh(s * net:blob "w" + x) return n, n end }
+    net:Add({ net:Sum(last), net:Sum(all) }, "loss")
+    net:gradient "loss"
+    net:outputs { "loss", "w_grad" }
+    return net
+  end
+
+  it("survives text, clone and rename with the same hash and the same bits", function()
+    local net = build()
+    local again, clone = neap.net_from(net:text()), net:clone()
+    assert.are.equal(net:text(), again:text())
+    assert.are.equal(net:hash(), again:hash())
+    assert.are.equal(net:hash(), clone:hash())
+    local feeds = { x = neap.rand { 3, 2 } }
+    local a = run(net, feeds)
+    for _, other in ipairs { again, clone } do
+      local b = run(other, feeds)
+      assert.is_true(a.loss:equal(b.loss) and a.w_grad:equal(b.w_grad))
+    end
+  end)
+
+  it("has summary, forecast, explanation, peak and a drawing", function()
+    local net = build()
+    local plan = net:plan {}
+    local reports = { net:summary {}, net:forecast {}, plan:explain(), plan:peak(), net:graph_text() }
+    for _, text in ipairs { net:dot(), table.unpack(reports) } do
+      text = tostring(text)
+      assert.is_true(#text > 40)
+    end
+    assert.is_truthy(net:dot():find("While", 1, true))
+    assert.is_truthy(net:graph_text():find("LoopGradient", 1, true))
+  end)
+
+  it("keeps its plan in the database and takes it from there again", function()
+    local path = os.tmpname()
+    local feeds, first = { x = neap.rand { 3, 2 } }, nil
+    for _ = 1, 2 do
+      local ws <close> = neap.workspace { store = path }
+      local r = ws:run(build(), feeds)
+      first = first or r.w_grad
+      assert.is_true(first:equal(r.w_grad))
+    end
+    os.remove(path)
+  end)
+end)
