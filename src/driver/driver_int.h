@@ -7,6 +7,7 @@
 /* What the options come to once environment and defaults have spoken. */
 typedef struct neap_resolved {
   neap_plan_options plan; /* budget: the tighter of the arena's budget and what `total` leaves it */
+  size_t total_left; /* what `total` leaves for arena and constants; SIZE_MAX without one */
   neap_choose_options choose;
   int n_thread;
 } neap_resolved;

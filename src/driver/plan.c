@@ -22,10 +22,11 @@ static neap_status resolve_engine(const neap_compile_options *options, neap_choo
   return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
 }
 
-/* `total` leaves the arena what the other regions do not take. */
+/* `total` leaves arena and constants what the other regions do not take. */
 static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r,
                                   neap_error *error) {
   r->plan.budget_bytes = options->plan.budget_bytes;
+  r->total_left = SIZE_MAX;
   if (options->total_bytes == 0) return NEAP_OK;
   size_t resident = 0;
   for (int region = 0; region < NEAP_N_REGION; region++)
@@ -37,7 +38,7 @@ static neap_status resolve_budget(const neap_graph *graph, const neap_compile_op
     return neap_fail(error, NEAP_MEMORY, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s",
                      graph->name, neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
   }
-  size_t left = options->total_bytes - resident;
+  size_t left = r->total_left = options->total_bytes - resident;
   if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;
   return NEAP_OK;
 }
@@ -87,13 +88,31 @@ static void way_fini(way *w) {
   neap_buffer_fini(&w->key);
 }
 
-/* Choose, lay out, plan, verify, under one scratch limit. */
-static neap_status plan_once(way *w, size_t scratch_limit, neap_error *error) {
+/* The most that the arena of the laid-out graph may take: its budget, and what constants leave it of the total. 0: no limit.
+ * SIZE_MAX: the constants leave nothing. */
+static size_t arena_budget(const way *w) {
+  size_t budget = w->resolved.plan.budget_bytes, left = w->resolved.total_left;
+  size_t constants = neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT);
+  if (left == SIZE_MAX || constants == 0) return budget;
+  if (constants >= left) return SIZE_MAX;
+  return budget == 0 ? left - constants : NEAP_MIN(budget, left - constants);
+}
+
+/* Choose, lay out, plan, verify, under one scratch limit. Where the constants alone exceed the total, as if they were planned
+ * without. */
+static neap_status plan_once(way *w, size_t scratch_limit, bool constants, neap_error *error) {
   neap_choose_options choose = w->resolved.choose;
+  neap_plan_options plan = w->resolved.plan;
   choose.scratch_limit = scratch_limit;
   NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+  w->choices.no_constants = !constants;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
-  NEAP_TRY(neap_plan_make(w->graph, &w->resolved.plan, &w->plan, error));
+  plan.budget_bytes = arena_budget(w);
+  if (plan.budget_bytes == SIZE_MAX) {
+    drop_result(w);
+    return plan_once(w, scratch_limit, false, error);
+  }
+  NEAP_TRY(neap_plan_make(w->graph, &plan, &w->plan, error));
   return neap_plan_verify(w->plan, w->graph, error);
 }
 
@@ -104,17 +123,25 @@ static size_t most_scratch(const neap_choices *choices) {
   return most;
 }
 
-/* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch. The error that
- * counts is that of the least need. */
+/* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch, and under a
+ * total without constants. The error that counts is that of the least need. */
 static neap_status plan_fresh(way *w, neap_error *error) {
   neap_error first = {0};
-  neap_status status = plan_once(w, SIZE_MAX, &first);
+  bool constants = true;
+  neap_status status = plan_once(w, SIZE_MAX, constants, &first);
+  if (status != NEAP_OK && first.least_bytes > 0 && w->resolved.total_left != SIZE_MAX && !w->choices.no_constants) {
+    neap_error next = {0};
+    constants = false;
+    drop_result(w);
+    status = plan_once(w, SIZE_MAX, constants, &next);
+    if (status != NEAP_OK) first = next;
+  }
   size_t limit = most_scratch(&w->choices);
   for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
     drop_result(w);
     neap_error next = {0};
-    status = plan_once(w, limit, &next);
+    status = plan_once(w, limit, constants, &next);
     if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
   }
   if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
@@ -129,7 +156,7 @@ static bool read_stored(way *w, const char *choices, const char *plan_text, neap
   if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);
   if (status == NEAP_OK) status = neap_plan_read(plan_text, w->graph, &w->plan, error);
   if (status == NEAP_OK) status = neap_plan_verify(w->plan, w->graph, error);
-  size_t budget = w->resolved.plan.budget_bytes;
+  size_t budget = status == NEAP_OK ? arena_budget(w) : 0;
   if (status == NEAP_OK && budget > 0 && w->plan->arena_bytes > budget)
     status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds the budget of %zu", w->plan->arena_bytes, budget);
   if (status != NEAP_OK) drop_result(w);

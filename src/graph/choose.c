@@ -201,7 +201,7 @@ void neap_choices_fini(neap_choices *choices) {
   memset(choices, 0, sizeof *choices);
 }
 
-/* ---- text: one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0", bytes of an opaque layout behind the @ ---- */
+/* ---- text: "constants 1", then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0", bytes of an opaque layout behind the @ ---- */
 
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
@@ -226,6 +226,7 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0;
+  neap_buffer_add(out, "constants %d\n", !choices->no_constants);
   print_graph(choices, graph, &next, out);
 }
 
@@ -270,6 +271,11 @@ static neap_status read_graph(const char **text, const neap_graph *graph, neap_c
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error) {
   int cap = 0;
   memset(out, 0, sizeof *out);
+  int constants = 0, used = 0;
+  if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || used == 0 || (constants != 0 && constants != 1))
+    return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
+  out->no_constants = constants == 0;
+  text += used;
   neap_status status = read_graph(&text, graph, out, &cap, error);
   if (status == NEAP_OK && *text != '\0')
     status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");

@@ -173,6 +173,7 @@ void neap_graph_free(neap_graph *graph);
 typedef struct neap_choices {
   int n;
   neap_choice *choice;
+  bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
   neap_arena arena;
 } neap_choices;
 
@@ -189,7 +190,8 @@ void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);
 
-/* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. */
+/* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. In a graph that does not train, what
+ * depends on parameters and state alone, packed weights among it, is of region CONSTANT (constant.c). */
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error);
 
 /* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */

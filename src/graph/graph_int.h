@@ -109,6 +109,10 @@ neap_status graph_gradient_loop(neap_builder *b, int node, const neap_value_id *
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);
 
+/* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters and state the graph does
+ * not write region CONSTANT. */
+neap_status graph_mark_constants(neap_graph *graph, neap_error *error);
+
 /* finish.c: commits last, dead nodes and values out, values in order of definition, edges. */
 neap_status graph_finish(neap_graph *graph, neap_error *error);
 neap_status graph_make_edges(neap_graph *graph, neap_error *error);

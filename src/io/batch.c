@@ -45,6 +45,7 @@ static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, ne
     neap_cast(f->dtype, to + (size_t)(i * n) * to_bytes, f->source.dtype, from + (size_t)start * from_bytes, n);
   }
   if (f->scale != 1.0 || f->shift != 0.0) scale_elements(f->dtype, to, rows * n, f->scale, f->shift);
+  neap_storage_touch(buffer->storage);
 }
 
 static void *read_ahead(void *context) {

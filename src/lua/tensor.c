@@ -75,6 +75,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
       break;
     default: neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s", luaL_typename(L, index));
   }
+  neap_storage_touch(t->storage);
 }
 
 void neap_lua_walk_start(neap_lua_walk *walk, const neap_tensor *t) {

@@ -45,6 +45,7 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
       neap_element_set(to->dtype, neap_tensor_data(to), at_to, neap_element_get(from->dtype, neap_tensor_data(from), at_from));
     k++;
   }
+  neap_storage_touch((to_line ? line : t)->storage);
 }
 
 static int read_masked(lua_State *L, const neap_tensor *t) {

@@ -77,6 +77,7 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
 
 /* The schedule in the words of the plan: places of one storage get its one offset. */
 static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
+  size_t constant_bytes = 0; /* constants outlive the run: they lie one after another */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     bool in_arena = value->region == NEAP_REGION_ARENA;
@@ -89,6 +90,9 @@ static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_sch
                                   .reason = s->reason[v],
                                   .refusal = s->refusal[v],
                                   .partner = s->partner[v]};
+    if (value->region != NEAP_REGION_CONSTANT) continue;
+    plan->place[v].offset = constant_bytes;
+    constant_bytes += neap_align(value->bytes);
   }
   neap_copy_bytes(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
   neap_copy_bytes(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);

@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "1"
+#define NEAP_PLANNER_VERSION "2"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);
@@ -71,7 +71,7 @@ typedef struct neap_plan_options {
 typedef struct neap_place {
   neap_region region;
   int storage;     /* root value of its in-place, alias or version chain; places of one storage are equal */
-  size_t offset;   /* ARENA: in bytes from the arena's base; FRAME: from the record's; elsewhere 0 */
+  size_t offset;   /* ARENA, CONSTANT: in bytes from the base of the arena, of the constants; FRAME: from the record's; else 0 */
   size_t bytes;    /* of this value */
   int first, last; /* of this value; first -1: exists before the graph runs */
   neap_reason reason;

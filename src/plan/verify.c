@@ -215,8 +215,9 @@ static neap_status check_place(check *c, int v) {
   if (place->first != first || place->last != c->last_step[v])
     return FAIL(c, v, "\"%s\" lives in steps %d to %d, the plan says %d to %d", label(c, v), first + 1, c->last_step[v] + 1,
                 place->first + 1, place->last + 1);
-  if (place->offset % NEAP_ALIGN != 0 ||
-      (!in_arena(c, v) && value->region != NEAP_REGION_ARENA && value->region != NEAP_REGION_FRAME && place->offset != 0) ||
+  bool has_offset =
+    value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT || value->region == NEAP_REGION_FRAME;
+  if (place->offset % NEAP_ALIGN != 0 || (!has_offset && place->offset != 0) ||
       (in_arena(c, v) && (place->offset > c->plan->arena_bytes || place->bytes > c->plan->arena_bytes - place->offset)))
     return FAIL(c, v, "\"%s\" lies at offset %zu with %zu bytes, in an arena of %zu", label(c, v), place->offset, place->bytes,
                 c->plan->arena_bytes);
@@ -291,6 +292,38 @@ static neap_status check_meetings(check *c, span *spans) {
   for (int i = 0; i < n; i++) {
     size_t end = spans[i].offset + c->plan->place[spans[i].value].bytes;
     for (int j = i + 1; j < n && spans[j].offset < end; j++) NEAP_TRY(check_meeting(c, spans[i].value, spans[j].value));
+  }
+  return NEAP_OK;
+}
+
+/* Constants keep their bytes from run to run: none may meet another or leave the region, and the node that makes one must
+ * give the same in every run: no effects, and nothing read that is transient or that this graph writes. */
+static neap_status check_constants(check *c, span *spans) {
+  const neap_graph *g = c->graph;
+  const neap_place *place = c->plan->place;
+  int n = 0;
+  for (int v = 0; v < g->n_value; v++) {
+    if (g->value[v].region != NEAP_REGION_CONSTANT) continue;
+    const neap_node *node = g->value[v].node >= 0 ? &g->node[g->value[v].node] : NULL;
+    if (node == NULL || node->effects != 0 || node->n_sub > 0 || place[v].storage != v)
+      return FAIL(c, v, "\"%s\" is no constant: what makes it may differ from run to run", label(c, v));
+    for (int i = 0; i < node->n_in; i++) {
+      if (node->in[i] == NEAP_NO_VALUE) continue;
+      const neap_value *in = &g->value[node->in[i]];
+      bool kept = (in->region == NEAP_REGION_PARAMETER || in->region == NEAP_REGION_STATE) && in->node < 0;
+      for (int w = 0; kept && w < g->n_value; w++) kept = w == node->in[i] || g->value[w].root != in->root;
+      if (!kept && in->region != NEAP_REGION_CONSTANT)
+        return FAIL(c, v, "constant \"%s\" depends on \"%s\", which a run may change", label(c, v), label(c, node->in[i]));
+    }
+    spans[n++] = (span){place[v].offset, v};
+  }
+  qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+  for (int i = 0; i < n; i++) {
+    size_t end = spans[i].offset + place[spans[i].value].bytes;
+    size_t limit = i + 1 < n ? spans[i + 1].offset : c->plan->region_bytes[NEAP_REGION_CONSTANT];
+    if (end > limit)
+      return FAIL(c, spans[i].value, "constant \"%s\" ends at byte %zu, beyond the %zu that are its own",
+                  label(c, spans[i].value), end, limit);
   }
   return NEAP_OK;
 }
@@ -476,6 +509,7 @@ static neap_status check_all(check *c) {
   }
   find_contents(c);
   NEAP_TRY(check_meetings(c, spans));
+  NEAP_TRY(check_constants(c, spans));
   for (int i = 0; i < g->n_node; i++) NEAP_TRY(check_scratch(c, i));
   return check_figures(c, live, from, to, bytes);
 }

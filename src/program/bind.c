@@ -45,7 +45,8 @@ void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
 
 /* Bytes that a blob of the workspace owns, unlike arena, frame and the owner's operands. */
 static bool is_resident(neap_region region) {
-  return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT;
+  return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT &&
+         region != NEAP_REGION_CONSTANT;
 }
 
 /* One blob per resident root; *index gets the blob of each root value. */
@@ -83,6 +84,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
   if (place->region == NEAP_REGION_ARENA) return (neap_address){0, place->offset};
   if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
+  if (place->region == NEAP_REGION_CONSTANT) return (neap_address){1 + program->n_blob, place->offset};
   if (program->is_sub) {
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
     int argument = own ? value->argument : storage->argument;
@@ -207,6 +209,11 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->scratch.offset = takes ? 0 : program->plan->scratch_offset[i->node];
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
+  i->makes_constant = node->n_out > 0 && program->graph->value[node->out[0]].region == NEAP_REGION_CONSTANT;
+  for (int k = 0; i->makes_constant && k < node->n_in; k++) {
+    int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;
+    if (blob >= 0 && blob < program->n_blob) program->blob[blob].feeds_constant = true;
+  }
   NEAP_TRY(bind_operands(program, i, error));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL:
@@ -240,7 +247,7 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
-  program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob);
+  program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob + 1);
   NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
@@ -319,7 +326,7 @@ void neap_program_free(neap_program *program) {
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;
-  *blob = where.base - 1;
+  *blob = where.base == 0 ? NEAP_IN_ARENA : where.base == 1 + program->n_blob ? NEAP_IN_CONSTANTS : where.base - 1;
   *offset = where.offset;
   return where.base >= 0;
 }

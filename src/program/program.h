@@ -2,7 +2,7 @@
  * allocation, looks up no name and computes no shape.
  *
  * A base is a pointer: base 0 is the arena; one more per resident blob (program_blob), attached by the workspace before
- * the first run. Subprograms of control instructions have their own base table: the operands of the owner, and a frame
+ * the first run; the next holds the constants. Subprograms of control instructions have their own base table: the operands of the owner, and a frame
  * that lies in the owner's scratch. Under policy `pool` there is no arena: each transient storage has a base of its own,
  * set when its bytes are taken from the pool and forgotten when they are given back.
  *
@@ -35,13 +35,15 @@ typedef struct neap_program_blob {
   neap_region region;
   bool defined_before; /* read before it is written: must hold data when the run starts */
   bool written;        /* the run writes it */
+  bool feeds_constant; /* a constant is computed from it */
   void *base;          /* attached by the workspace */
 } neap_program_blob;
 int neap_program_n_blobs(const neap_program *program);
 neap_program_blob *neap_program_blob_at(neap_program *program, int index);
 
-/* Where a value of the graph lies: *blob is the index of its resident blob, or -1 for the arena at *offset. False for values
- * without bytes here, or that have none between runs (policy `pool`). */
+/* Where a value of the graph lies: *blob is the index of its resident blob, or NEAP_IN_ARENA or NEAP_IN_CONSTANTS with an
+ * *offset. False for values without bytes here, or that have none between runs (policy `pool`). */
+enum { NEAP_IN_ARENA = -1, NEAP_IN_CONSTANTS = -2 };
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
 
 /* Policy `pool`: the most blocks a run has taken at once; 0 for all other policies. The bytes are the plan's arena_bytes. */
@@ -66,6 +68,8 @@ int64_t neap_step_times_median(const neap_step_times *times); /* of the recent c
 typedef struct neap_run {
   void *arena;
   neap_pool *pool; /* policy `pool`: empty, and reserved for the plan's bytes and neap_program_pool_blocks; else NULL */
+  void *constants;      /* region_bytes[CONSTANT] of the plan; NULL where it has none */
+  bool constants_valid; /* they hold what an earlier run computed from the same parameters: not computed again */
   uint64_t seed;
   uint32_t step;
   const volatile sig_atomic_t *interrupted; /* may be NULL */

@@ -14,8 +14,8 @@
 
 /* Where an operand's bytes are: base[base] + offset; base < 0: absent.
  *
- * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k;
- * in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
+ * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k, and
+ * base 1 + n_blob the constants; in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
  * the frames. Under policy `pool`, base first_slot + v is the storage whose
  * root is value v, and the one after the last storage is the running instruction's scratch. */
 typedef struct neap_address {
@@ -51,7 +51,8 @@ typedef struct neap_frames_head {
 typedef struct neap_instruction {
   neap_instruction_kind kind;
   int node;
-  bool commits; /* writes resident storage: after the first of these a step is finished whatever happens */
+  bool makes_constant; /* need not run while the constants are valid */
+  bool commits;        /* writes resident storage: after the first of these a step is finished whatever happens */
   neap_call call;
   neap_address *address; /* n_in inputs, then n_out outputs */
   neap_address scratch;

@@ -126,10 +126,12 @@ int64_t neap_step_times_median(const neap_step_times *times) {
   return n > 0 ? sorted[n / 2] : 0;
 }
 
-/* The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
+/* What makes a constant touches no arena bytes but its own scratch, so skipping it leaves nothing to count.
+ * The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
+  if (i->makes_constant && run->constants_valid) return;
   bool timed = run->times != NULL && !program->is_sub;
   int64_t start_ns = timed ? neap_clock_ns() : 0;
   if (neap_takes(program)) neap_take_before(program, step, run);
@@ -186,6 +188,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   run->finished = false;
   program->base[0] = run->arena;
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
+  program->base[1 + program->n_blob] = run->constants;
   if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));
   if (run->poison) poison_begin(program);
   neap_signals_hold(&state.signals);

@@ -243,6 +243,7 @@ neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, nea
   neap_tensor wide;
   NEAP_TRY(neap_tensor_expand(from, &to->shape, &wide, error));
   neap_status status = copy_same_shape(to, &wide, error);
+  if (status == NEAP_OK) neap_storage_touch(to->storage);
   neap_tensor_fini(&wide);
   return status;
 }

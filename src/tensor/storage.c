@@ -9,6 +9,7 @@
 
 struct neap_storage {
   _Atomic int n_ref;
+  _Atomic uint64_t version;
   bool owned;
   bool read_only;
   char *data;
@@ -16,6 +17,12 @@ struct neap_storage {
   void (*release)(void *owner);
   void *owner;
 };
+
+/* One counter for all storages, so that a storage freed and another made at its address can't be taken for each other. */
+static _Atomic uint64_t last_version;
+
+void neap_storage_touch(neap_storage *storage) { atomic_store(&storage->version, atomic_fetch_add(&last_version, 1) + 1); }
+uint64_t neap_storage_version(const neap_storage *storage) { return atomic_load(&storage->version); }
 
 /* Two allocations: the record, in META, and the bytes, in DATA, so that "held" counts what a plan forecasts. */
 neap_storage *neap_storage_new(size_t bytes) {
@@ -29,6 +36,7 @@ neap_storage *neap_storage_new(size_t bytes) {
   atomic_init(&storage->n_ref, 1);
   storage->owned = true;
   storage->bytes = bytes;
+  neap_storage_touch(storage);
   return storage;
 }
 
@@ -41,6 +49,7 @@ neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void
   storage->bytes = bytes;
   storage->release = release;
   storage->owner = owner;
+  neap_storage_touch(storage);
   return storage;
 }
 

@@ -99,6 +99,11 @@ int neap_storage_n_ref(const neap_storage *storage);
  * writes through neap_tensor_data. */
 void neap_storage_set_read_only(neap_storage *storage);
 bool neap_storage_is_read_only(const neap_storage *storage);
+/* The content version: a number that no other storage of this process has had, and a new one after each touch. Whoever writes
+ * bytes of a storage that others may have read touches it when the bytes are there: what was computed from them (packed
+ * weights) is then known to be stale. neap_tensor_copy does it itself. */
+void neap_storage_touch(neap_storage *storage);
+uint64_t neap_storage_version(const neap_storage *storage);
 
 /* A view: passed by value or pointer, holds one reference of its storage. {0} is "no tensor". */
 typedef struct neap_tensor {

@@ -132,7 +132,8 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
                      neap_bytes_text((double)ws->budget_bytes, b));
   }
   size_t has = takes(program) ? neap_workspace_pool(ws).reserved_bytes : ws->arena_bytes;
-  size_t held = neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has);
+  size_t held = neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has) +
+                neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   if (ws->total_bytes > 0 && held > ws->total_bytes) {
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
     return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
@@ -189,6 +190,8 @@ static void attachment_fini(neap_attachment *a) {
   neap_free((void *)a->name);
   neap_free(a->tensor);
   neap_free(a->cell);
+  neap_free(a->content);
+  neap_storage_release(a->constants);
 }
 
 /* Another program of the workspace has left its own bytes, of another shape, under the name of blob b, which this one only
@@ -247,6 +250,9 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
   NEAP_TRY(check_limits(ws, a->program, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
+  size_t constant_bytes = neap_program_plan(a->program)->region_bytes[NEAP_REGION_CONSTANT];
+  if (constant_bytes > 0 && (a->constants = neap_storage_new(constant_bytes)) == NULL)
+    return neap_fail_memory(error, constant_bytes, "the constants");
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
   neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
@@ -265,10 +271,11 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
   neap_attachment a = {.program = program,
                        .name = neap_alloc_zeroed(n * sizeof *a.name),
                        .tensor = neap_alloc_zeroed(n * sizeof *a.tensor),
-                       .cell = neap_alloc_zeroed(n * sizeof *a.cell)};
+                       .cell = neap_alloc_zeroed(n * sizeof *a.cell),
+                       .content = neap_alloc_zeroed(n * sizeof *a.content)};
   neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
   neap_status status;
-  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || fresh == NULL)
+  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.content == NULL || fresh == NULL)
     status = refused(error, n * sizeof *fresh);
   else
     status = attach(ws, &a, fresh, error);
@@ -308,6 +315,28 @@ static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Whether the constants still follow from the bytes they were computed from. Bytes at another address are other bytes, though
+ * their storage be the same: it then has another place in the parameters' segment. Notes what it sees for the next run. */
+static bool constants_valid(neap_attachment *a) {
+  if (a->constants == NULL) return false;
+  bool valid = a->constants_made && a->own_content == neap_storage_version(a->constants);
+  a->own_content = neap_storage_version(a->constants);
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
+    neap_program_blob *blob = neap_program_blob_at(a->program, b);
+    if (!blob->feeds_constant) continue;
+    uint64_t content = neap_storage_version(a->tensor[b].storage);
+    valid = valid && content == a->content[b] && blob->base == neap_tensor_data(&a->tensor[b]);
+    a->content[b] = content;
+  }
+  return valid;
+}
+
+/* What a run has written, or begun to, has another content now. */
+static void touch_written(const neap_attachment *a) {
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++)
+    if (neap_program_blob_at(a->program, b)->written) neap_storage_touch(a->tensor[b].storage);
+}
+
 /* After a finished run every blob of the program holds something: it was full before, or the run wrote it. */
 static void mark_written(const neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) a->cell[b].ws->cell[a->cell[b].cell].filled = true;
@@ -320,6 +349,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
+  bool valid = constants_valid(a);
   for (int b = 0; b < neap_program_n_blobs(program); b++)
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
   if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
@@ -327,12 +357,16 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   ws->last = NULL; /* until it has finished, the arena is nobody's */
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
                   .pool = takes(program) ? ws->pool : NULL,
+                  .constants = a->constants != NULL ? neap_storage_data(a->constants) : NULL,
+                  .constants_valid = valid,
                   .seed = ws->seed,
                   .step = ws->step,
                   .interrupted = &neap_interrupted,
                   .poison = ws->poison,
                   .times = times};
   neap_status status = neap_program_run(program, &run, error);
+  a->constants_made = valid || run.finished; /* a run that stopped may have left some as they were */
+  touch_written(a);
   if (!run.finished) return status;
   mark_written(a);
   ws->last = program;

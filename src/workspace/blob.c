@@ -142,6 +142,12 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     out->tensor = neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
     return NEAP_OK;
   }
+  if (blob == NEAP_IN_CONSTANTS) {
+    neap_storage *constants = neap_workspace_attachment(ws, ws->last)->constants;
+    out->tensor = neap_tensor_view(constants, (int64_t)offset, value->type.dtype, &value->type.shape);
+    out->layout = value->layout;
+    return NEAP_OK;
+  }
   int owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
   if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
   out->tensor = neap_tensor_view(ws->arena, (int64_t)offset, value->type.dtype, &value->type.shape);

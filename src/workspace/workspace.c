@@ -274,6 +274,8 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws) {
     neap_type type = neap_tensor_type(&ws->cell[c].tensor);
     if (ws->cell[c].tensor.storage != NULL && !shares_earlier(ws, c)) bytes += neap_align(neap_type_bytes(&type));
   }
+  for (int a = 0; a < ws->n_attachment; a++)
+    if (ws->attachment[a].constants != NULL) bytes += neap_storage_bytes(ws->attachment[a].constants);
   return bytes;
 }
 

@@ -2,6 +2,7 @@
  *
  * INVARIANT: index holds exactly the names of `cell`. INVARIANT: `version` changes whenever a cell is made, dropped, renamed or
  * gets other bytes; an attachment whose version differs from the chain's looks its blobs up again before it runs.
+ * INVARIANT: an attachment's constants are used only while every storage they were computed from has the version it had then.
  */
 #ifndef NEAP_WORKSPACE_INT_H
 #define NEAP_WORKSPACE_INT_H
@@ -30,11 +31,15 @@ typedef struct neap_found {
 /* A program and the bytes it uses; holding references, so that removing a name can't pull bytes from under a program. */
 typedef struct neap_attachment {
   neap_program *program;
-  uint64_t version;    /* of the chain of workspaces when the blobs were looked up */
-  const char **name;   /* of the cell of each program blob */
-  neap_tensor *tensor; /* its bytes */
-  neap_found *cell;    /* the cell itself, valid with `version` */
-  uint64_t last_run;   /* n_run of its last run; 0: none */
+  uint64_t version;        /* of the chain of workspaces when the blobs were looked up */
+  const char **name;       /* of the cell of each program blob */
+  neap_tensor *tensor;     /* its bytes */
+  neap_found *cell;        /* the cell itself, valid with `version` */
+  uint64_t last_run;       /* n_run of its last run; 0: none */
+  neap_storage *constants; /* its constants; NULL where it has none */
+  bool constants_made;     /* they have been computed, from contents that `content` tells */
+  uint64_t own_content;    /* version of `constants` then: a view of one may have been written to */
+  uint64_t *content;       /* by program blob: version of its storage then, where it feeds a constant */
 } neap_attachment;
 
 struct neap_workspace {

@@ -1,0 +1,61 @@
+/* constant.c: values that need computing once per content of the parameters, not once a run: weights in the layout that a
+ * kernel wants, weights with a normalisation folded in, whatever a net computes from its parameters.
+ *
+ * INVARIANT: a value of region CONSTANT is defined by a node without effects and subnets, whose inputs are constants, or
+ * parameters and state of which the graph has one version. So in every run it would get the same bits, until somebody
+ * else writes what it depends on; who notices that is the workspace (attach.c).
+ * A graph that trains has none: each step changes its parameters, and packed weights would only take bytes from run to run.
+ */
+#include "graph/graph_int.h"
+
+/* Larger than this times what it is made from (and than LEAST), a result is cheaper to make in each run than to hold: a bias
+ * expanded over a batch, a block of zeros. */
+enum { MOST_GROWTH = 8, LEAST_BYTES = 1 << 16 };
+
+typedef struct marker {
+  neap_graph *graph;
+  bool *rewritten; /* by root: the graph writes a later version, or frees it */
+} marker;
+
+/* Whether the value has the same content in every run, as far as this graph goes. */
+static bool is_fixed(const marker *m, neap_value_id v) {
+  const neap_value *value = &m->graph->value[v];
+  if (value->region == NEAP_REGION_CONSTANT) return true;
+  bool is_kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
+  return is_kept && value->node < 0 && !m->rewritten[value->root];
+}
+
+static bool is_constant_node(const marker *m, const neap_node *node) {
+  size_t in_bytes = 0, out_bytes = 0;
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 || node->n_out == 0) return false;
+  for (int i = 0; i < node->n_in; i++) {
+    if (node->in[i] == NEAP_NO_VALUE) continue;
+    if (!is_fixed(m, node->in[i])) return false;
+    in_bytes += m->graph->value[node->in[i]].bytes;
+  }
+  for (int k = 0; k < node->n_out; k++) {
+    const neap_value *value = &m->graph->value[node->out[k]];
+    if (value->region != NEAP_REGION_ARENA || value->is_stash) return false;
+    out_bytes += value->bytes;
+  }
+  return out_bytes <= NEAP_MAX(in_bytes * MOST_GROWTH, (size_t)LEAST_BYTES);
+}
+
+/* Nodes come in an order in which definitions precede readers, so one pass finds chains. */
+neap_status graph_mark_constants(neap_graph *graph, neap_error *error) {
+  if (graph->train) return NEAP_OK;
+  marker m = {.graph = graph, .rewritten = neap_alloc_zeroed((size_t)graph->n_value + 1)};
+  if (m.rewritten == NULL) return graph_no_memory(error);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].root != v) m.rewritten[graph->value[v].root] = true;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] >= 0) m.rewritten[graph->value[graph->node[n].in[i]].root] = true;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    if (!is_constant_node(&m, node)) continue;
+    for (int k = 0; k < node->n_out; k++) graph->value[node->out[k]].region = NEAP_REGION_CONSTANT;
+  }
+  neap_free(m.rewritten);
+  return NEAP_OK;
+}
