@@ -76,10 +76,10 @@ static bool is_fast(const_dnnl_primitive_desc_t pd) {
 static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++) {
     const onednn_arg *a = &p->arg[i];
+    if (a->keeps_given) continue;
     neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
     const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
     const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
-    if (a->keeps_given) continue;
     if (a->keeps_plain)
       memset(layout, 0, sizeof *layout);
     else if (md == NULL || !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))
@@ -158,6 +158,7 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   if (scratch != c->scratch_bytes)
     return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu", scratch, c->scratch_bytes);
   for (int i = 0; i < p->n_arg; i++) {
+    if (p->arg[i].position < 0) continue;
     size_t want = argument_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
     if (want != promised)
       return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want, p->arg[i].position,
@@ -174,7 +175,7 @@ static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const one
 }
 
 static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *p, neap_onednn *k, neap_error *error) {
-  static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = -1};
+  static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = ONEDNN_SCRATCH};
   NEAP_TRY(check_promises(c, p, error));
   bool good = dnnl_primitive_create(&k->primitive, p->pd) == dnnl_success &&
               dnnl_stream_create(&k->stream, the_engine, dnnl_stream_default_flags) == dnnl_success;
@@ -216,10 +217,14 @@ void neap_onednn_free(neap_onednn *k) {
 /* ---- running ------------------------------------------------------------------------------------------------------------------ */
 
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
+  static float zero[NEAP_ALIGN / sizeof(float)]; /* only read */
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
-    void *address = a->position < 0 ? scratch : a->is_out ? out[a->position] : in[a->position];
+    void *address = a->position == ONEDNN_SCRATCH ? scratch
+                    : a->position == ONEDNN_ZERO  ? zero
+                    : a->is_out                   ? out[a->position]
+                                                  : in[a->position];
     if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};

@@ -90,6 +90,26 @@ static dnnl_alg_kind_t conv_algorithm(const neap_onednn_case *c) {
   return c->algorithm == NEAP_ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
+/* The attributes with what follows the convolution: sum, then max(y, 0) as a prelu of slope 0. oneDNN's eltwise relu is the
+ * processor's maximum with 0, which gives 0 for NaN: a net gone wrong would look sane. *own is to be destroyed, or NULL. */
+static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
+  *own = NULL;
+  if (!m->c->add && !m->c->relu) return true;
+  dnnl_post_ops_t chain = NULL;
+  bool good = dnnl_post_ops_create(&chain) == dnnl_success && dnnl_primitive_attr_clone(own, m->attr) == dnnl_success;
+  if (good && m->c->add) good = dnnl_post_ops_append_sum(chain, 1.0f) == dnnl_success;
+  if (good && m->c->relu) {
+    int index = dnnl_post_ops_len(chain);
+    good = dnnl_post_ops_append_prelu(chain, 0) == dnnl_success;
+    m->out->arg[m->out->n_arg++] =
+      (onednn_arg){.arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_WEIGHTS, .position = ONEDNN_ZERO, .keeps_given = true};
+  }
+  good = good && dnnl_primitive_attr_set_post_ops(*own, chain) == dnnl_success;
+  if (good) m->attr = *own;
+  if (chain != NULL) dnnl_post_ops_destroy(chain);
+  return good;
+}
+
 /* Training, also for inference: only then Winograd leaves the weights in a layout that can be told in dimensions. */
 static bool conv_forward(maker *m) {
   geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
@@ -98,7 +118,10 @@ static bool conv_forward(maker *m) {
   dnnl_convolution_desc_t desc;
   dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, conv_algorithm(m->c), x, w, b,
                                                                     y, g.stride, g.dilate, g.begin, g.end);
-  return finish(m, &desc, status, NULL);
+  dnnl_primitive_attr_t own;
+  bool good = conv_attr(m, &own) && finish(m, &desc, status, NULL);
+  if (own != NULL) dnnl_primitive_attr_destroy(own);
+  return good;
 }
 
 static bool conv_grad_input(maker *m) {

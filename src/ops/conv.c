@@ -6,13 +6,7 @@
  */
 #include "ops/window.h"
 
-enum { GROUPS = NEAP_WINDOW_N_ATTR, SHAPE };
-
-#define CONV_ATTRS                                                                    \
-  NEAP_WINDOW_ATTRS("size of the window; checked against the weight's", false),       \
-    [GROUPS] = {"groups",      "channels are convolved in this many separate groups", \
-                NEAP_ATTR_INT, .value = {.i = 1},                                     \
-                .least = 1,    .most = 1 << 30}
+enum { GROUPS = NEAP_CONV_GROUPS, SHAPE = NEAP_CONV_N_ATTR };
 
 /* The weight fits x, and the attribute `kernel`, when given, fits the weight. */
 static neap_status check_weight(const neap_infer *c, neap_error *error) {
@@ -41,7 +35,7 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status infer(neap_infer *c, neap_error *error) {
+neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   const neap_shape *b = &c->in[2].shape;
   char text[NEAP_SHAPE_TEXT];
   neap_window w;
@@ -74,7 +68,7 @@ static double flops(const neap_shape *weight, const neap_shape *y) {
   return 2.0 * (double)neap_shape_elems(y) * (double)neap_shape_span(weight, 1, weight->n_dim);
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->out[0].shape); }
+void neap_conv_cost(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->out[0].shape); }
 static void cost_grad_input(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->in[0].shape); }
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->out[0].shape, &c->in[1].shape); }
 
@@ -101,7 +95,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 /* ---- oneDNN --------------------------------------------------------------------------------------------------------- */
 
 /* Completes a problem whose operands are set: where x, weight and y stand differs by kind. */
-static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
+void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   const neap_shape *x = c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->out[0].shape : &c->in[0].shape;
   const neap_shape *y = c->kind == NEAP_ONEDNN_CONV              ? &c->out[0].shape
                         : c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->in[0].shape
@@ -115,12 +109,12 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
 #define CONV_DNNL(name, kind)                                                               \
   static bool choose_##name(neap_choose *choose) {                                          \
     neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                               \
-    describe(&c, choose->attrs);                                                            \
+    neap_conv_describe(&c, choose->attrs);                                                  \
     return neap_dnnl_choose(choose, &c);                                                    \
   }                                                                                         \
   static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
-    describe(&c, bind->attrs);                                                              \
+    neap_conv_describe(&c, bind->attrs);                                                    \
     return neap_dnnl_bind(bind, &c, kernel, error);                                         \
   }
 CONV_DNNL(forward, NEAP_ONEDNN_CONV)
@@ -145,9 +139,9 @@ const neap_op neap_op_Conv = {
              {"w", "(O,C/groups,KH,KW)"},
              {"b", "(O)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(N,O,OH,OW)"}},
-  .attrs = {CONV_ATTRS},
-  .infer = infer,
-  .cost = cost,
+  .attrs = {NEAP_CONV_ATTRS},
+  .infer = neap_conv_infer,
+  .cost = neap_conv_cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
                                    {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
@@ -168,7 +162,7 @@ const neap_op neap_op_ConvGradInput = {
   .internal = true,
   .inputs = {{"dy", "(N,O,OH,OW)"}, {"w", "(O,C/groups,KH,KW)"}},
   .outputs = {{"dx", "shape of x"}},
-  .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
+  .attrs = {NEAP_CONV_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_input,
   .cost = cost_grad_input,
   .kernels =
@@ -188,7 +182,7 @@ const neap_op neap_op_ConvGradWeight = {
   .internal = true,
   .inputs = {{"x", "(N,C,H,W)"}, {"dy", "(N,O,OH,OW)"}},
   .outputs = {{"dw", "shape of w"}, {"db", "(O)", .flags = NEAP_ARG_OPTIONAL}},
-  .attrs = {CONV_ATTRS, [SHAPE] = {"shape", "of w", NEAP_ATTR_INTS, .required = true}},
+  .attrs = {NEAP_CONV_ATTRS, [SHAPE] = {"shape", "of w", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
   .kernels =

@@ -57,6 +57,7 @@ typedef struct job {
   char *columns;        /* of this part */
   char *x, *weight, *y; /* the operands, or their gradients */
   const void *bias;
+  bool add; /* to what y holds */
 } job;
 
 static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight, const neap_operand *y) {
@@ -163,7 +164,7 @@ static void forward_image(job *j, int64_t n) {
   for (int64_t g = 0; g < j->groups; g++) {
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
     product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, g * j->group_o * j->n_column),
-            unroll(j, 0, j->n_column), false, at(j, y, g * j->group_o * l), l);
+            unroll(j, 0, j->n_column), j->add, at(j, y, g * j->group_o * l), l);
   }
   if (j->bias == NULL) return;
   if (j->dtype == NEAP_DTYPE_F64)
@@ -184,6 +185,7 @@ static void forward_parts(void *context, int64_t begin, int64_t end) {
 void neap_conv_gemm_forward(const neap_call *call) {
   job j = new_job(call, &call->in[0], &call->in[1], &call->out[0]);
   j.bias = call->n_in > 2 ? call->in[2].data : NULL;
+  j.add = neap_fused_adds(call);
   run_parts(&j, forward_parts);
 }
 

@@ -65,6 +65,7 @@ typedef struct job {
   int64_t n_o, group_o, group_c; /* O, O/g, C/g */
   const void *x, *weight, *bias, *dy;
   void *out;
+  bool add; /* to what the output holds */
   const row_functions *row;
 } job;
 
@@ -112,9 +113,10 @@ static void forward_planes(void *context, int64_t begin, int64_t end) {
     for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);
-        for (int64_t i = 0; i < n; i++) sum[i] = bias;
+        int64_t at = p * w->n_out + r * w->out[2] + from;
+        for (int64_t i = 0; i < n; i++) sum[i] = bias + (j->add ? j->row->get(j->out, at + i) : 0.0);
         forward_row(j, p / j->n_o, p % j->n_o, r / w->out[1], r % w->out[1], from, n, sum);
-        j->row->store(j->out, p * w->n_out + r * w->out[2] + from, sum, n);
+        j->row->store(j->out, at, sum, n);
       }
   }
 }
@@ -123,6 +125,7 @@ void neap_conv_ref_forward(const neap_call *call) {
   job j = new_job(call, &call->in[0].type.shape, &call->in[1].type.shape, &call->out[0].type.shape);
   j.x = call->in[0].data, j.weight = call->in[1].data, j.out = call->out[0].data;
   j.bias = call->n_in > 2 ? call->in[2].data : NULL;
+  j.add = neap_fused_adds(call);
   neap_parallel_for(j.w.batch * j.n_o, 1, call->n_thread, forward_planes, &j);
 }
 

@@ -4,7 +4,7 @@
  * The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The backward is two ops, so that a net whose
  * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
  */
-#include "ops/dnnl.h"
+#include "ops/fused.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static neap_status rows_and_features(const neap_infer *infer, const neap_shape *
   return NEAP_OK;
 }
 
-static neap_status infer(neap_infer *c, neap_error *error) {
+neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape, *b = &c->in[2].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
@@ -43,7 +43,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 /* 2 M N K: out (M,N) times K in the forward, out (M,K) times N in the input gradient. */
-static void cost(const neap_infer *c, neap_cost *cost) {
+void neap_fc_cost(const neap_infer *c, neap_cost *cost) {
   cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[1];
 }
 
@@ -60,12 +60,12 @@ ADD_BIAS(float)
 ADD_BIAS(double)
 
 /* y (M,N) = x (M,K) w' (K,N) + b (N) */
-static void run_forward(const neap_call *call) {
+void neap_fc_run(const neap_call *call) {
   const neap_shape *w = &call->in[1].type.shape;
   int64_t n = w->dim[0], k = w->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
   neap_dtype dtype = call->out[0].type.dtype;
-  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), false, true, m, n, k, call->in[0].data, call->in[1].data, false,
-            call->out[0].data, call->n_thread);
+  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), false, true, m, n, k, call->in[0].data, call->in[1].data,
+            neap_fused_adds(call), call->out[0].data, call->n_thread);
   if (call->n_in < 3 || call->in[2].data == NULL) return;
   if (dtype == NEAP_DTYPE_F64)
     add_bias_double(call->out[0].data, call->in[2].data, m, n);
@@ -125,17 +125,17 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   return neap_dnnl_choose(choose, &c);
 }
 
-#define FC_DNNL(name, kind)                                                                        \
+#define FC_DNNL(name, kind, RUN)                                                                   \
   static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }             \
   static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {        \
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                          \
     *kernel = NULL;                                                                                \
     return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
   }                                                                                                \
-  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? run_##name : neap_dnnl_run)(call); }
-FC_DNNL(forward, NEAP_ONEDNN_FC)
-FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT)
-FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT)
+  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? RUN : neap_dnnl_run)(call); }
+FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run)
+FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input)
+FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight)
 
 #define DNNL_KERNEL(name)                                                                              \
   {                                                                                                    \
@@ -193,12 +193,12 @@ const neap_op neap_op_FC = {
   .inputs = {{"x", "(M,K); leading dimensions are rows"}, {"w", "(N,K)"}, {"b", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(M,N)"}},
   .attrs = {[AXIS] = AXIS_ATTR},
-  .infer = infer,
-  .cost = cost,
+  .infer = neap_fc_infer,
+  .cost = neap_fc_cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run_forward},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_forward},
+                                   {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
+                                   {.engine = NEAP_ENGINE_REF, .run = neap_fc_run},
                                    {0}},
   .cases = "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}} }",
 };

@@ -6,7 +6,7 @@
 #ifndef NEAP_OPS_WINDOW_H
 #define NEAP_OPS_WINDOW_H
 
-#include "ops/dnnl.h"
+#include "ops/fused.h"
 
 enum { NEAP_WINDOW_KERNEL, NEAP_WINDOW_STRIDE, NEAP_WINDOW_PAD, NEAP_WINDOW_DILATION, NEAP_WINDOW_N_ATTR };
 
@@ -50,6 +50,17 @@ static inline void neap_window_range(const neap_window *w, int d, int64_t tap, i
 
 /* ---- kernels of Conv: operands as in the records (conv.c) ------------------------------------------------------------------ */
 
+/* conv.c: checks of x, weight and bias; 2 N O L C/g K flops; window and groups of a oneDNN problem */
+neap_status neap_conv_infer(neap_infer *infer, neap_error *error);
+void neap_conv_cost(const neap_infer *infer, neap_cost *cost);
+void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs);
+/* Attributes 0 to 4 of Conv and of what is fused from it. */
+enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
+#define NEAP_CONV_ATTRS                                                                         \
+  NEAP_WINDOW_ATTRS("size of the window; checked against the weight's", false),                 \
+    [NEAP_CONV_GROUPS] = {"groups",      "channels are convolved in this many separate groups", \
+                          NEAP_ATTR_INT, .value = {.i = 1},                                     \
+                          .least = 1,    .most = 1 << 30}
 /* conv_ref.c: plain loops, sums in double */
 void neap_conv_ref_forward(const neap_call *call);
 void neap_conv_ref_grad_input(const neap_call *call);

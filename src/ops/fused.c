@@ -1,0 +1,239 @@
+/* fused.c: FusedConv and FusedFC: a product, a residual and an activation as one op, so that what lies between them is never a
+ * value of its own. See fused.h for what holds. */
+#include "ops/fused.h"
+
+#include "ops/window.h"
+
+#include <string.h>
+
+enum { CONV_ACTIVATION = NEAP_CONV_N_ATTR };
+enum { FC_AXIS, FC_ACTIVATION };
+
+/* ---- residual and activation ------------------------------------------------------------------------------------------------- */
+
+extern const neap_op neap_op_Relu, neap_op_Relu6, neap_op_Sigmoid, neap_op_Tanh, neap_op_Silu, neap_op_Gelu;
+
+/* ORDER ACTIVATION. `variant` is attribute 0 of the op, where it has one. */
+static const struct {
+  const neap_op *op;
+  int64_t variant;
+} activations[NEAP_N_ACTIVATION] = {
+  [NEAP_ACTIVATION_RELU] = {&neap_op_Relu, 0},       [NEAP_ACTIVATION_RELU6] = {&neap_op_Relu6, 0},
+  [NEAP_ACTIVATION_SIGMOID] = {&neap_op_Sigmoid, 0}, [NEAP_ACTIVATION_TANH] = {&neap_op_Tanh, 0},
+  [NEAP_ACTIVATION_SILU] = {&neap_op_Silu, 0},       [NEAP_ACTIVATION_GELU] = {&neap_op_Gelu, 0},
+  [NEAP_ACTIVATION_GELU_TANH] = {&neap_op_Gelu, 1},
+};
+
+neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *attrs) {
+  for (int a = 1; a < NEAP_N_ACTIVATION; a++)
+    if (activations[a].op == op && (neap_op_n_attrs(op) == 0 || attrs[0].i == activations[a].variant)) return (neap_activation)a;
+  return NEAP_ACTIVATION_NONE;
+}
+
+void neap_fused_begin(const neap_call *call) {
+  if (!neap_fused_adds(call)) return;
+  const neap_operand *z = &call->in[NEAP_FUSED_Z], *y = &call->out[0];
+  if (y->data != z->data) memcpy(y->data, z->data, neap_layout_bytes(&y->type, &y->layout));
+}
+
+/* The op's `ref` kernel, last in its list, as if it ran in place. */
+void neap_fused_end(const neap_call *call, neap_activation activation) {
+  if (activation == NEAP_ACTIVATION_NONE) return;
+  const neap_op *op = activations[activation].op;
+  const neap_kernel *kernel = op->kernels;
+  while (kernel->engine != NEAP_ENGINE_REF) kernel++;
+  neap_attr_value attrs[NEAP_OP_MAX_ATTR] = {{.i = activations[activation].variant}};
+  neap_operand y = call->out[0];
+  neap_call inner = *call;
+  inner.op = op, inner.attrs = attrs, inner.kernel = NULL, inner.scratch = NULL;
+  inner.n_in = inner.n_out = 1, inner.in = inner.out = &y;
+  kernel->run(&inner);
+}
+
+neap_status neap_fused_check_z(const neap_infer *c, neap_error *error) {
+  char text[NEAP_SHAPE_TEXT], text_y[NEAP_SHAPE_TEXT];
+  if (c->n_in <= NEAP_FUSED_Z || c->in[NEAP_FUSED_Z].dtype == NEAP_DTYPE_NONE ||
+      neap_type_equal(&c->in[NEAP_FUSED_Z], &c->out[0]))
+    return NEAP_OK;
+  return neap_infer_fail(c, NEAP_SHAPE, NEAP_FUSED_Z, error, "z expects the shape of y, %s, got %s",
+                         neap_shape_text(&c->out[0].shape, text_y), neap_shape_text(&c->in[NEAP_FUSED_Z].shape, text));
+}
+
+/* ---- FusedConv ---------------------------------------------------------------------------------------------------------------- */
+
+static neap_status infer_conv(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_conv_infer(c, error));
+  return neap_fused_check_z(c, error);
+}
+
+static neap_activation conv_activation(const neap_attr_value *attrs) { return (neap_activation)attrs[CONV_ACTIVATION].i; }
+
+static void run_conv_ref(const neap_call *call) {
+  neap_fused_begin(call);
+  neap_conv_ref_forward(call);
+  neap_fused_end(call, conv_activation(call->attrs));
+}
+
+static void run_conv_gemm(const neap_call *call) {
+  neap_fused_begin(call);
+  neap_conv_gemm_forward(call);
+  neap_fused_end(call, conv_activation(call->attrs));
+}
+
+/* choice->algorithm: oneDNN's, and whether its kernel applies the relu itself. */
+enum { RELU_INSIDE = 16 };
+
+static bool has_z(int n_in, const neap_type *in) { return n_in > NEAP_FUSED_Z && in[NEAP_FUSED_Z].dtype != NEAP_DTYPE_NONE; }
+
+/* What oneDNN knows of it: x, w, b; y holds z already. */
+static void describe(neap_onednn_case *c, const neap_attr_value *attrs, bool relu_inside) {
+  c->add = has_z(c->n_in, c->in);
+  c->n_in = NEAP_MIN(c->n_in, NEAP_FUSED_Z);
+  c->relu = relu_inside;
+  neap_conv_describe(c, attrs);
+}
+
+/* With the relu inside where oneDNN has such a kernel, else without: then it is a pass of its own. Padding lanes must be zero,
+ * so an activation that does not keep zero is for whole blocks only. */
+static bool choose_conv_dnnl(neap_choose *choose) {
+  neap_activation activation = conv_activation(choose->attrs);
+  if (!neap_activation_keeps_zero(activation) && choose->out[0].shape.dim[1] % 16 != 0) return false;
+  bool inside = activation == NEAP_ACTIVATION_RELU;
+  for (int attempt = inside ? 0 : 1; attempt < 2; attempt++) {
+    neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
+    describe(&c, choose->attrs, attempt == 0);
+    if (!neap_dnnl_choose(choose, &c)) continue;
+    if (attempt == 0) choose->choice->algorithm |= RELU_INSIDE;
+    if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
+    return true;
+  }
+  return false;
+}
+
+static neap_status bind_conv_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_CONV);
+  c.algorithm = (neap_onednn_algorithm)(bind->choice->algorithm & ~RELU_INSIDE);
+  describe(&c, bind->attrs, (bind->choice->algorithm & RELU_INSIDE) != 0);
+  return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+static void run_conv_dnnl(const neap_call *call) {
+  neap_fused_begin(call);
+  neap_dnnl_run(call);
+  if ((call->choice->algorithm & RELU_INSIDE) == 0) neap_fused_end(call, conv_activation(call->attrs));
+}
+
+const neap_op neap_op_FusedConv = {
+  .name = "FusedConv",
+  .summary = "Conv, a residual and an activation in one; made from them in nets that do not train.",
+  .math = "y = activation(Conv(x, w, b) + z)",
+  .source = "Conv's sources; He et al., arXiv 1512.03385, figure 2, for the residual",
+  .internal = true,
+  .inputs = {[NEAP_FUSED_X] = {"x", "(N,C,H,W), or one or three spatial dimensions"},
+             [NEAP_FUSED_W] = {"w", "(O,C/groups,KH,KW)"},
+             [NEAP_FUSED_B] = {"b", "(O)", .flags = NEAP_ARG_OPTIONAL},
+             [NEAP_FUSED_Z] = {"z", "shape of y", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(N,O,OH,OW)"}},
+  .attrs = {NEAP_CONV_ATTRS, [CONV_ACTIVATION] = NEAP_ACTIVATION_ATTR},
+  .inplace = {{NEAP_FUSED_Z, 0}},
+  .n_inplace = 1,
+  .infer = infer_conv,
+  .cost = neap_conv_cost,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_conv_dnnl,
+                                    .bind = bind_conv_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_conv_dnnl},
+                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = run_conv_gemm},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_conv_ref},
+                                   {0}},
+  .cases =
+    "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
+    " {x={2,20,6,6}, w={50,20,3,3}, b={50}, z={2,50,4,4}, activation=\"relu\"},"
+    " {x={2,16,6,6}, w={32,16,3,3}, b={32}, z={2,32,6,6}, pad={1}, activation=\"relu\"},"
+    " {x={8,32,16,16}, w={32,32,3,3}, z={8,32,16,16}, pad={1}, activation=\"relu\"},"
+    " {x={2,16,5,5}, w={16,16,1,1}, z={2,16,5,5}}, {x={2,16,5,5}, w={32,16,1,1}, b={32}, activation=\"sigmoid\"},"
+    " {x={2,4,5,5}, w={5,4,1,1}, b={5}, activation=\"sigmoid\"}, {x={2,4,5,6}, w={6,2,3,2}, groups=2, activation=\"tanh\"},"
+    " {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6, activation=\"relu6\"}, {x={1,4,9}, w={8,4,3}, activation=\"silu\"},"
+    " {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu\"}, {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu_tanh\"} }",
+};
+
+/* ---- FusedFC ------------------------------------------------------------------------------------------------------------------ */
+
+static neap_status infer_fc(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_fc_infer(c, error));
+  return neap_fused_check_z(c, error);
+}
+
+static void run_fc(const neap_call *call) {
+  neap_fused_begin(call);
+  neap_fc_run(call);
+  neap_fused_end(call, (neap_activation)call->attrs[FC_ACTIVATION].i);
+}
+
+/* With few rows the plain product is the better one, as for FC; and where z is added it always is, since y holds it. */
+enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
+
+static bool choose_fc_dnnl(neap_choose *choose) {
+  int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
+  if (has_z(choose->n_in, choose->in) || columns == 0 || neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS) {
+    choose->choice->algorithm = PRODUCT;
+    return neap_dnnl_choose_product(choose);
+  }
+  neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
+  c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
+  memset(c.in_layout, 0, sizeof c.in_layout);
+  return neap_dnnl_choose(choose, &c);
+}
+
+static neap_status bind_fc_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_FC);
+  c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
+  *kernel = NULL;
+  return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+static void run_fc_dnnl(const neap_call *call) {
+  if (call->choice->algorithm == PRODUCT) {
+    run_fc(call);
+    return;
+  }
+  neap_dnnl_run(call);
+  neap_fused_end(call, (neap_activation)call->attrs[FC_ACTIVATION].i);
+}
+
+const neap_op neap_op_FusedFC = {
+  .name = "FusedFC",
+  .summary = "FC, a residual and an activation in one; made from them in nets that do not train.",
+  .math = "y = activation(FC(x, w, b) + z)",
+  .source = "FC's sources",
+  .internal = true,
+  .inputs = {[NEAP_FUSED_X] = {"x", "(M,K); leading dimensions are rows"},
+             [NEAP_FUSED_W] = {"w", "(N,K)"},
+             [NEAP_FUSED_B] = {"b", "(N)", .flags = NEAP_ARG_OPTIONAL},
+             [NEAP_FUSED_Z] = {"z", "(M,N)", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(M,N)"}},
+  .attrs = {[FC_AXIS] = {"axis", "first of the dimensions that are features", NEAP_ATTR_AXIS, .value = {.i = -1}},
+            [FC_ACTIVATION] = NEAP_ACTIVATION_ATTR},
+  .inplace = {{NEAP_FUSED_Z, 0}},
+  .n_inplace = 1,
+  .infer = infer_fc,
+  .cost = neap_fc_cost,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_fc_dnnl,
+                                    .bind = bind_fc_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_fc_dnnl},
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run_fc},
+                                   {.engine = NEAP_ENGINE_REF, .run = run_fc},
+                                   {0}},
+  .cases =
+    "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, activation=\"sigmoid\"},"
+    " {x={3,2,4}, w={5,8}, b={5}, axis=2, activation=\"tanh\"}, {x={300,6}, w={5,6}, b={5}, activation=\"gelu\"},"
+    " {x={300,6}, w={5,6}, b={5}, z={300,5}, activation=\"silu\"}, {x={4,130}, w={5,130}, b={5}, z={4,5}},"
+    " {x={4,6}, w={5,6}, activation=\"relu6\"}, {x={4,6}, w={5,6}, activation=\"gelu_tanh\"}, {x={0,3}, w={2,3}, b={2}} }",
+};

@@ -1,0 +1,55 @@
+/* fused.h: what FusedConv and FusedFC share, and what they take from Conv and FC.
+ *
+ * A fused op is y = activation(product(x, w) + b + z), operands x, w, b, z; b and z may be absent. It is made by rewrites of
+ * inference graphs alone (graph/fuse*.c), so it has no gradient.
+ *
+ * INVARIANT: y may take the bytes of z: a kernel first has z in y (neap_fused_begin), then adds its product to y.
+ * INVARIANT: a NaN before the activation is a NaN after it, in every engine. oneDNN's own relu would give 0; its prelu with
+ * slope 0 keeps NaN (and makes one of -infinity, which has overflowed already).
+ */
+#ifndef NEAP_OPS_FUSED_H
+#define NEAP_OPS_FUSED_H
+
+#include "ops/dnnl.h"
+
+enum { NEAP_FUSED_X, NEAP_FUSED_W, NEAP_FUSED_B, NEAP_FUSED_Z };
+
+/* Values of the attribute `activation`; the op whose plain kernel computes it. ORDER ACTIVATION: names in NEAP_ACTIVATION_ATTR. */
+typedef enum neap_activation {
+  NEAP_ACTIVATION_NONE,
+  NEAP_ACTIVATION_RELU,
+  NEAP_ACTIVATION_RELU6,
+  NEAP_ACTIVATION_SIGMOID,
+  NEAP_ACTIVATION_TANH,
+  NEAP_ACTIVATION_SILU,
+  NEAP_ACTIVATION_GELU,
+  NEAP_ACTIVATION_GELU_TANH,
+  NEAP_N_ACTIVATION
+} neap_activation;
+#define NEAP_ACTIVATION_ATTR                                                \
+  {                                                                         \
+    "activation", "applied to the sum, element by element", NEAP_ATTR_ENUM, \
+      .choices = "none|relu|relu6|sigmoid|tanh|silu|gelu|gelu_tanh"         \
+  }
+/* The activation that an op of this name and attributes is; NONE when it is none of them. */
+neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *attrs);
+/* Whether 0 stays 0: what padding lanes demand. */
+static inline bool neap_activation_keeps_zero(neap_activation a) { return a != NEAP_ACTIVATION_SIGMOID; }
+
+/* Whether the call adds z; false for the ops without one. */
+static inline bool neap_fused_adds(const neap_call *call) {
+  return call->n_in > NEAP_FUSED_Z && call->in[NEAP_FUSED_Z].data != NULL;
+}
+/* Puts z into y, unless it lies there. */
+void neap_fused_begin(const neap_call *call);
+/* y = activation(y), lane by lane, by the plain kernel of the activation's own op: the same bits as unfused. */
+void neap_fused_end(const neap_call *call, neap_activation activation);
+/* SHAPE or DTYPE error unless z, where given, has y's type. */
+neap_status neap_fused_check_z(const neap_infer *infer, neap_error *error);
+
+/* fc.c: checks of x, weight and bias; 2 M N K flops; y (M,N) = [y +] x (M,K) w' (K,N) + b (N) by the engine's products */
+neap_status neap_fc_infer(neap_infer *infer, neap_error *error);
+void neap_fc_cost(const neap_infer *infer, neap_cost *cost);
+void neap_fc_run(const neap_call *call);
+
+#endif
