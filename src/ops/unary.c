@@ -31,6 +31,8 @@ UNARY(Sqrt, sqrtf(x), sqrt(x))
 UNARY(Rsqrt, 1.0f / sqrtf(x), 1.0 / sqrt(x))
 UNARY(Sin, sinf(x), sin(x))
 UNARY(Cos, cosf(x), cos(x))
+UNARY(Acos, acosf(x), acos(x))
+UNARY(Atan, atanf(x), atan(x))
 UNARY(Reciprocal, 1.0f / x, 1.0 / x)
 UNARY(Erf, neap_erf_f32(x), erf(x))
 
@@ -46,6 +48,8 @@ BACKWARD(SqrtGrad, y / (2.0f * x), y / (2.0 * x))
 BACKWARD(RsqrtGrad, -0.5f * y * x * x * x, -0.5 * y * x * x * x)
 BACKWARD(SinGrad, y *cosf(x), y *cos(x))
 BACKWARD(CosGrad, -y *sinf(x), -y *sin(x))
+BACKWARD(AcosGrad, -y / sqrtf(1.0f - x * x), -y / sqrt(1.0 - x * x))
+BACKWARD(AtanGrad, y / (1.0f + x * x), y / (1.0 + x * x))
 BACKWARD(ReciprocalGrad, -y *x *x, -y *x *x)
 BACKWARD(ErfGrad, y * 1.12837917f * neap_exp_f32(-x * x), y * 1.1283791670955126 * exp(-x * x))
 
@@ -67,6 +71,8 @@ GRAD(Sqrt, "SqrtGrad", out)
 GRAD(Rsqrt, "RsqrtGrad", out)
 GRAD(Sin, "SinGrad", in)
 GRAD(Cos, "CosGrad", in)
+GRAD(Acos, "AcosGrad", in)
+GRAD(Atan, "AtanGrad", in)
 GRAD(Reciprocal, "ReciprocalGrad", out)
 GRAD(Erf, "ErfGrad", in)
 
@@ -244,6 +250,46 @@ const neap_op neap_op_CosGrad = {
   BACKWARD_OF("Cos", "x", "input"),
   .math = "dx = -dy sin x",
   .kernels = NEAP_REF_ANY_LAYOUT(run_CosGrad),
+  .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Acos = {
+  .name = "Acos",
+  .summary = "Arc cosine in radians, element by element; NaN beyond -1 and 1.",
+  .math = "y = acos(x)",
+  .example = "net:Acos(\"x\", \"y\")",
+  .source = "ONNX Acos-7",
+  OF_FLOATS,
+  .grad = grad_Acos,
+  .kernels = NEAP_REF(run_Acos),
+  .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}}, {x={0,4}}, {x={{}, low=0, high=0.5}} }",
+};
+
+const neap_op neap_op_AcosGrad = {
+  .name = "AcosGrad",
+  BACKWARD_OF("Acos", "x", "input"),
+  .math = "dx = -dy / sqrt(1 - x^2)",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AcosGrad),
+  .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}, dy={2,3,7}} }",
+};
+
+const neap_op neap_op_Atan = {
+  .name = "Atan",
+  .summary = "Arc tangent in radians, element by element.",
+  .math = "y = atan(x)",
+  .example = "net:Atan(\"x\", \"y\")",
+  .source = "ONNX Atan-7",
+  OF_FLOATS,
+  .grad = grad_Atan,
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Atan),
+  .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
+};
+
+const neap_op neap_op_AtanGrad = {
+  .name = "AtanGrad",
+  BACKWARD_OF("Atan", "x", "input"),
+  .math = "dx = dy / (1 + x^2)",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AtanGrad),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 

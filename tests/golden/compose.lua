@@ -214,6 +214,15 @@ local function zeros_around(net, x, d, before, after, value)
 end
 entry.pad = function(net, b, a)
   local x, rank = b.x, #b.x.shape
+  if a.mode == "constant" and math.min(table.unpack(a.pad)) >= 0 then
+    local pads = {}
+    for d = 1, 2 * rank do pads[d] = 0 end
+    for i = 1, #a.pad, 2 do -- pairs from the last dimension on
+      local d = rank - i // 2
+      pads[d], pads[rank + d] = a.pad[i], a.pad[i + 1]
+    end
+    return { (net:op("Pad", { x }, 1, { pads = pads, value = tonumber(a.value) or 0 })) }
+  end
   for i = 1, #a.pad, 2 do
     local d = rank - i // 2
     local n, whole = x.shape[d], x

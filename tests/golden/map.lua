@@ -30,8 +30,8 @@ local function unary(type, names)
   end
 end
 for golden, type in pairs { abs = "Abs", exp = "Exp", log = "Log", sqrt = "Sqrt", rsqrt = "Rsqrt", square = "Square", sin = "Sin", cos = "Cos",
-  reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil", round = "Round", erf = "Erf", sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu",
-  silu = "Silu", relu6 = "Relu6" } do
+  acos = "Acos", atan = "Atan", reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil", round = "Round", erf = "Erf",
+  sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6" } do
   map[golden] = unary(type)
 end
 map.gelu = unary("Gelu", { approximate = "approximate" })
