@@ -1,6 +1,6 @@
 /* test_random_nets.c: the whole way from a net to its plan, and for some to its run, on nets that nobody has thought of: branches,
- * blobs written twice and in place by name, views, several consumers, AddN, Concat and Split, Free, If with an Sgd inside,
- * gradients of it all. Every plan goes through the independent verifier; every run must give the bits of the unplanned run.
+ * blobs written twice and in place by name, views, several consumers, AddN, Concat and Split, Free, If, While and Recurrent with
+ * an Sgd inside, in one another, gradients of it all. Every plan goes through the independent verifier; every run must give the bits of the unplanned run.
  *
  * A net is made as text from one seed, so that a failure prints all it takes to see it again: `test_random_nets SEED` prints
  * that net. INVARIANT: the generator writes valid nets only; a net that is refused is a failure here.
@@ -200,10 +200,71 @@ static void op_if(generator *g) {
     s, y, state, state, y, y, y, state, y, state, y, state, y, state, s);
 }
 
+/* Three iterations, bounded or not, with a state that counts and one that computes; at times a row to stack, a random op, a
+ * branch, an Sgd of an outer state. */
+static void op_while(generator *g) {
+  int x = any(g), z = like(g, x), rows = g->blob[x].rows, columns = g->blob[x].columns, s = g->n_sub++,
+      y = fresh(g, rows, columns);
+  bool bounded = chance(g, 70), stacks = bounded && chance(g, 40), branches = chance(g, 40), drops = chance(g, 40),
+       commits = chance(g, 30);
+  char m[16] = "", takes[64] = "i, p, q, three, one, c";
+  if (commits) {
+    int state = g->n_state++;
+    snprintf(m, sizeof m, "m%d", state);
+    snprintf(takes, sizeof takes, "i, p, %s, q, three, one, c, lr", m);
+    neap_buffer_add(&g->head, "state %s f32 (%d,%d) = Uniform { low = -1, high = 1 }\n", m, rows, columns);
+  }
+  static const char inputs[] = "  input i\n  input p\n  input q\n";
+  neap_buffer_add(&g->body, "subnet s%d_cond\n%s  more = Lt(i, three)\n  takes %s\n  gives more\nend\n", s, inputs, takes);
+  neap_buffer_add(&g->body, "subnet s%d_body\n%s  i2 = Add(i, one)\n  a = %s\n", s, inputs,
+                  drops ? "Dropout(p) { rate = 0.2 }" : "Tanh(p)");
+  if (branches)
+    neap_buffer_add(&g->body,
+                    "  subnet t%d_then\n    r = Sigmoid(a)\n    takes a, q\n    gives r\n  end\n"
+                    "  subnet t%d_else\n    r = Mul(a, q)\n    takes a, q\n    gives r\n  end\n"
+                    "  b = If(c, a, q) { then_net = t%d_then, else_net = t%d_else }\n",
+                    s, s, s, s);
+  else
+    neap_buffer_add(&g->body, "  b = Mul(a, q)\n");
+  if (commits) neap_buffer_add(&g->body, "  u = StopGradient(a)\n  d = Relu(u)\n  %s = Sgd(%s, d, lr)\n", m, m);
+  neap_buffer_add(&g->body, "  n = Add(b, p)\n%s  takes %s\n  gives i2, n%s%s%s\nend\n", stacks ? "  row = Gelu(b)\n" : "", takes,
+                  commits ? ", " : "", m, stacks ? ", row" : "");
+  char row[32] = "", max[24] = "";
+  if (stacks) snprintf(row, sizeof row, ", rows%d", s);
+  if (bounded) snprintf(max, sizeof max, ", max = %d", 3 + below(g, 2));
+  neap_buffer_add(&g->body,
+                  "i%d, v%d%s%s%s = While(zero, v%d%s%s, v%d, three, one, c%s) { cond_net = s%d_cond, body_net = s%d_body, "
+                  "n_state = %d%s }\n",
+                  s, y, commits ? ", " : "", m, row, x, commits ? ", " : "", m, z, commits ? ", lr" : "", s, s, commits ? 3 : 2,
+                  max);
+}
+
+/* Over the rows of a blob, with a vector as state; at times ops that the backward repeats, and a loop inside. */
+static void op_recurrent(generator *g) {
+  int x = any(g), rows = g->blob[x].rows, columns = g->blob[x].columns, w = param(g, 0, columns), k = param(g, 0, columns);
+  int s = g->n_sub++, y = fresh(g, rows, columns);
+  bool nested = chance(g, 30);
+  neap_buffer_add(&g->body, "subnet s%d_step\n  input h\n  input x\n  input k\n  a = Mul(h, k)\n  b = Add(a, x)\n  n = Tanh(b)\n",
+                  s);
+  if (nested)
+    neap_buffer_add(&g->body,
+                    "  subnet t%d_cond\n    input j\n    input p\n    more = Lt(j, three)\n    takes j, p, x, one, three\n    "
+                    "gives more\n  end\n"
+                    "  subnet t%d_body\n    input j\n    input p\n    j2 = Add(j, one)\n    e = Sigmoid(p)\n    f = Add(e, x)\n"
+                    "    takes j, p, x, one, three\n    gives j2, f\n  end\n"
+                    "  j3, o = While(zero, n, x, one, three) { cond_net = t%d_cond, body_net = t%d_body, n_state = 2%s }\n",
+                    s, s, s, s, chance(g, 50) ? ", max = 3" : "");
+  else
+    neap_buffer_add(&g->body, "  o = Mul(n, x)\n");
+  neap_buffer_add(&g->body, "  takes h, x, k%s\n  gives n, o\nend\n", nested ? ", zero, one, three" : "");
+  neap_buffer_add(&g->body, "h%d, v%d = Recurrent(w%d, v%d, w%d%s) { step_net = s%d_step, n_state = 1, n_seq = 1%s }\n", s, y, w,
+                  x, k, nested ? ", zero, one, three" : "", s, chance(g, 40) ? ", recompute = {0,1}" : "");
+}
+
 static void add_op(generator *g) {
-  static void (*const kind[])(generator *) = {op_unary, op_unary, op_unary,  op_binary, op_binary, op_bias,
-                                              op_add_n, op_fc,    op_fc,     op_matmul, op_concat, op_split,
-                                              op_view,  op_view,  op_random, op_reduce, op_if,     op_free};
+  static void (*const kind[])(generator *) = {op_unary,  op_unary,  op_unary,  op_binary, op_binary, op_bias,     op_add_n,
+                                              op_fc,     op_fc,     op_matmul, op_concat, op_split,  op_view,     op_view,
+                                              op_random, op_reduce, op_if,     op_free,   op_while,  op_recurrent};
   g->n_read = 0;
   if (g->n_blob + 4 < MOST_BLOBS) kind[below(g, NEAP_COUNT(kind))](g);
 }
@@ -248,7 +309,10 @@ static char *random_net(uint64_t seed, int most_ops, int size) {
   g->seed = seed;
   g->size = size;
   g->train = seed % 3 != 0;
-  neap_buffer_add(&g->head, "net random_%llu\ninput c f32 (1)\nstate lr f32 () = Constant { value = 0.05 }\n",
+  neap_buffer_add(&g->head,
+                  "net random_%llu\ninput c f32 (1)\nstate lr f32 () = Constant { value = 0.05 }\n"
+                  "state zero f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value = 1 }\n"
+                  "state three f32 () = Constant { value = 3 }\n",
                   (unsigned long long)seed);
   int n_input = 1 + below(g, 3), rows = 1 + below(g, size), columns = 2 * (1 + below(g, size));
   for (int i = 0; i < n_input; i++) {
@@ -275,7 +339,7 @@ static char *random_net(uint64_t seed, int most_ops, int size) {
 /* ---- plans ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct totals {
-  int n_net, n_plan, n_proved, n_node, n_if, n_in_place, n_alias, n_train, most_nodes;
+  int n_net, n_plan, n_proved, n_node, n_if, n_loop, n_in_place, n_alias, n_train, most_nodes;
   double worst;
 } totals;
 
@@ -289,7 +353,7 @@ static void count_plan(const neap_graph *graph, const neap_plan *plan, totals *t
   t->n_node += graph->n_node;
   t->most_nodes = NEAP_MAX(t->most_nodes, graph->n_node);
   t->n_train += graph->train;
-  for (int n = 0; n < graph->n_node; n++) t->n_if += graph->node[n].n_sub > 0;
+  for (int n = 0; n < graph->n_node; n++) t->n_if += graph->node[n].n_sub > 0, t->n_loop += graph->node[n].loop != NULL;
   for (int v = 0; v < plan->n_value; v++) {
     t->n_in_place += plan->place[v].reason == NEAP_REASON_IN_PLACE;
     t->n_alias += plan->place[v].reason == NEAP_REASON_ALIAS;
@@ -366,10 +430,11 @@ TEST(plans_of_random_nets_pass_the_verifier) {
   }
   CHECK_EQ(neap_memory_read().n_live, live);
   printf(
-    "  %d nets (%d train), %d ops (most %d), %d Ifs, %d in place, %d views; %d plans verified, %d proved, arena at most %.3f "
+    "  %d nets (%d train), %d ops (most %d), %d with subnets, %d of them loops, %d in place, %d views; %d plans verified, %d "
+    "proved, arena at most %.3f "
     "of the bound\n",
-    t.n_net, t.n_train, t.n_node, t.most_nodes, t.n_if, t.n_in_place, t.n_alias, t.n_plan, t.n_proved, t.worst);
-  CHECK(t.n_net + n_freed == n && n_freed * 100 < n && t.n_if * 20 > n && t.n_in_place > n &&
+    t.n_net, t.n_train, t.n_node, t.most_nodes, t.n_if, t.n_loop, t.n_in_place, t.n_alias, t.n_plan, t.n_proved, t.worst);
+  CHECK(t.n_net + n_freed == n && n_freed * 100 < n && t.n_if * 20 > n && t.n_loop * 5 > n && t.n_in_place > n &&
         t.n_alias > n / 4); /* the nets are what the head says */
 }
 
