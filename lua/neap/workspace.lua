@@ -16,14 +16,18 @@ local states = setmetatable({}, { __mode = "k" })
 --- Programs that one workspace keeps at most, per net: shapes come and go, and each holds kernels.
 local most_programs = 8
 
---- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor =, store = false}
+--- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag"|"dynamic", soft =, store = false}
+-- Executor "dynamic": ws:run takes tensors of any shapes and nets with ops whose outputs' length depends on data; bytes come from
+-- a pool, `budget` is its hard limit, `soft` what it is trimmed to when less is needed again.
+-- @usage local ws <close> = neap.workspace { executor = "dynamic" }; ws:run(net, { x = neap.rand(7, 12) }); ws:run(net, { x = neap.rand(3, 12) })
 function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
-    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none }, given, 2)
+    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none,
+    soft = options.none }, given, 2)
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, parent = o.parent,
-    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine } }
+    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, soft = o.soft } }
   return ws
 end
 
@@ -84,9 +88,10 @@ local function fresh_table(self, net)
   return entry
 end
 
---- The program of a net for given feeds, compiled at the first use.
+--- The program of a net for given feeds, compiled at the first use. A dynamic one takes any shapes.
 local function program_for(self, net, feeds)
-  local entry, key = fresh_table(self, net), shape_key(feeds)
+  local entry, dynamic = fresh_table(self, net), state_of(self).defaults.executor == "dynamic"
+  local key = dynamic and "" or shape_key(feeds)
   local program = entry.by_key[key]
   if program then return program end
   if entry.n >= most_programs then

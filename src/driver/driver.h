@@ -14,12 +14,13 @@
 typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
-  size_t total_bytes; /* all regions; 0: none */
-  size_t soft_bytes;  /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
-  int n_thread;       /* 0: neap_threads() */
-  const char *engine; /* NULL: NEAP_ENGINE or free */
-  bool plain;         /* plain layouts only; policy `pool` has no others */
-  bool profile;
+  size_t total_bytes;       /* all regions; 0: none */
+  size_t soft_bytes;        /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
+  int n_thread;             /* 0: neap_threads() */
+  const char *engine;       /* NULL: NEAP_ENGINE or free */
+  bool plain;               /* plain layouts only; policy `pool` has no others */
+  bool profile;             /* a dynamic session has no one plan to time, and keeps no times */
+  bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
 } neap_compile_options;
@@ -55,6 +56,13 @@ typedef struct neap_session_stats {
   int64_t n_alloc_last;  /* Neap allocations during the last step */
 } neap_session_stats;
 neap_session_stats neap_session_stats_read(const neap_session *session);
+/* What a dynamic session has made of the shapes it met; zeros for all others. Its program is that of the last run. */
+typedef struct neap_dynamic_stats {
+  int64_t n_made, n_dropped, n_restart; /* programs made and dropped; runs begun anew because a length was another */
+  int64_t cache_bytes;                  /* of the programs at hand, in Neap's allocator */
+  int n_program;                        /* at hand */
+} neap_dynamic_stats;
+neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session);
 int neap_session_n_steps(const neap_session *session);
 const neap_step_times *neap_session_times(const neap_session *session); /* per plan step; NULL without profile */
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value);

@@ -188,6 +188,16 @@ static neap_status reserve_scratch(size_t bytes, neap_error *error) {
   return NEAP_OK;
 }
 
+/* An output whose length is known only now becomes the begin of its bytes. */
+static neap_status cut(const entry *e, int k, neap_tensor *out, neap_error *error) {
+  neap_type found;
+  NEAP_TRY(neap_single_found_type(e->single, k, &found, error));
+  neap_tensor all = *out;
+  *out = neap_tensor_view(all.storage, all.offset_bytes, found.dtype, &found.shape);
+  neap_tensor_fini(&all);
+  return NEAP_OK;
+}
+
 /* New tensors for the outputs, then the kernel. The caller drops outputs made before a failure. */
 static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   void *in_data[MOST_IN] = {0}, *out_data[MOST_OUT] = {0};
@@ -206,7 +216,9 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     in_data[pair.in] = out_data[pair.out];
   }
   uint32_t step = c->op->effects & NEAP_EFFECT_RANDOM ? eager.step++ : 0;
-  return neap_single_run(e->single, in_data, out_data, eager.scratch, eager.seed, 0, step, error);
+  NEAP_TRY(neap_single_run(e->single, in_data, out_data, eager.scratch, eager.seed, 0, step, error));
+  for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++) NEAP_TRY(cut(e, k, &out[k], error));
+  return NEAP_OK;
 }
 
 /* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails. */

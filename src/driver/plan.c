@@ -43,11 +43,27 @@ static neap_status resolve_budget(const neap_graph *graph, const neap_compile_op
   return NEAP_OK;
 }
 
-/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays as it is. */
+/* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c). */
+static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  for (int n = 0; n < graph->n_node && options->policy != NEAP_POLICY_POOL; n++) {
+    const neap_node *node = &graph->node[n];
+    if (node->extent == 0) continue;
+    neap_program_locate(graph, n, error);
+    neap_hint(error, "executor = \"dynamic\" finds lengths while running");
+    return neap_fail(error, NEAP_GRAPH,
+                     "%s \"%s\": how long its output is depends on data, so it can't be planned; it needs "
+                     "executor = \"dynamic\"",
+                     node->op->name, node->name);
+  }
+  return NEAP_OK;
+}
+
+/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays as it is. A pool plans
+ * nothing anyway. */
 static neap_status resolve(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
-  if (planning != NULL && strcmp(planning, "off") == 0) r->plan.policy = NEAP_POLICY_NONE;
+  if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL) r->plan.policy = NEAP_POLICY_NONE;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread,
@@ -254,6 +270,7 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
 static neap_status go(way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
+  NEAP_TRY(check_extents(w->prepared, &w->resolved.plan, error));
   neap_key_print(w->prepared, &w->resolved, &w->key);
   if (w->key.failed) return neap_fail_memory(error, w->key.n, "a plan's key");
   out->key = w->hash = neap_hash_bytes(w->key.text, w->key.n);

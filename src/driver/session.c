@@ -19,8 +19,9 @@ typedef struct metric {
 } metric;
 
 struct neap_session {
-  neap_workspace *ws; /* retained */
-  neap_program *program;
+  neap_workspace *ws;    /* retained */
+  neap_program *program; /* a dynamic session's: of the last run, borrowed */
+  neap_dynamic *dynamic; /* NULL: one program for all runs */
   neap_store *store;
   int64_t plan_id, run_id;
   int64_t planned_bytes, held_bytes, n_alloc_last, started_at, last_ns, min_ns;
@@ -39,8 +40,8 @@ struct neap_session {
 /* ---- compiling -------------------------------------------------------------------------------------------------- */
 
 /* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more. */
-static neap_status plan_and_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
-                                 neap_program **program, neap_error *error) {
+neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
+                              neap_program **program, neap_error *error) {
   neap_error first = {0};
   NEAP_TRY(neap_driver_plan(net, options, forecast, error));
   neap_status status = neap_program_new(forecast->graph, forecast->plan, program, &first); /* takes both over */
@@ -74,10 +75,23 @@ static void warn_soft(neap_session *session) {
            neap_bytes_text((double)soft, b));
 }
 
+/* After a run of a dynamic session: its program is another. */
+static void use_dynamic(neap_session *session) {
+  session->program = neap_dynamic_program(session->dynamic);
+  session->planned_bytes = (int64_t)neap_dynamic_planned_bytes(session->dynamic);
+  warn_soft(session);
+}
+
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
   neap_forecast forecast;
-  NEAP_TRY(plan_and_bind(net, options, &forecast, &session->program, error));
+  if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
+  if (options->dynamic) {
+    NEAP_TRY(neap_dynamic_new(session->ws, net, options, &session->dynamic, error));
+    use_dynamic(session);
+    return NEAP_OK;
+  }
+  NEAP_TRY(neap_session_bind(net, options, &forecast, &session->program, error));
   session->plan_id = forecast.plan_id;
   session->planned_bytes = (int64_t)forecast.total_bytes;
   memcpy(session->warning, forecast.warning, sizeof session->warning);
@@ -86,7 +100,6 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
     session->times = neap_alloc_zeroed(n * sizeof *session->times);
     if (session->times == NULL) return neap_fail_memory(error, n * sizeof *session->times, "step times");
   }
-  if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
   warn_soft(session);
   if (options->script != NULL) session->script = neap_strdup(options->script); /* a missing label stops nothing */
   if (options->tag != NULL) session->tag = neap_strdup(options->tag);
@@ -122,7 +135,9 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
   int64_t start_ns = neap_clock_ns();
-  neap_status status = neap_workspace_run(session->ws, session->program, session->times, &own);
+  neap_status status = session->dynamic != NULL ? neap_dynamic_run(session->dynamic, &own)
+                                                : neap_workspace_run(session->ws, session->program, session->times, &own);
+  if (session->dynamic != NULL) use_dynamic(session);
   int64_t took = neap_clock_ns() - start_ns;
   neap_memory_stats memory = neap_memory_read();
   session->held_bytes = memory.held_bytes[NEAP_DATA_BYTES];
@@ -137,6 +152,10 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   session->last_ns = took;
   session->ring[session->n_step++ % N_RING] = took;
   return NEAP_OK;
+}
+
+neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session) {
+  return session->dynamic != NULL ? neap_dynamic_stats_read(session->dynamic) : (neap_dynamic_stats){0};
 }
 
 neap_program *neap_session_program(neap_session *session) { return session->program; }
@@ -270,8 +289,11 @@ void neap_session_free(neap_session *session) {
                        : session->failed.code == NEAP_INTERRUPTED ? "interrupted"
                                                                   : "failed";
   if (session->program != NULL) (void)neap_session_record(session, status, &lost); /* closing can't fail; the row is lost */
-  if (session->program != NULL) neap_workspace_detach(session->ws, session->program);
-  neap_program_free(session->program);
+  if (session->program != NULL && session->dynamic == NULL) {
+    neap_workspace_detach(session->ws, session->program);
+    neap_program_free(session->program);
+  }
+  neap_dynamic_free(session->dynamic);
   neap_workspace_release(session->ws);
   neap_free(session->times);
   neap_free(session->metric);

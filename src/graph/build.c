@@ -145,6 +145,19 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
   return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error) : NEAP_OK;
 }
 
+/* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs have found. */
+static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
+  neap_node *node = &b->graph->node[index];
+  if (b->is_sub)
+    return neap_hint(error, "compute it before the subnet and give it the result"),
+           neap_fail(error, NEAP_GRAPH, "how long its output is depends on data, so it can't stand in a subnet");
+  int number = b->n_extent++;
+  node->extent = number + 1;
+  node->n_found = number < b->options->n_extent ? b->options->extent[number] : -1;
+  if (node->n_found >= 0) infer->extent = &b->options->extent[number];
+  return NEAP_OK;
+}
+
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
   neap_graph *graph = b->graph;
   neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
@@ -161,6 +174,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
                       .out = *out,
                       .infer_subnet = infer_subnet,
                       .graph = &context};
+  if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
   if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
   for (int i = 0; i < spec->n_in; i++) {
     const neap_arg *arg = neap_op_input(spec->op, i);
@@ -674,6 +688,7 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
                     .net = spec->net,
                     .options = outer->options,
                     .rewrite = outer->rewrite,
+                    .is_sub = true,
                     .no_commits = outer->no_commits || spec->n_seed > 0,
                     .all_outputs = outer->all_outputs,
                     .forward = -1,

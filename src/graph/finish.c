@@ -22,6 +22,12 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
     late[i] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
     for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
     for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
+    if (late[i] && node->extent > 0) {
+      neap_error inner = {0};
+      neap_fail(&inner, NEAP_GRAPH, "how long its output is depends on data, so it can't read what an update has written");
+      status = graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+      goto done;
+    }
     early += !late[i];
   }
   for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;

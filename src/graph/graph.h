@@ -120,6 +120,8 @@ typedef struct neap_node {
   neap_pair *enforced;
   unsigned effects; /* the record's, and those of the subgraphs' nodes (COMMIT, FAULT, RANDOM) */
   neap_phase phase;
+  int extent;      /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
+  int64_t n_found; /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
   int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
   uint32_t stream; /* of random numbers: index in the definition, kept by clones */
   bool recompute;  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
@@ -162,6 +164,8 @@ typedef struct neap_graph_options {
   int n_keep; /* blobs to make resident */
   const char *const *keep;
   bool keep_all; /* every named blob is resident: policy for debugging */
+  int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
+  const int64_t *extent;
   bool no_rewrite;
 } neap_graph_options;
 

@@ -11,6 +11,8 @@ typedef struct neap_builder {
   const neap_graph_options *options;
   bool rewrite;
   bool no_commits;  /* a subnet's forward repeated for its gradient: commits are left out */
+  bool is_sub;      /* of a subnet */
+  int n_extent;     /* EXTENT ops so far */
   bool all_outputs; /* a backward may read any output of the record, named by the user or not */
   neap_phase phase; /* of the nodes being added */
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */

@@ -163,8 +163,9 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
 /* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */
 neap_forecast *neap_lua_new_plan(lua_State *L);
-void neap_lua_push_session_plan(lua_State *L, int program_index, neap_session *session);
-void neap_lua_release_plan(lua_State *L, int index); /* the program is closed: the handle may not be read any more */
+void neap_lua_push_session_plan(lua_State *L, int program_index);
+/* Of the program handle at `index`; NULL when it was closed or is none. */
+neap_session *neap_lua_session_at(lua_State *L, int index);
 /* The store that programs are recorded in, opened on first use; NULL when there is none or it can't be opened (warned once). */
 neap_store *neap_lua_store(lua_State *L);
 

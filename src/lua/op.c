@@ -305,6 +305,7 @@ static int record(lua_State *L) {
   neap_lua_set_text(L, "cases", op->cases);
   neap_lua_set_bool(L, "internal", op->internal);
   neap_lua_set_bool(L, "control", (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) != 0);
+  neap_lua_set_bool(L, "extent", (op->effects & NEAP_EFFECT_EXTENT) != 0);
   neap_lua_set_bool(L, "random", (op->effects & NEAP_EFFECT_RANDOM) != 0);
   neap_lua_set_bool(L, "gradient", op->grad != NULL || op->no_grad);
   neap_lua_set_bool(L, "no_grad", op->no_grad);

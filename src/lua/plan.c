@@ -1,7 +1,7 @@
 /* plan.c: the plan handle: figures as fields, rows of ops and values for lua/neap/plan.lua, explanations as text.
  *
- * A handle either owns a forecast, or looks into a program's plan; user value 1 then keeps that program alive, and closing
- * the program empties the handle.
+ * A handle either owns a forecast, or looks into a program's plan; user value 1 then keeps that program alive. A program may
+ * change its plan from run to run (executor "dynamic"), so that it is asked each time.
  */
 #include "lua/binding.h"
 
@@ -15,12 +15,27 @@ typedef struct handle {
   size_t total_bytes;
 } handle;
 
+static void look_into(handle *h, neap_session *session) {
+  const neap_program *program = neap_session_program(session);
+  h->graph = neap_program_graph(program);
+  h->plan = neap_program_plan(program);
+  h->plan_id = neap_session_plan_id(session);
+  h->total_bytes = 0;
+  for (int r = 0; r < NEAP_N_REGION; r++) h->total_bytes += h->plan->region_bytes[r];
+}
+
 static handle *plan_at(lua_State *L, int index) {
   handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
   if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a plan is expected, got a %s", luaL_typename(L, index));
   if (h->own.plan != NULL)
     h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
-  if (h->plan == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program of this plan was closed");
+  if (h->own.plan == NULL) {
+    lua_getiuservalue(L, index, 1);
+    neap_session *session = neap_lua_session_at(L, -1);
+    lua_pop(L, 1);
+    if (session == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program of this plan was closed");
+    look_into(h, session);
+  }
   return h;
 }
 
@@ -29,22 +44,11 @@ neap_forecast *neap_lua_new_plan(lua_State *L) {
   return &h->own;
 }
 
-void neap_lua_push_session_plan(lua_State *L, int program_index, neap_session *session) {
+void neap_lua_push_session_plan(lua_State *L, int program_index) {
   program_index = lua_absindex(L, program_index);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PLAN);
+  (void)neap_lua_new(L, sizeof(handle), NEAP_LUA_PLAN);
   lua_pushvalue(L, program_index);
   lua_setiuservalue(L, -2, 1);
-  neap_program *program = neap_session_program(session);
-  h->graph = neap_program_graph(program);
-  h->plan = neap_program_plan(program);
-  h->plan_id = neap_session_plan_id(session);
-  h->total_bytes = 0;
-  for (int r = 0; r < NEAP_N_REGION; r++) h->total_bytes += h->plan->region_bytes[r];
-}
-
-void neap_lua_release_plan(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
-  if (h != NULL) h->plan = NULL, h->graph = NULL;
 }
 
 static int release(lua_State *L) {

@@ -1,7 +1,7 @@
 /* program.c: compile options, and the program handle: a session of the driver.
  *
  * User value 1 of a program is a table that keeps its net, workspace and plan handles alive. INVARIANT: the session is freed
- * before the workspace it is attached to (it retains that itself), and a plan handle is told when it is.
+ * before the workspace it is attached to (it retains that itself), and a plan handle asks for it each time.
  */
 #include "lua/binding.h"
 
@@ -11,8 +11,8 @@
 
 typedef struct handle {
   neap_session *session;
-  neap_workspace *ws; /* retained */
-  bool profile;
+  neap_workspace *ws;   /* retained */
+  bool profile, warned; /* warned: of what a run of a dynamic session has found */
 } handle;
 
 /* ---- options ------------------------------------------------------------------------------------------------------------ */
@@ -106,7 +106,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case EXECUTOR: {
       const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
       if (strcmp(name, "dynamic") == 0)
-        o->plan.policy = NEAP_POLICY_POOL;
+        o->plan.policy = NEAP_POLICY_POOL, o->dynamic = true;
       else if (strcmp(name, "dag") == 0)
         o->plan.executor = NEAP_EXECUTOR_DAG;
       else if (strcmp(name, "simple") != 0)
@@ -197,13 +197,14 @@ static handle *program_at(lua_State *L, int index) {
   return h;
 }
 
+neap_session *neap_lua_session_at(lua_State *L, int index) {
+  const handle *h = luaL_testudata(L, index, NEAP_LUA_PROGRAM);
+  return h != NULL ? h->session : NULL;
+}
+
 static int release(lua_State *L) {
   handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
-  if (h->session != NULL) {
-    if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE && lua_getfield(L, -1, "plan") == LUA_TUSERDATA)
-      neap_lua_release_plan(L, lua_gettop(L));
-    neap_session_free(h->session);
-  }
+  neap_session_free(h->session);
   h->session = NULL;
   if (h->ws != NULL) neap_workspace_release(h->ws);
   h->ws = NULL;
@@ -244,13 +245,14 @@ static int compile(lua_State *L) {
   h->profile = options.profile;
   NEAP_LUA_TRY(L, neap_driver_compile(ws, net->net, &options, &h->session, &error));
   warn(L, neap_session_warning(h->session));
+  h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);
   return 1;
 }
 
 /* program:run([n]): n steps, 1 by default. */
 static int run(lua_State *L) {
-  const handle *h = program_at(L, 1);
+  handle *h = program_at(L, 1);
   lua_Integer n = luaL_optinteger(L, 2, 1);
   neap_error error = {0};
   for (lua_Integer i = 0; i < n; i++)
@@ -261,6 +263,8 @@ static int run(lua_State *L) {
       }
       neap_lua_raise(L, &error);
     }
+  if (!h->warned) warn(L, neap_session_warning(h->session));
+  h->warned = h->warned || neap_session_warning(h->session)[0] != '\0';
   lua_settop(L, 1);
   return 1;
 }
@@ -273,7 +277,8 @@ static int index_any(lua_State *L) {
     lua_getiuservalue(L, 1, 1);
     if (lua_getfield(L, -1, key) != LUA_TNIL) return 1;
     program_at(L, 1);
-    neap_lua_push_session_plan(L, 1, h->session);
+    neap_lua_push_session_plan(L, 1);
+    if (neap_session_dynamic_stats(h->session).n_made > 0) return 1; /* another plan next time */
     lua_pushvalue(L, -1);
     lua_setfield(L, -4, "plan");
     return 1;
@@ -281,11 +286,19 @@ static int index_any(lua_State *L) {
   return neap_lua_method(L);
 }
 
-/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes, planned_bytes, n_alloc_last, plan_id, run_id} */
+/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes, planned_bytes, n_alloc_last, plan_id, run_id};
+ * of executor "dynamic" also n_program, n_made, n_dropped (programs, one for each combination of shapes), n_restart (runs begun
+ * anew because a length that depends on data was another), cache_bytes (of the programs at hand). */
 static int stats(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_session_stats s = neap_session_stats_read(h->session);
-  lua_createtable(L, 0, 9);
+  neap_dynamic_stats d = neap_session_dynamic_stats(h->session);
+  lua_createtable(L, 0, 14);
+  neap_lua_set_integer(L, "n_program", d.n_program);
+  neap_lua_set_integer(L, "n_made", d.n_made);
+  neap_lua_set_integer(L, "n_dropped", d.n_dropped);
+  neap_lua_set_integer(L, "n_restart", d.n_restart);
+  neap_lua_set_integer(L, "cache_bytes", d.cache_bytes);
   neap_lua_set_integer(L, "n_step", s.n_step);
   neap_lua_set_integer(L, "last_ns", s.last_ns);
   neap_lua_set_integer(L, "min_ns", s.min_ns);

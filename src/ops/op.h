@@ -33,8 +33,8 @@ typedef enum neap_attr_type {
   NEAP_ATTR_DTYPE, /* a neap_dtype */
   NEAP_ATTR_INTS,
   NEAP_ATTR_FLOATS,
-  NEAP_ATTR_AXIS, /* one dimension: stored 0-based or negative from the end; Lua counts from 1 */
-  NEAP_ATTR_AXES, /* list of those */
+  NEAP_ATTR_AXIS,  /* one dimension: stored 0-based or negative from the end; Lua counts from 1 */
+  NEAP_ATTR_AXES,  /* list of those */
   NEAP_ATTR_NAMES, /* list of blob names */
   NEAP_ATTR_NET
 } neap_attr_type;
@@ -92,6 +92,7 @@ typedef enum neap_effect {
   NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
   NEAP_EFFECT_PSEUDO = 32,  /* expanded by graph: Gradient, Do and the scopes' ops */
+  NEAP_EFFECT_EXTENT = 128, /* how long its outputs are depends on data: one number, known when the kernel has run */
   NEAP_EFFECT_LOOP = 64     /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
 } neap_effect;
 
@@ -118,6 +119,7 @@ typedef struct neap_infer {
   int n_in, n_out;              /* as called; n_out outputs are wanted */
   const neap_type *in;          /* dtype NONE where absent */
   neap_type *out;               /* to be filled; zeroed */
+  const int64_t *extent;        /* EXTENT ops: the length that a run has found; NULL: unknown, so that outputs get their bound */
   /* Control ops: types of the subnet's results for given parameter types. From graph. */
   neap_status (*infer_subnet)(const struct neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out,
                               neap_type *out, neap_error *error);
@@ -223,6 +225,9 @@ typedef struct neap_call {
   uint64_t seed; /* random ops: neap_philox(seed, stream, step, element) */
   uint32_t stream, step;
   neap_fault *fault;
+  /* EXTENT ops leave the true length here. Outputs are written densely for it while it is no larger than the length that their
+   * types have, and not at all when it is. */
+  int64_t *extent;
 } neap_call;
 
 /* Records the first fault; later ones are dropped. Thread-safe. */

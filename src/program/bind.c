@@ -148,7 +148,9 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
                         .out = operand + node->n_in,
                         .choice = &node->choice,
                         .n_thread = NEAP_MAX(node->choice.n_thread, 1),
-                        .stream = node->stream};
+                        .stream = node->stream,
+                        .extent = node->extent > 0 ? &program->extent[node->extent - 1] : NULL};
+  i->n_found = node->n_found;
   return NEAP_OK;
 }
 
@@ -228,6 +230,14 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
 
 /* ---- the program ------------------------------------------------------------------------------------------------ */
 
+/* Room for the lengths that EXTENT ops find. */
+static neap_status allocate_extents(neap_program *program, neap_error *error) {
+  for (int n = 0; n < program->graph->n_node; n++)
+    program->n_extent = NEAP_MAX(program->n_extent, program->graph->node[n].extent);
+  program->extent = neap_arena_alloc(&program->arena, ((size_t)program->n_extent + 1) * sizeof *program->extent);
+  return program->extent != NULL ? NEAP_OK : refused(error, sizeof *program->extent);
+}
+
 /* Policy `pool`: a slot for each value that may be a storage's root, and one for scratch. */
 static neap_status allocate_slots(neap_program *program, neap_error *error) {
   program->first_slot = INT_MAX;
@@ -248,6 +258,7 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
   program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob + 1);
+  NEAP_TRY(allocate_extents(program, error));
   NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
@@ -332,6 +343,11 @@ bool neap_program_where(const neap_program *program, neap_value_id value, int *b
 }
 
 const neap_graph *neap_program_graph(const neap_program *program) { return program->graph; }
+const int64_t *neap_program_extents(const neap_program *program, int *n) {
+  *n = program->n_extent;
+  return program->extent;
+}
+bool neap_program_is_outgrown(const neap_program *program) { return program->outgrown; }
 int neap_program_pool_blocks(const neap_program *program) { return program->n_block; }
 const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }

@@ -25,6 +25,8 @@ neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **
 void neap_program_free(neap_program *program);
 const neap_graph *neap_program_graph(const neap_program *program);
 const neap_plan *neap_program_plan(const neap_program *program);
+/* Op, blob, scope and line of a node into the record. */
+void neap_program_locate(const neap_graph *graph, int node, neap_error *error);
 
 /* Resident blobs in order of first definition. */
 typedef struct neap_program_blob {
@@ -45,6 +47,12 @@ neap_program_blob *neap_program_blob_at(neap_program *program, int index);
  * *offset. False for values without bytes here, or that have none between runs (policy `pool`). */
 enum { NEAP_IN_ARENA = -1, NEAP_IN_CONSTANTS = -2 };
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
+
+/* Lengths that EXTENT ops found in the last run, by their number, *n of them; -1 for one that was not reached. A run that finds
+ * another length than the program was made for stops there with DATA, before anything is committed. */
+const int64_t *neap_program_extents(const neap_program *program, int *n);
+/* Whether the last run stopped for that reason. */
+bool neap_program_is_outgrown(const neap_program *program);
 
 /* Policy `pool`: the most blocks a run has taken at once; 0 for all other policies. The bytes are the plan's arena_bytes. */
 int neap_program_pool_blocks(const neap_program *program);
@@ -98,6 +106,8 @@ typedef struct neap_single_options {
 neap_status neap_single_new(const neap_single_options *options, neap_single **out, neap_error *error);
 void neap_single_free(neap_single *single);
 const neap_type *neap_single_out_type(const neap_single *single, int output);
+/* The type that the last run gave an output: smaller than neap_single_out_type where a length depends on data. */
+neap_status neap_single_found_type(const neap_single *single, int output, neap_type *out, neap_error *error);
 size_t neap_single_scratch_bytes(const neap_single *single);
 /* `in` and `out` point to dense bytes (NULL where absent); `scratch` is aligned. DATA when the kernel records a fault. */
 neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,

@@ -58,6 +58,7 @@ typedef struct neap_instruction {
   neap_address scratch;
   size_t scratch_bytes;
   const neap_kernel *kernel;
+  int64_t n_found; /* EXTENT ops: the length that the program was made for */
   int n_sub;
   neap_program **sub; /* owned */
   const neap_loop *loop;
@@ -80,7 +81,10 @@ struct neap_program {
   neap_pool_block **block; /* by base less first_slot: taken now; NULL unless policy `pool` */
   neap_take *take;         /* likewise: from which end, until when */
   size_t *used_at;         /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
-  int n_block;             /* most blocks taken at once */
+  int n_extent;
+  int64_t *extent; /* by number of EXTENT op: what the run found */
+  bool outgrown;
+  int n_block; /* most blocks taken at once */
   int n_blob;
   neap_program_blob *blob;
   neap_address *where; /* by value */
@@ -150,7 +154,5 @@ neap_lane *neap_dag_run(neap_program *program, neap_run_state *state);
 const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype);
 /* The dtype by which kernels are told apart: of input 0, else output 0. */
 neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out);
-/* Op, blob, scope and line of a node into the record. */
-void neap_program_locate(const neap_graph *graph, int node, neap_error *error);
 
 #endif

@@ -104,6 +104,19 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
   }
 }
 
+/* Types downstream were made for another length: the run must end here, and a program for this length begin. */
+static void check_extent(neap_program *program, const neap_instruction *i) {
+  int64_t found = *i->call.extent;
+  if (i->call.fault->set || found == i->n_found) return;
+  program->outgrown = true;
+  if (i->n_found < 0)
+    neap_call_fault(&i->call, "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",
+                    (long long)found);
+  else
+    neap_call_fault(&i->call, "its output has %lld elements, the program was made for %lld; run it with executor = \"dynamic\"",
+                    (long long)found, (long long)i->n_found);
+}
+
 static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
   int64_t took = neap_clock_ns() - start_ns;
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
@@ -140,6 +153,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
+  if (i->call.extent != NULL) check_extent(program, i);
   if (lane->fault.set && lane->program == NULL) {
     lane->program = program;
     lane->node = i->node;
@@ -186,6 +200,8 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   neap_run_state state = {.run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;
   run->finished = false;
+  program->outgrown = false;
+  for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
   program->base[0] = run->arena;
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   program->base[1 + program->n_blob] = run->constants;

@@ -15,6 +15,7 @@ struct neap_single {
   size_t *blocked; /* by operand: offset in the scratch of its blocked twin; 0: the operand itself (the kernel's own is first) */
   size_t scratch_bytes; /* the kernel's and all twins' */
   neap_fault fault;
+  int64_t extent; /* EXTENT ops: what the last run found */
   neap_arena arena;
 };
 
@@ -160,7 +161,8 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
                              .out = operand + o->n_in,
                              .choice = &single->choice,
                              .n_thread = o->n_thread,
-                             .fault = &single->fault};
+                             .fault = &single->fault,
+                             .extent = &single->extent};
   return NEAP_OK;
 }
 
@@ -189,6 +191,24 @@ void neap_single_free(neap_single *single) {
 }
 
 const neap_type *neap_single_out_type(const neap_single *single, int output) { return &single->type[single->call.n_in + output]; }
+
+neap_status neap_single_found_type(const neap_single *single, int output, neap_type *out, neap_error *error) {
+  const neap_call *call = &single->call;
+  *out = *neap_single_out_type(single, output);
+  if ((call->op->effects & NEAP_EFFECT_EXTENT) == 0) return NEAP_OK;
+  neap_type found[NEAP_OP_MAX_OUT] = {{0}};
+  neap_infer infer = {.op = call->op,
+                      .attrs = call->attrs,
+                      .n_in = call->n_in,
+                      .n_out = call->n_out,
+                      .in = single->type,
+                      .out = found,
+                      .extent = &single->extent,
+                      .infer_subnet = no_subnet};
+  NEAP_TRY(call->op->infer(&infer, error));
+  *out = found[output];
+  return NEAP_OK;
+}
 
 size_t neap_single_scratch_bytes(const neap_single *single) { return single->scratch_bytes; }
 

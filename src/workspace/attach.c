@@ -120,16 +120,35 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
 
 static bool takes(const neap_program *program) { return neap_program_plan(program)->policy == NEAP_POLICY_POOL; }
 
+/* "; its largest blob is "b" with 6.0 KiB": what one would look at first. The record gets it too. */
+static const char *name_largest(const neap_program *program, char text[160], neap_error *error) {
+  const neap_graph *graph = neap_program_graph(program);
+  int most = -1;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].region == NEAP_REGION_ARENA && (most < 0 || graph->value[v].bytes > graph->value[most].bytes)) most = v;
+  text[0] = '\0';
+  if (most < 0) return text;
+  char bytes[24];
+  snprintf(text, 160, "; its largest blob is \"%.80s\" with %s", graph->value[most].name,
+           neap_bytes_text((double)graph->value[most].bytes, bytes));
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", graph->value[most].name);
+    error->least_bytes = (int64_t)neap_program_plan(program)->arena_bytes;
+  }
+  return text;
+}
+
 /* MEMORY errors that say the least that would do, before anything is allocated. */
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, neap_error *error) {
   const char *name = neap_program_graph(program)->name;
   size_t need = neap_program_plan(program)->arena_bytes;
   char a[24], b[24];
   if (ws->budget_bytes > 0 && need > ws->budget_bytes) {
-    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)need;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s exceeds the workspace's budget of %s", name,
+    char text[160];
+    (void)name_largest(program, text, error);
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s exceeds the workspace's budget of %s%s", name,
                      takes(program) ? "pool" : "arena", neap_bytes_text((double)need, a),
-                     neap_bytes_text((double)ws->budget_bytes, b));
+                     neap_bytes_text((double)ws->budget_bytes, b), text);
   }
   size_t has = takes(program) ? neap_workspace_pool(ws).reserved_bytes : ws->arena_bytes;
   size_t held = neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has) +
@@ -155,20 +174,9 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
 
 /* MEMORY error that names the net, its largest blob and the bytes. */
 static neap_status fail_pool(const neap_program *program, neap_error *error) {
-  const neap_graph *graph = neap_program_graph(program);
-  const neap_plan *plan = neap_program_plan(program);
-  int most = -1;
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].region == NEAP_REGION_ARENA && (most < 0 || graph->value[v].bytes > graph->value[most].bytes)) most = v;
-  char a[24], b[24];
-  const char *blob = most >= 0 ? graph->value[most].name : "?";
-  if (error != NULL && error->code == NEAP_OK) {
-    snprintf(error->blob, sizeof error->blob, "%s", blob);
-    error->least_bytes = (int64_t)plan->arena_bytes;
-  }
-  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s; its largest blob is \"%s\" with %s",
-                   graph->name, neap_bytes_text((double)plan->arena_bytes, a), blob,
-                   neap_bytes_text(most >= 0 ? (double)graph->value[most].bytes : 0, b));
+  char a[24], text[160];
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s%s", neap_program_graph(program)->name,
+                   neap_bytes_text((double)neap_program_plan(program)->arena_bytes, a), name_largest(program, text, error));
 }
 
 /* One region that holds what the program needs, at least as large as before: shapes come back. Above the soft limit it is cut
@@ -296,6 +304,14 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
   if (a == NULL) return;
   attachment_fini(a);
   *a = ws->attachment[--ws->n_attachment];
+  if (ws->last == program) ws->last = NULL;
+}
+
+void neap_workspace_rest(neap_workspace *ws, neap_program *program) {
+  neap_attachment *a = neap_workspace_attachment(ws, program);
+  for (int b = 0; a != NULL && b < neap_program_n_blobs(program); b++)
+    if (neap_program_blob_at(program, b)->region == NEAP_REGION_IO) neap_tensor_fini(&a->tensor[b]);
+  if (a != NULL) a->version = neap_workspace_chain_version(ws) - 1; /* stale */
   if (ws->last == program) ws->last = NULL;
 }
 

@@ -157,6 +157,13 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
   return NEAP_NAME;
 }
 
+bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type) {
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws == NULL || found.ws->cell[found.cell].tensor.storage == NULL) return false;
+  *type = neap_tensor_type(&found.ws->cell[found.cell].tensor);
+  return true;
+}
+
 bool neap_workspace_has(const neap_workspace *ws, const char *name) { return neap_workspace_find(ws, name).ws != NULL; }
 
 /* A local blob hides the parent's of the same name from here down. */

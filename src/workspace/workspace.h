@@ -50,6 +50,8 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
  * Resident blobs give 0: always valid. */
 neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error);
 uint64_t neap_workspace_generation(const neap_workspace *ws);
+/* The type of the blob's own bytes; false when the name is unknown or has none. */
+bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type);
 bool neap_workspace_has(const neap_workspace *ws, const char *name);
 neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local,
                                   neap_error *error);             /* no effect when present */
@@ -65,6 +67,8 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
  * program; detach before freeing it. */
 neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error);
 void neap_workspace_detach(neap_workspace *ws, neap_program *program);
+/* Lets go of the bytes of inputs, outputs and kept blobs that the program used; its next run finds or makes them anew. */
+void neap_workspace_rest(neap_workspace *ws, neap_program *program);
 /* Runs an attached program; the step counter goes up by one when it succeeds and holds a backward pass. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error);
 

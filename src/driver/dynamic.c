@@ -1,0 +1,255 @@
+/* dynamic.c: one net for any shapes. Before each run the shapes of the inputs are looked up in a small cache of programs; for new
+ * ones the net is prepared, chosen for, rehearsed and bound once. All programs take from the workspace's one pool, which is
+ * empty between runs, so that memory is that of the largest shape, not of all shapes together.
+ *
+ * Lengths that depend on data are shapes too, known a little later: an EXTENT op that finds another length than its program was
+ * made for stops the run, and the program for that length begins it anew. What came before is computed a second time, with the
+ * same random numbers; nothing has been committed. The lengths found last are the guess for the next run, so a run restarts at
+ * most once for each such op, and not at all while lengths stay.
+ *
+ * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all; the one used longest ago goes
+ * first. INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
+ */
+#include "driver/driver_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PROGRAMS = 16, MOST_BYTES = 64 << 20 };
+
+typedef struct entry {
+  neap_program *program;
+  neap_type *type;      /* of each input */
+  int64_t *extent;      /* as given when it was made; n_extent of the cache */
+  size_t planned_bytes; /* all regions */
+  size_t bytes;         /* graph, plan, tables and kernels' own records in Neap's allocator */
+  uint64_t used_at;
+} entry;
+
+struct neap_dynamic {
+  neap_workspace *ws; /* borrowed: the session holds it */
+  neap_net *net;
+  neap_compile_options options; /* its lists are in the arena */
+  int n_input;
+  const char **input;
+  neap_type *declared, *type; /* of each input: as declared, and as the run under way has them */
+  int n_extent;               /* EXTENT ops of the net; known when the first program is made */
+  int64_t *extent;            /* what is guessed of each; -1: unknown */
+  entry entry[MOST_PROGRAMS];
+  int n_entry;
+  entry *current; /* ran last, or will run first */
+  uint64_t clock;
+  neap_dynamic_stats stats;
+  neap_arena arena;
+};
+
+static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a dynamic program"); }
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static void entry_fini(neap_dynamic *d, entry *e) {
+  neap_workspace_detach(d->ws, e->program);
+  neap_program_free(e->program);
+  neap_free(e->type);
+  neap_free(e->extent);
+  d->stats.cache_bytes -= (int64_t)e->bytes;
+  *e = (entry){0};
+}
+
+void neap_dynamic_free(neap_dynamic *d) {
+  if (d == NULL) return;
+  for (int i = 0; i < d->n_entry; i++) entry_fini(d, &d->entry[i]);
+  neap_net_free(d->net);
+  neap_arena_fini(&d->arena);
+  neap_free(d->extent);
+  neap_free(d);
+}
+
+/* Copies of the options' texts and lists, which the caller may drop. The store is left out: shapes come and go, and each would
+ * leave its row. */
+static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
+  d->options = *o;
+  d->options.store = NULL;
+  d->options.profile = false;
+  d->options.script = d->options.tag = NULL;
+  size_t bytes = (size_t)(o->graph.n_keep + 1) * sizeof(char *);
+  const char **keep = neap_arena_alloc(&d->arena, bytes);
+  if (keep == NULL) return refused(error, bytes);
+  for (int k = 0; k < o->graph.n_keep; k++)
+    if ((keep[k] = neap_intern(o->graph.keep[k])) == NULL) return refused(error, bytes);
+  d->options.graph.keep = keep;
+  if (o->engine != NULL && (d->options.engine = neap_intern(o->engine)) == NULL) return refused(error, bytes);
+  return NEAP_OK;
+}
+
+/* The net's inputs; a shape among the options is what the first program is made for. */
+static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
+  size_t n = (size_t)neap_net_n_blobs(d->net) + 1;
+  d->input = neap_arena_alloc(&d->arena, n * sizeof *d->input);
+  d->declared = neap_arena_alloc(&d->arena, n * sizeof *d->declared);
+  d->type = neap_arena_alloc(&d->arena, n * sizeof *d->type);
+  if (d->input == NULL || d->declared == NULL || d->type == NULL) return refused(error, n * sizeof *d->type);
+  for (int b = 0; b < neap_net_n_blobs(d->net); b++) {
+    const neap_net_blob *blob = neap_net_blob_at(d->net, b);
+    if (blob->role != NEAP_ROLE_INPUT) continue;
+    d->declared[d->n_input] = blob->type;
+    for (int i = 0; i < o->graph.n_input; i++)
+      if (strcmp(o->graph.input[i], blob->name) == 0) d->declared[d->n_input] = o->graph.input_type[i];
+    d->type[d->n_input] = d->declared[d->n_input];
+    d->input[d->n_input++] = neap_intern(blob->name); /* known already: takes no memory */
+  }
+  d->options.graph.n_input = d->n_input;
+  d->options.graph.input = d->input;
+  d->options.graph.input_type = d->type;
+  return NEAP_OK;
+}
+
+/* ---- the cache -------------------------------------------------------------------------------------------------- */
+
+static entry *look_up(neap_dynamic *d) {
+  for (int i = 0; i < d->n_entry; i++) {
+    entry *e = &d->entry[i];
+    bool same = memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
+    for (int k = 0; k < d->n_input && same; k++) same = neap_type_equal(&e->type[k], &d->type[k]);
+    if (same) return e;
+  }
+  return NULL;
+}
+
+/* Drops what was used longest ago until one more program has its place; the current one stays. */
+static void make_room(neap_dynamic *d) {
+  while (d->n_entry == MOST_PROGRAMS || (d->n_entry > 1 && d->stats.cache_bytes > MOST_BYTES)) {
+    entry *oldest = NULL;
+    for (int i = 0; i < d->n_entry; i++)
+      if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at)) oldest = &d->entry[i];
+    entry_fini(d, oldest);
+    entry *last = &d->entry[--d->n_entry];
+    if (d->current == last) d->current = oldest;
+    if (oldest != last) *oldest = *last;
+    d->stats.n_dropped++;
+  }
+}
+
+/* Room for the lengths, now that the net is known to have n EXTENT ops. */
+static neap_status grow_extents(neap_dynamic *d, int n, neap_error *error) {
+  int64_t *extent = neap_alloc(((size_t)n + 1) * sizeof *extent);
+  if (extent == NULL) return refused(error, (size_t)n * sizeof *extent);
+  for (int k = 0; k < n; k++) extent[k] = -1;
+  neap_free(d->extent);
+  d->extent = extent;
+  d->n_extent = n;
+  return NEAP_OK;
+}
+
+/* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller drops *e. */
+static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
+  neap_forecast forecast;
+  d->options.graph.n_extent = d->n_extent;
+  d->options.graph.extent = d->extent;
+  NEAP_TRY(neap_session_bind(d->net, &d->options, &forecast, &e->program, error));
+  e->planned_bytes = forecast.total_bytes;
+  int n;
+  (void)neap_program_extents(e->program, &n);
+  if (d->n_entry == 0) {
+    NEAP_TRY(grow_extents(d, n, error));
+    NEAP_TRY(neap_workspace_init(d->ws, d->net, error));
+  }
+  size_t type_bytes = (size_t)d->n_input * sizeof *e->type, extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
+  e->type = neap_alloc(type_bytes + 1);
+  e->extent = neap_alloc(extent_bytes + 1);
+  if (e->type == NULL || e->extent == NULL) return refused(error, type_bytes + extent_bytes);
+  neap_copy_bytes(e->type, d->type, type_bytes);
+  neap_copy_bytes(e->extent, d->extent, extent_bytes);
+  return neap_workspace_attach(d->ws, e->program, error);
+}
+
+/* The program for the types and lengths at hand becomes the current one. */
+static neap_status switch_program(neap_dynamic *d, neap_error *error) {
+  entry *e = look_up(d);
+  if (e == NULL) {
+    make_room(d);
+    entry made = {0};
+    int64_t before = neap_memory_read().held_bytes[NEAP_META_BYTES];
+    neap_status status = fill(d, &made, error);
+    if (status != NEAP_OK) {
+      entry_fini(d, &made);
+      return status;
+    }
+    int64_t bytes = neap_memory_read().held_bytes[NEAP_META_BYTES] - before;
+    made.bytes = (size_t)NEAP_MAX(bytes, 0);
+    d->stats.cache_bytes += (int64_t)made.bytes;
+    d->stats.n_made++;
+    e = &d->entry[d->n_entry++];
+    *e = made;
+  }
+  if (d->current != NULL && d->current != e) neap_workspace_rest(d->ws, d->current->program);
+  d->current = e;
+  e->used_at = ++d->clock;
+  return NEAP_OK;
+}
+
+/* ---- the doors -------------------------------------------------------------------------------------------------- */
+
+neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_dynamic **out,
+                             neap_error *error) {
+  *out = NULL;
+  neap_dynamic *d = neap_alloc_zeroed(sizeof *d);
+  if (d == NULL) return refused(error, sizeof *d);
+  d->ws = ws;
+  neap_status status = neap_net_clone(net, &d->net, error);
+  if (status == NEAP_OK) status = copy_options(d, options, error);
+  if (status == NEAP_OK) status = find_inputs(d, options, error);
+  if (status == NEAP_OK) status = grow_extents(d, 0, error);
+  if (status == NEAP_OK) status = switch_program(d, error);
+  if (status != NEAP_OK) {
+    neap_dynamic_free(d);
+    return status;
+  }
+  *out = d;
+  return NEAP_OK;
+}
+
+/* The shapes that the workspace has now; the declared dtype, so that a wrong one is an error rather than another net. */
+static void read_types(neap_dynamic *d) {
+  for (int k = 0; k < d->n_input; k++) {
+    neap_type type;
+    d->type[k] = d->declared[k];
+    if (neap_workspace_type(d->ws, d->input[k], &type)) d->type[k].shape = type.shape;
+  }
+}
+
+/* The lengths that the run has found replace the guesses; those it did not reach stay. */
+static void take_extents(neap_dynamic *d) {
+  int n;
+  const int64_t *found = neap_program_extents(d->current->program, &n);
+  for (int k = 0; k < NEAP_MIN(n, d->n_extent); k++)
+    if (found[k] >= 0) d->extent[k] = found[k];
+}
+
+neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
+  read_types(d);
+  neap_status status = NEAP_OK;
+  for (int round = 0; round <= d->n_extent; round++) {
+    neap_error own = {0};
+    status = switch_program(d, &own);
+    if (status == NEAP_OK) status = neap_workspace_run(d->ws, d->current->program, NULL, &own);
+    bool again = status == NEAP_DATA && neap_program_is_outgrown(d->current->program) && round < d->n_extent;
+    if (again) {
+      take_extents(d);
+      d->stats.n_restart++;
+      continue;
+    }
+    if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = own;
+    break;
+  }
+  return status;
+}
+
+neap_program *neap_dynamic_program(const neap_dynamic *d) { return d->current->program; }
+size_t neap_dynamic_planned_bytes(const neap_dynamic *d) { return d->current->planned_bytes; }
+
+neap_dynamic_stats neap_dynamic_stats_read(const neap_dynamic *d) {
+  neap_dynamic_stats stats = d->stats;
+  stats.n_program = d->n_entry;
+  return stats;
+}

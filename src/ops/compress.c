@@ -1,0 +1,184 @@
+/* compress.c: ops whose outputs' length depends on the data: Compress takes the positions at which a condition holds, NonZero
+ * gives those positions. And CompressGrad, which puts a gradient back among zeros.
+ *
+ * Both count first and write then, so that nothing is written when the outputs were made too short (see op.h, EXTENT).
+ */
+#include "ops/op.h"
+
+#include <string.h>
+
+enum { AXIS, SHAPE };
+
+/* ---- Compress ----------------------------------------------------------------------------------------------------- */
+
+/* x as (outer, n, inner): along an axis, or all its elements as n of one. */
+typedef struct split {
+  int64_t outer, n, inner;
+} split;
+
+/* The axis must have been checked. */
+static split split_of(const neap_attr_value *attrs, const neap_shape *x) {
+  if (!attrs[AXIS].given) return (split){1, neap_shape_elems(x), 1};
+  int axis = neap_axis(attrs[AXIS].i, x->n_dim);
+  return (split){neap_shape_span(x, 0, axis), x->dim[axis], neap_shape_span(x, axis + 1, x->n_dim)};
+}
+
+static neap_status check_condition(const neap_infer *c, int64_t n, int64_t given, neap_error *error) {
+  if (given <= n) return NEAP_OK;
+  return neap_infer_fail(c, NEAP_SHAPE, 1, error, "condition expects at most %lld elements, got %lld", (long long)n,
+                         (long long)given);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape;
+  int axis = 0;
+  if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  NEAP_TRY(neap_infer_rank(c, 1, 1, 1, error));
+  int64_t n_condition = c->in[1].shape.dim[0];
+  NEAP_TRY(check_condition(c, split_of(c->attrs, x).n, n_condition, error));
+  int64_t n = c->extent != NULL ? *c->extent : n_condition;
+  c->out[0] = (neap_type){c->in[0].dtype, c->attrs[AXIS].given ? *x : NEAP_SHAPE(n)};
+  c->out[0].shape.dim[axis] = n;
+  return NEAP_OK;
+}
+
+static int64_t count_true(const bool *condition, int64_t n) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++) count += condition[i];
+  return count;
+}
+
+/* Copies rows of `inner` elements where the condition holds, from the long side (n rows an outer step) to the short one (n_taken
+ * rows), or back. */
+static void move_rows(char *to, const char *from, split s, int64_t n_taken, const neap_operand *condition, size_t bytes,
+                      bool back) {
+  size_t row = (size_t)s.inner * bytes;
+  const bool *holds = condition->data;
+  int64_t n_condition = condition->type.shape.dim[0];
+  for (int64_t o = 0; o < s.outer; o++)
+    for (int64_t i = 0, k = 0; i < n_condition && k < n_taken; i++) {
+      if (!holds[i]) continue;
+      size_t at_long = (size_t)(o * s.n + i) * row, at_short = (size_t)(o * n_taken + k++) * row;
+      memcpy(to + (back ? at_long : at_short), from + (back ? at_short : at_long), row);
+    }
+}
+
+static void run(const neap_call *call) {
+  const neap_operand *x = &call->in[0], *condition = &call->in[1], *y = &call->out[0];
+  int64_t n = *call->extent = count_true(condition->data, condition->type.shape.dim[0]);
+  int axis = call->attrs[AXIS].given ? neap_axis(call->attrs[AXIS].i, x->type.shape.n_dim) : 0;
+  if (n > y->type.shape.dim[axis]) return;
+  move_rows(y->data, x->data, split_of(call->attrs, &x->type.shape), n, condition, neap_dtype_bytes(x->type.dtype), false);
+}
+
+static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  neap_shape x = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints);
+  int axis = 0;
+  if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, x.n_dim, &axis, error));
+  NEAP_TRY(neap_infer_rank(c, 1, 1, 1, error));
+  NEAP_TRY(check_condition(c, split_of(c->attrs, &x).n, c->in[1].shape.dim[0], error));
+  const neap_shape *dy = &c->in[0].shape;
+  bool fits = dy->n_dim == (c->attrs[AXIS].given ? x.n_dim : 1);
+  for (int d = 0; fits && d < dy->n_dim; d++) fits = d == axis || dy->dim[d] == x.dim[d];
+  if (!fits) return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy does not have the shape of a part of x");
+  c->out[0] = (neap_type){c->in[0].dtype, x};
+  return NEAP_OK;
+}
+
+static void run_grad(const neap_call *call) {
+  const neap_operand *dy = &call->in[0], *dx = &call->out[0];
+  size_t bytes = neap_type_bytes(&dx->type);
+  if (bytes > 0) memset(dx->data, 0, bytes);
+  int axis = call->attrs[AXIS].given ? neap_axis(call->attrs[AXIS].i, dx->type.shape.n_dim) : 0;
+  move_rows(dx->data, dy->data, split_of(call->attrs, &dx->type.shape), dy->type.shape.dim[axis], &call->in[1],
+            neap_dtype_bytes(dx->type.dtype), true);
+}
+
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_type x = neap_grad_type(g, g->in[0]);
+  neap_value_id in[] = {g->dout[0], g->in[1]};
+  g->din[0] = neap_grad_emit1(g, "CompressGrad", 2, in, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  return NEAP_OK;
+}
+
+#define AXIS_ATTR [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS}
+#define CONDITION_ARG \
+  { "condition", "one dimension, at most as long as the axis", NEAP_BIT(BOOL) }
+
+const neap_op neap_op_Compress = {
+  .name = "Compress",
+  .summary =
+    "The positions along an axis at which a condition holds; as many as hold, so its length is known only when it has run.",
+  .math = "y = x[condition]",
+  .example = "net:Compress({\"x\", \"mask\"}, \"y\", {axis = 1})",
+  .source = "ONNX Compress-11",
+  .inputs = {{"x", "any shape", NEAP_ANY}, CONDITION_ARG},
+  .outputs = {{"y", "x with the axis cut to the positions taken, or one dimension", NEAP_ANY}},
+  .attrs = {AXIS_ATTR},
+  .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
+  .infer = infer,
+  .grad = grad,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .cases =
+    "{ {x={4,3}, condition={4}, axis=1, grad=false}, {x={2,5,3}, condition={4}, axis=-2, grad=false}, "
+    "{x={2,3}, condition={6}, grad=false} }",
+};
+
+const neap_op neap_op_CompressGrad = {
+  .name = "CompressGrad",
+  .summary = "Gradient of Compress: dy at the positions taken, zero elsewhere.",
+  .math = "dx[condition] = dy",
+  .internal = true,
+  .inputs = {{"dy", "shape of what was taken", NEAP_ANY}, CONDITION_ARG},
+  .outputs = {{"dx", "shape of x", NEAP_ANY}},
+  .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
+  .infer = infer_grad,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
+  .cases = "{ {dy={2,3}, condition={4}, axis=1, shape={4,3}}, {dy={3}, condition={6}, shape={2,3}} }",
+};
+
+/* ---- NonZero ------------------------------------------------------------------------------------------------------ */
+
+static neap_status infer_non_zero(neap_infer *c, neap_error *error) {
+  (void)error;
+  int64_t n = c->extent != NULL ? *c->extent : neap_shape_elems(&c->in[0].shape);
+  c->out[0] = (neap_type){NEAP_DTYPE_I64, NEAP_SHAPE(c->in[0].shape.n_dim, n)};
+  return NEAP_OK;
+}
+
+/* y (R,n): column k holds the indices of the k-th element that is not zero, in the order of the elements. NaN is not zero. */
+static void run_non_zero(const neap_call *call) {
+  const neap_operand *x = &call->in[0];
+  const neap_shape *shape = &x->type.shape;
+  int64_t n = 0, elems = neap_shape_elems(shape), *y = call->out[0].data;
+  for (int64_t i = 0; i < elems; i++) n += neap_element_get(x->type.dtype, x->data, i) != 0;
+  *call->extent = n;
+  if (n > call->out[0].type.shape.dim[1]) return;
+  for (int64_t i = 0, k = 0; i < elems; i++) {
+    if (!(neap_element_get(x->type.dtype, x->data, i) != 0)) continue;
+    int64_t left = i;
+    for (int d = shape->n_dim - 1; d >= 0; d--) {
+      y[d * n + k] = left % shape->dim[d];
+      left /= shape->dim[d];
+    }
+    k++;
+  }
+}
+
+const neap_op neap_op_NonZero = {
+  .name = "NonZero",
+  .summary =
+    "The indices of the elements that are not zero, one column each, counted from 0; their number is known only when it has run.",
+  .math = "x[y[1,k], .., y[R,k]] != 0",
+  .example = "net:NonZero(\"x\", \"y\")",
+  .source = "ONNX NonZero-13",
+  .inputs = {{"x", "any shape (R dimensions)", NEAP_ANY}},
+  .outputs = {{"y", "(R,n)", NEAP_BIT(I64)}},
+  .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
+  .infer = infer_non_zero,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_non_zero}, {0}},
+  .cases = "{ {x={{3,4}, dtype=\"i32\", low=0, high=2}}, {x={{5}, dtype=\"bool\"}}, {x={2,2}} }",
+};
