@@ -115,8 +115,10 @@ local function net_of(case, role)
   return net, outputs, ins
 end
 
---- A workspace in which a net has run once. Random ops draw the same numbers each time.
+--- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is named after its op: one whose
+-- length depends on data can't be planned.
 local function run(net, feeds, memory)
+  if core.record(net:name()).extent then memory = { executor = "dynamic", engine = memory and memory.engine } end
   local ws = neap.workspace { store = false, seed = 7 }
   ws:init(net)
   for name, t in pairs(feeds) do ws:feed(name, t) end
@@ -285,7 +287,12 @@ local function check_types(case)
   local at_once = case.record.random and {} or { core.eager(case.record.name, ins, case.attrs, case.n_out) }
   for k, out in ipairs(outputs) do
     local got = ws:fetch(out.name)
-    assert.are.equal(type_text(out), type_text(got), "inferred and computed type of " .. out.name)
+    if case.record.extent then -- inferred is a bound
+      assert.are.equal(out.dtype, got.dtype)
+      for d, n in ipairs(got.shape) do assert.is_true(n <= out.shape[d], out.name .. " is longer than inferred") end
+    else
+      assert.are.equal(type_text(out), type_text(got), "inferred and computed type of " .. out.name)
+    end
     if not case.record.random then assert_same(got, at_once[k], out.name .. " run at once") end
   end
 end
