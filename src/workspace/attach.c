@@ -251,6 +251,15 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
   return NEAP_OK;
 }
 
+/* Their bytes, when the program has any and they are not there. */
+static neap_status make_constants(neap_attachment *a, neap_error *error) {
+  size_t bytes = neap_program_plan(a->program)->region_bytes[NEAP_REGION_CONSTANT];
+  if (bytes == 0 || a->constants != NULL) return NEAP_OK;
+  a->constants = neap_storage_new(bytes);
+  a->constants_made = false;
+  return a->constants != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "the constants");
+}
+
 /* Everything that may be refused comes before the first change. */
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
@@ -258,9 +267,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
   NEAP_TRY(check_limits(ws, a->program, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
-  size_t constant_bytes = neap_program_plan(a->program)->region_bytes[NEAP_REGION_CONSTANT];
-  if (constant_bytes > 0 && (a->constants = neap_storage_new(constant_bytes)) == NULL)
-    return neap_fail_memory(error, constant_bytes, "the constants");
+  NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
   neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
@@ -311,7 +318,11 @@ void neap_workspace_rest(neap_workspace *ws, neap_program *program) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
   for (int b = 0; a != NULL && b < neap_program_n_blobs(program); b++)
     if (neap_program_blob_at(program, b)->region == NEAP_REGION_IO) neap_tensor_fini(&a->tensor[b]);
-  if (a != NULL) a->version = neap_workspace_chain_version(ws) - 1; /* stale */
+  if (a != NULL) {
+    neap_storage_release(a->constants);
+    a->constants = NULL;
+    a->version = neap_workspace_chain_version(ws) - 1; /* stale */
+  }
   if (ws->last == program) ws->last = NULL;
 }
 
@@ -365,6 +376,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
+  NEAP_TRY(make_constants(a, error));
   bool valid = constants_valid(a);
   for (int b = 0; b < neap_program_n_blobs(program); b++)
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);

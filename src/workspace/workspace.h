@@ -67,7 +67,8 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
  * program; detach before freeing it. */
 neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error);
 void neap_workspace_detach(neap_workspace *ws, neap_program *program);
-/* Lets go of the bytes of inputs, outputs and kept blobs that the program used; its next run finds or makes them anew. */
+/* Lets go of the bytes of inputs, outputs, kept blobs and constants that the program used; its next run finds or makes them
+ * anew. */
 void neap_workspace_rest(neap_workspace *ws, neap_program *program);
 /* Runs an attached program; the step counter goes up by one when it succeeds and holds a backward pass. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error);
