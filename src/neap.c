@@ -145,6 +145,7 @@ static neap_figures figures_of(const neap_graph *graph, const neap_plan *plan) {
                         .state_bytes = (int64_t)plan->region_bytes[NEAP_REGION_STATE],
                         .io_bytes = (int64_t)plan->region_bytes[NEAP_REGION_IO],
                         .constant_bytes = (int64_t)plan->region_bytes[NEAP_REGION_CONSTANT],
+                        .frame_bytes = (int64_t)plan->region_bytes[NEAP_REGION_FRAME],
                         .total_bytes = total,
                         .proved = plan->proved};
 }
@@ -175,6 +176,8 @@ neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, co
   NEAP_TRY(read_options(options, &compile, error));
   return neap_driver_compile(workspace, net, &compile, out, error);
 }
+
+int64_t neap_session_trim(neap_session *session) { return (int64_t)neap_program_trim(neap_session_program(session)); }
 
 neap_figures neap_session_figures(neap_session *session) {
   neap_program *program = neap_session_program(session);

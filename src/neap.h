@@ -174,6 +174,26 @@ typedef struct neap_net neap_net;
  *   OUT, OUT = TYPE(IN, IN) { ATTR = VALUE, .. }           "_" where an optional one is absent
  *   outputs NAME, ..                                       kept after a run; by default every blob that no op reads
  *   keep NAME, ..                                          kept too, though not outputs
+ *   subnet NAME ... takes NAME, .. / gives NAME, .. / end  ops of its own, for If, While and Recurrent
+ *
+ * A loop's subnets take its operands by position and give its results; states come first. x is doubled while it is below 100:
+ *
+ *   subnet cond
+ *     input p
+ *     more = Lt(p, limit)
+ *     takes p, limit, two
+ *     gives more
+ *   end
+ *   subnet body
+ *     input p
+ *     q = Mul(p, two)
+ *     takes p, limit, two
+ *     gives q
+ *   end
+ *   y = While(x, limit, two) { cond_net = cond, body_net = body, n_state = 1, max = 20 }
+ *
+ * A gradient through a loop keeps a frame an iteration; with `max` (or in Recurrent, one iteration a row) they are planned
+ * like all else. Without it they grow while the net runs, and a budget is refused.
  *
  * Reading checks every line; an error says which one and what it expects. End the net with neap_net_free. */
 NEAP_API neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
@@ -232,6 +252,7 @@ typedef struct neap_figures {
   int64_t parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, total_bytes;
   bool proved;
   int64_t n_step, last_ns, median_ns; /* of the session's runs; 0 before the first */
+  int64_t frame_bytes;                /* an iteration of loops without `max` that a gradient goes through; in the total once */
   int64_t held_bytes;                 /* tensor bytes the process really held after the last run */
   int64_t n_alloc;                    /* allocations during the last run */
 } neap_figures;
@@ -253,6 +274,8 @@ NEAP_API neap_status neap_session_open(neap_workspace *workspace, const neap_net
  * INTERRUPTED after neap_interrupt. */
 NEAP_API neap_status neap_session_run(neap_session *session, neap_error *error);
 NEAP_API neap_figures neap_session_figures(neap_session *session);
+/* Gives back the frames that loops without `max` hold from run to run; returns their bytes. */
+NEAP_API int64_t neap_session_trim(neap_session *session);
 /* Why a blob has the bytes it has (NULL: the whole plan), in words; end it with neap_free. */
 NEAP_API neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error);
 NEAP_API void neap_session_free(neap_session *session);

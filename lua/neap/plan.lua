@@ -45,7 +45,9 @@ function Plan:forecast()
   local f, rows = figures(self), {}
   for _, name in ipairs(region_order) do
     local n = f.regions[name] or 0
-    if n > 0 or name == "arena" then rows[#rows + 1] = { region = name, bytes = n, size = bytes(n) } end
+    -- Frames are given only where they grow at run time; all others lie in the arena.
+    local size = name == "frames" and bytes(n) .. " an iteration" or bytes(n)
+    if n > 0 or name == "arena" then rows[#rows + 1] = { region = name, bytes = n, size = size } end
   end
   rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
   local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,

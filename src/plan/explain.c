@@ -24,7 +24,9 @@ static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
                   is_pool ? "addresses found while running" : plan->packer, (double)plan->plan_ns * 1e-6);
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
-      neap_buffer_add(out, "  %-12s %10s\n", neap_region_name((neap_region)r), neap_bytes_text((double)plan->region_bytes[r], a));
+      neap_buffer_add(out, "  %-12s %10s%s\n", neap_region_name((neap_region)r),
+                      neap_bytes_text((double)plan->region_bytes[r], a),
+                      r == NEAP_REGION_FRAME ? " an iteration: a loop without a maximum grows them at run time" : "");
 }
 
 enum { N_COLUMN = 60 };

@@ -146,8 +146,42 @@ TEST(a_checkpoint_carries_the_parameters) {
   unlink(path);
 }
 
+/* The loop of the manual, with its gradient, bounded and not. */
+TEST(a_loop_of_the_manual_runs_and_gives_its_frames_back) {
+  static const char text[] =
+    "net doubled\ninput x f32 (1)\nstate limit f32 () = Constant { value = 100 }\nstate two f32 () = Constant { value = 2 }\n"
+    "subnet cond\n  input p\n  more = Lt(p, limit)\n  takes p, limit, two\n  gives more\nend\n"
+    "subnet body\n  input p\n  q = Mul(p, two)\n  takes p, limit, two\n  gives q\nend\n";
+  static const char *const max[] = {"", ", max = 20"};
+  for (int k = 0; k < 2; k++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = NULL;
+    neap_session *session = NULL;
+    float x = 3, y = 0, dx = 0;
+    CHECK_OK(neap_net_read(text, &net, &error));
+    CHECK_OK(neap_net_add_text(net, &error,
+                               "y = While(x, limit, two) { cond_net = cond, body_net = body, n_state = 1%s }\n"
+                               "z = Mul(y, y)\nloss = Sum(z)\nx_grad = Gradient(loss, x)\noutputs y, x_grad\n",
+                               max[k]));
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &x, &error));
+    CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 1, &y, &error));
+    CHECK_OK(neap_workspace_read(ws, "x_grad", NEAP_DTYPE_F32, 1, &dx, &error));
+    CHECK_NEAR(y, 192, 0);
+    CHECK_NEAR(dx, 2.0 * 192 * 64, 0);
+    neap_figures f = neap_session_figures(session);
+    CHECK_EQ(f.frame_bytes > 0, neap_session_trim(session) > 0);
+    CHECK_EQ(neap_session_trim(session), 0);
+    neap_session_free(session);
+    neap_workspace_release(ws);
+    neap_net_free(net);
+  }
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(wrong_use_says_what_where_expected_and_got), T(a_net_made_line_by_line_prints_what_reads_back),
-             T(a_checkpoint_carries_the_parameters));
+             T(a_checkpoint_carries_the_parameters), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
 }

@@ -160,6 +160,35 @@ describe("If", function()
   end)
 end)
 
+describe("If on resident blobs", function()
+  it("writes one without losing a reader of the old value", function()
+    local net = neap.net "f"
+    net:input("c", {})
+    net:declare("count", "state", { 64 }, "f32")
+    net:declare("seen", "state", { 64 }, "f32")
+    net:If("c", function(b)
+      local before = b:Mul { "count", b:const(10) }
+      b:Add({ "count", b:const(1) }, "count")
+      b:Copy(before, "seen")
+    end)
+    net:outputs { net:Mul({ "seen", net:const(1) }, "y") }
+    for _, memory in ipairs(memories) do
+      local ws <close> = neap.workspace { store = false }
+      ws:poison(true)
+      ws:init(net)
+      ws:feed("count", neap.full { 64, value = 4 })
+      ws:feed("seen", neap.zeros { 64 })
+      local program <close> = ws:compile(net, memory)
+      for c = 0, 1 do
+        ws:feed("c", c)
+        program:run()
+        assert.are.equal(4 + c, ws:fetch("count")[64])
+        assert.are.equal(40 * c, ws:fetch("y")[64])
+      end
+    end
+  end)
+end)
+
 describe("While", function()
   it("computes x = 7, y = 21 with outer blobs written by name", function()
     local net = neap.net "f"
@@ -284,6 +313,8 @@ describe("While", function()
     net:gradient(net:Sum(y, "loss"), { wrt = { "w" } })
     net:outputs { "loss", "w_grad" }
     assert.is_true(net:plan({}).regions.frames >= 4000) -- an iteration's
+    assert.is_truthy(tostring(net:forecast {}):find("an iteration", 1, true))
+    assert.is_truthy(tostring(net:plan({}):explain()):find("grows them at run time", 1, true))
     raises("no maximum of iterations", function() net:plan { budget = "64MiB" } end)
     raises("no maximum of iterations", function() net:plan { total = "64MiB" } end)
     local ws <close> = neap.workspace { store = false }
