@@ -11,7 +11,7 @@ local rows = setmetatable({}, { __index = function(_, key)
   report = report or memory.run()
   for _, row in ipairs(report) do
     local name = ("%s:%d %s%s"):format(row.net, row.batch, row.engine, row.fused and " fused" or "")
-    if row.what == "output memory" and name == key then return row end
+    if row.what:find("output memory", 1, true) and name == key then return row end
   end
   error("no figure for " .. key)
 end })

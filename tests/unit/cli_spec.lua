@@ -159,6 +159,20 @@ describe("the command line", function()
     assert.equal("infer", cjson.decode((neap "bench mlp:2 --infer --json --steps 1"))[1].mode)
   end)
 
+  it("prints published memory figures and Neap's, without a run", function()
+    local figures = cjson.decode((neap "bench --memory --json"))
+    local found
+    for _, row in ipairs(figures.rows) do
+      if row.net == "vgg_a" and row.engine == "ref" and not row.fused then found = row end
+    end
+    assert.equal(1960 * 2 ^ 20, found.arena_bytes)
+    assert.is_true(found.proved and found.met)
+    local out = neap "bench --memory"
+    assert.matches("vgg_a:128 +ref +2055.72 +1960.49 +least, proved +0.00 +8019.50 +1960 MiB +yes", out)
+    for line in out:gmatch "[^\n]+" do assert.is_true(#line <= 120, line) end
+    assert.equal(2, select(2, neap "bench --memory lenet"))
+  end)
+
   it("prints bench's table within 100 columns", function()
     local out = neap "bench lenet:4 --steps 2"
     for line in out:gmatch "[^\n]+" do assert.is_true(#line <= 100, line) end

@@ -13,8 +13,9 @@ local memory = {}
 local mega, mebi = 10 ^ 6, 2 ^ 20
 
 --- Fields of a row, in the order of `--json`'s documentation. `figure_bytes` is what is compared with `published_bytes`;
--- `lower_bound_bytes` the least that the arena could be in this order, `proved` that it is no more.
-memory.fields = { "what", "net", "mode", "batch", "engine", "fused", "figure_bytes", "arena_bytes", "lower_bound_bytes", "proved", "scratch_bytes",
+-- `lower_bound_bytes` the least that the arena could be in this order, `proved` that it is no more. A figure that counts blobs
+-- has `count` in place of bytes.
+memory.fields = { "what", "net", "mode", "batch", "engine", "fused", "count", "figure_bytes", "arena_bytes", "lower_bound_bytes", "proved", "scratch_bytes",
   "output_bytes", "no_reuse_bytes", "published_bytes", "published", "met" }
 
 --- Bytes of the blobs that stay after the run as its results.
@@ -90,29 +91,28 @@ local batch_one_cases = {
 --- The sections of the table, in order: each appends its rows to the list it is given.
 memory.sections = {
   function(rows)
-    for _, case in ipairs(output_cases) do inference_rows(rows, "output memory", case, 128, mebi) end
+    for _, case in ipairs(output_cases) do inference_rows(rows, "output memory at inference, batch 128", case, 128, mebi) end
   end,
   function(rows)
-    for _, case in ipairs(batch_one_cases) do inference_rows(rows, "output memory", case, 1, mega) end
+    for _, case in ipairs(batch_one_cases) do inference_rows(rows, "output memory at inference, batch 1", case, 1, mega) end
   end,
 }
 
-local function both(bytes) return ("%.2f"):format(bytes / mega), ("%.2f"):format(bytes / mebi) end
+local function mib(bytes) return bytes and ("%.2f"):format(bytes / mebi) or "-" end
 
--- The columns for people: {title, text of a row}.
+-- The columns for people: {title, text of a row}. `count` stands for bytes where a figure is a number of blobs.
 local columns = {
-  { "figure", function(r) return r.what end },
   { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
   { "engine", function(r) return r.engine .. (r.fused and ", fused" or "") end },
-  { "MB", function(r) return (both(r.figure_bytes)) end },
-  { "MiB", function(r) return select(2, both(r.figure_bytes)) end },
-  { "arena = bound", function(r)
+  { "MB", function(r) return r.figure_bytes and ("%.2f"):format(r.figure_bytes / mega) or "-" end },
+  { "MiB", function(r) return r.count and tostring(r.count) or mib(r.figure_bytes) end },
+  { "arena", function(r)
     if not r.lower_bound_bytes then return "-" end
-    return r.arena_bytes == r.lower_bound_bytes and (r.proved and "yes, proved" or "yes") or ("%.1f %% over"):format(
-      100 * (r.arena_bytes / r.lower_bound_bytes - 1))
+    if r.arena_bytes == r.lower_bound_bytes then return r.proved and "least, proved" or "least" end
+    return ("%.1f %% over"):format(100 * (r.arena_bytes / r.lower_bound_bytes - 1))
   end },
-  { "scratch MiB", function(r) return r.scratch_bytes and select(2, both(r.scratch_bytes)) or "-" end },
-  { "no reuse MiB", function(r) return r.no_reuse_bytes and select(2, both(r.no_reuse_bytes)) or "-" end },
+  { "scratch", function(r) return mib(r.scratch_bytes) end },
+  { "no reuse", function(r) return mib(r.no_reuse_bytes) end },
   { "published", function(r) return r.published or "-" end },
   { "met", function(r) return r.met == nil and "-" or r.met and "yes" or "NO" end },
 }
@@ -131,27 +131,42 @@ function memory.run()
     order = { "n_published", "n_met" } }
 end
 
---- The report as a table for people: MB is 10^6 bytes, MiB 2^20.
+--- Cells of all rows as lines, the first two columns to the left.
+local function lines_of(table_rows)
+  local width, lines = {}, {}
+  for _, cells in ipairs(table_rows) do
+    for i, cell in ipairs(cells) do width[i] = math.max(width[i] or 0, #cell) end
+  end
+  for k, cells in ipairs(table_rows) do
+    local parts = {}
+    for i, cell in ipairs(cells) do parts[i] = ((i <= 2 and "%-" or "%") .. width[i] .. "s"):format(cell) end
+    lines[k] = table.concat(parts, "  ")
+  end
+  return lines
+end
+
+--- The report as a table for people, figures of one kind under one heading.
 -- @param figures Report of memory.run
 -- @return string
 function memory.text(figures)
-  local width, lines = {}, {}
+  local cells, out, what = {}, {}, nil
   local function add(text_of)
-    local cells = {}
-    for i, column in ipairs(columns) do
-      cells[i] = text_of(column)
-      width[i] = math.max(width[i] or 0, #cells[i])
-    end
-    lines[#lines + 1] = cells
+    local row = {}
+    for i, column in ipairs(columns) do row[i] = text_of(column) end
+    cells[#cells + 1] = row
   end
   add(function(column) return column[1] end)
   for _, r in ipairs(figures) do add(function(column) return column[2](r) end) end
-  for k, cells in ipairs(lines) do
-    for i, cell in ipairs(cells) do cells[i] = (i <= 3 and "%-" or "%") .. width[i] .. "s" cells[i] = cells[i]:format(cell) end
-    lines[k] = table.concat(cells, "  "):gsub("%s+$", "")
+  local lines = lines_of(cells)
+  out[1] = "MB is 10^6 bytes, MiB 2^20. A figure is the arena and what the net gives out; scratch: what of it is no value, in MiB."
+  out[2] = lines[1]
+  for i, r in ipairs(figures) do
+    if r.what ~= what then out[#out + 1] = r.what end
+    what = r.what
+    out[#out + 1] = lines[i + 1]
   end
-  return table.concat(lines, "\n") .. ("\n%d of %d published figures reached. Figures: the arena and the output, in MB (10^6) and MiB (2^20); "):format(
-    figures.n_met, figures.n_published) .. "scratch: what of it is no value."
+  out[#out + 1] = ("%d of %d published figures reached"):format(figures.n_met, figures.n_published)
+  return table.concat(out, "\n")
 end
 
 return memory

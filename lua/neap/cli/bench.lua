@@ -13,6 +13,7 @@ return {
   end,
   run = function(args)
     if args.memory then
+      if #args.nets > 0 then require("neap.cli").usage("bench --memory prints the figures of nets of its own; neap plan NET plans yours") end
       local memory = require "neap.bench.memory"
       local figures = memory.run()
       if args.json then require("neap.cli").show(figures, args) else print(memory.text(figures)) end
