@@ -192,6 +192,32 @@ neap_figures neap_session_figures(neap_session *session) {
   return figures;
 }
 
+/* ---- children, nets by name, steps --------------------------------------------------------------------------------- */
+
+neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,
+                                      neap_workspace **out, neap_error *error) {
+  neap_workspace_options options = {.seed = neap_workspace_seed(parent),
+                                    .parent = parent,
+                                    .n_forward = n,
+                                    .forward_name = name,
+                                    .forward_target = target != NULL ? target : name};
+  return neap_workspace_new(&options, out, error);
+}
+
+neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
+                                    neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(read_options(options, &compile, error));
+  return neap_driver_run_once(workspace, net, &compile, error);
+}
+
+neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
+                                     neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(read_options(options, &compile, error));
+  return neap_driver_run_steps(workspace, root, 0, NULL, &compile, NULL, error);
+}
+
 /* The value a name stands for, or the op that took it in. */
 static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into,
                               neap_error *error) {

@@ -280,6 +280,75 @@ NEAP_API int64_t neap_session_trim(neap_session *session);
 NEAP_API neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error);
 NEAP_API void neap_session_free(neap_session *session);
 
+/* ---- child workspaces, scopes and step trees --------------------------------------------------------------------- */
+
+/* A child of `parent`, which it retains. With n 0 it sees everything of the parent and hides what it makes itself; else it
+ * sees blob target[i] of the parent under the name name[i] (target NULL: the same names), and nothing more. */
+NEAP_API neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,
+                                               neap_workspace **out, neap_error *error);
+/* Declares a blob, for a child to write or to be fed; with `local` one that hides the parent's. No effect when it is there. */
+NEAP_API neap_status neap_workspace_create(neap_workspace *workspace, const char *name, bool local, neap_error *error);
+/* A string blob. Ops take tensors only. */
+NEAP_API neap_status neap_workspace_feed_string(neap_workspace *workspace, const char *name, const char *text, size_t n_bytes,
+                                                neap_error *error);
+NEAP_API neap_status neap_workspace_fetch_string(const neap_workspace *workspace, const char *name, const char **text,
+                                                 size_t *n_bytes, neap_error *error);
+
+/* Nets by name. The workspace takes the net over, unless this fails; a net of that name is an error, or ended by `overwrite`. */
+NEAP_API neap_status neap_workspace_add_net(neap_workspace *workspace, neap_net *net, bool overwrite, neap_error *error);
+NEAP_API neap_net *neap_workspace_net(const neap_workspace *workspace, const char *name); /* borrowed; NULL when unknown */
+NEAP_API bool neap_workspace_delete_net(neap_workspace *workspace, const char *name);
+/* Plans, runs once, lets go. */
+NEAP_API neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
+                                             neap_error *error);
+
+/* A scope is a stack of frames: child workspaces that see bound names only and keep their locals while others are pushed on
+ * top. A forward pass pushes one frame after another; the backward pops them, last in, first out, and finds in each what the
+ * forward left there. Frames are reused by later pushes, memory and all. A frame is borrowed until the scope is trimmed, and
+ * so is the scope until its blob goes. */
+typedef struct neap_scope neap_scope;
+/* Makes scope blob `name`, or empties the one that is there. */
+NEAP_API neap_status neap_workspace_create_scope(neap_workspace *workspace, const char *name, neap_scope **out,
+                                                 neap_error *error);
+/* Enters a frame that sees blob outer[i] of `parent` as inner[i]. All pushes bind alike: other bindings are an error. */
+NEAP_API neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                     const char *const *outer, neap_workspace **out, neap_error *error);
+/* The top frame, with further bindings. *out is NULL when the scope is empty; so below. */
+NEAP_API neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                           const char *const *outer, neap_workspace **out, neap_error *error);
+/* Leaves the top frame and gives it, with further bindings for names that it does not have. */
+NEAP_API neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                             const char *const *outer, neap_workspace **out, neap_error *error);
+NEAP_API void neap_scope_clear(neap_scope *scope); /* leaves all frames, keeps their memory */
+NEAP_API bool neap_scope_empty(const neap_scope *scope);
+NEAP_API int neap_scope_n_frames(const neap_scope *scope);
+NEAP_API void neap_scope_trim(
+  neap_scope *scope); /* gives back the memory of frames that are not in use: end their sessions first */
+NEAP_API size_t neap_scope_held_bytes(const neap_scope *scope);
+
+/* One step of a tree: nets in order, or substeps; zero and NULL are the defaults. A concurrent step runs its substeps side by
+ * side, each on a thread and in a workspace of its own; results land in the step's workspace. Substeps that would write what
+ * another one reads or writes are refused. */
+typedef struct neap_step {
+  const char *name; /* for messages */
+  int n_net;
+  const char *const *net; /* names */
+  int n_step;
+  const struct neap_step *step;
+  int64_t iterations;    /* 0: once */
+  const char *stop_blob; /* instead: until this blob, one bool that exists, is true; looked at before each net or substep */
+  bool concurrent;
+  int n_instance;         /* copies of this step, side by side; each needs create_workspace for what it writes */
+  bool create_workspace;  /* runs in a child workspace that ends with each execution */
+  const char *report_net; /* runs when report_every_ms have passed after an iteration, and once at the end */
+  int64_t report_every_ms;
+  int64_t run_every_ms; /* iterations begin so far apart; a concurrent substep without an end goes on until the others end */
+} neap_step;
+/* Runs the tree. What is wrong with it is said before anything runs; later the first failure stops the rest, as
+ * neap_interrupt does. */
+NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
+                                              neap_error *error);
+
 /* Stops the runs of this process at the next instruction; may be called from a signal handler. The flag stays set until
  * neap_interrupt(false). */
 NEAP_API void neap_interrupt(bool stop);

@@ -32,6 +32,7 @@ for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "ara
 end
 neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
+neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
 neap.db, neap.runs = db.open, db.runs
 neap.clock = core.clock -- seconds from some start, monotonic
 
@@ -110,7 +111,10 @@ local class_help = {
   ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
     .. "net:If(cond, f, g) net:scope(name, f) net:summary{} net:forecast{} net:plan{} net:text().",
   ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
-    .. "ws:init(net) ws:save(path) ws:load(path) ws:blobs() ws:child{}.",
+    .. "ws:init(net) ws:save(path) ws:load(path) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:run_once(net) "
+    .. "ws:run_steps{..}.",
+  ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
+    .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
   ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
     .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
   ["neap.program"] = "program: p:run([n]) p.plan p:stats() p:profile{steps=} p:close().",

@@ -31,7 +31,15 @@ function workspace.new(given)
   return ws
 end
 
-local function state_of(ws) return states[ws] end
+--- Frames and workspaces that C made get their state when they are first used: the defaults are their parent's.
+local function state_of(ws)
+  local state = states[ws]
+  if state == nil then
+    state = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, defaults = {} }
+    states[ws] = state
+  end
+  return state
+end
 
 -- ---- programs --------------------------------------------------------------------------------------------------------
 
@@ -148,42 +156,208 @@ function Workspace:child(given)
   return workspace.new(o)
 end
 
---- ws:add_net(net [, name]); ws:net(name) -> net: nets by name.
-function Workspace:add_net(net, name)
-  state_of(self).nets[name or net:name()] = net
-  return self
-end
+-- ---- nets by name ------------------------------------------------------------------------------------------------------------
 
-function Workspace:net(name)
-  local state = state_of(self)
+local function find_net(ws, name)
+  local state = state_of(ws)
   while state do
     if state.nets[name] then return state.nets[name] end
     state = state.parent and states[state.parent]
   end
+end
+
+--- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
+-- overwritten; programs of the old net go on.
+function Workspace:add_net(net, given)
+  local o, name = options.read("ws:add_net", { overwrite = false }, given, 2), net:name()
+  local nets = state_of(self).nets
+  if nets[name] and not o.overwrite then
+    error(core.error { code = "name", message = ("the workspace has a net \"%s\" already"):format(name), hint = "{ overwrite = true }" }, 2)
+  end
+  nets[name] = net
+  return self
+end
+
+--- ws:create_net(f | text, {name =, overwrite =}) -> net: builds the net and stores it; a net that fails leaves nothing.
+function Workspace:create_net(from, given)
+  local o = options.read("ws:create_net", { name = options.none, overwrite = false }, given, 2)
+  local net
+  if type(from) == "function" then
+    net = require("neap.net").new(o.name)
+    from(net)
+  else
+    net = core.read_net(from)
+  end
+  self:add_net(net, { overwrite = o.overwrite })
+  return net
+end
+
+--- ws:net(name) -> net, the workspace's own or its parent's.
+function Workspace:net(name)
+  local net = find_net(self, name)
+  if net then return net end
   error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" }, 2)
 end
 
---- ws:run_steps{ {net, n = 10, feeds = {..}}, {step, step, n = 3} }: runs a tree of nets, each node n times (once by default).
-function Workspace:run_steps(tree)
-  for _ = 1, tree.n or 1 do
-    local first = tree[1]
-    if type(first) == "string" or type(first) == "userdata" then
-      self:run(first, tree.feeds)
-    else
-      for _, step in ipairs(tree) do self:run_steps(step) end
-    end
-  end
+--- ws:delete_net(name) -> whether there was one.
+function Workspace:delete_net(name)
+  local nets = state_of(self).nets
+  local had = nets[name] ~= nil
+  nets[name] = nil
+  return had
+end
+
+--- ws:run_once(net [, memory]) -> ws: compiles, runs once, and keeps no program.
+function Workspace:run_once(net, memory)
+  if type(net) == "string" then net = self:net(net) end
+  core.run_once(self, net, only_known(net, with_defaults(self, memory)))
   return self
 end
+
+-- ---- step trees --------------------------------------------------------------------------------------------------------------
+
+local step_fields = { name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0, create_workspace = false,
+  report = options.none, report_every_ms = 0, run_every_ms = 0, nets = options.none }
+
+--- A step as C takes it: `nets` names, `steps` steps. `found` collects the nets by handle.
+local function plain_step(ws, given, found, level)
+  local fields, step = {}, { nets = {}, steps = {} }
+  for key, value in pairs(given) do
+    if math.type(key) ~= "integer" then fields[key] = value end
+  end
+  for key, value in pairs(options.read("ws:run_steps", step_fields, fields, level + 1)) do
+    if key ~= "nets" then step[key] = value end
+  end
+  local function name_of(net)
+    if type(net) == "userdata" then
+      if not found[net] then
+        found[net] = true
+        found[#found + 1] = net
+      end
+      return net:name()
+    end
+    local known = found.by_name[net] or find_net(ws, net)
+    if known and not found[known] then
+      found[known] = true
+      found[#found + 1] = known
+    end
+    return net
+  end
+  for _, item in ipairs(given) do
+    if type(item) == "table" then
+      step.steps[#step.steps + 1] = plain_step(ws, item, found, level + 1)
+    elseif type(item) == "string" or type(item) == "userdata" then
+      step.nets[#step.nets + 1] = name_of(item)
+    else
+      error(("ws:run_steps: a step holds nets, their names, or steps, got a %s"):format(type(item)), level + 1)
+    end
+  end
+  if step.report then step.report = name_of(step.report) end
+  return step
+end
+
+--- ws:run_steps(tree [, memory]) -> ws, or ws and a warning when the tree is empty.
+--
+-- A step is a table whose list holds nets (or their names) or substeps, not both, and which may say `iterations` or `stop` (the
+-- name of a blob, one bool that exists: the step is repeated until it is true), `concurrent` (substeps side by side, each on a
+-- thread and in a child workspace of its own; results land here; substeps that would write what another one reads or writes
+-- are refused), `instances` (of the step, side by side), `create_workspace` (runs in a child that ends with each execution),
+-- `report` with `report_every_ms` (a net that runs between iterations, and at the end), `run_every_ms`, `name`. The root may list
+-- `nets` that its steps name. What is wrong with a tree is said before anything runs; later the first failure stops the rest.
+-- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
+function Workspace:run_steps(tree, memory)
+  if type(tree) ~= "table" then error("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree), 2) end
+  local found = { by_name = {} }
+  for _, net in ipairs(tree.nets or {}) do
+    local name = net:name()
+    if found.by_name[name] then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }, 2) end
+    found.by_name[name] = net
+  end
+  local step = plain_step(self, tree, found, 2)
+  local list = table.move(found, 1, #found, 1, {})
+  local is_empty = core.run_steps(self, step, list, with_defaults(self, memory))
+  if is_empty then return self, "run_steps: the tree is empty, nothing was run" end
+  return self
+end
+
+-- ---- scopes --------------------------------------------------------------------------------------------------------------------
+
+local Scope = core.Scope
+
+--- What Lua keeps of a scope: its frames' handles, so that their programs live as long as the scope does.
+local scope_frames = setmetatable({}, { __mode = "k" })
+
+local function adopt(scope, parent, frame)
+  if frame == nil then return nil end
+  local frames = scope_frames[scope] or {}
+  scope_frames[scope], frames[frame] = frames, true
+  local state, above = state_of(frame), state_of(parent)
+  state.parent, state.defaults = parent, above.defaults
+  return frame
+end
+
+--- scope:push(parent [, bindings]) -> frame, a workspace that sees the parent's blob `outer` as `inner` for each
+-- `{inner = outer}`, and nothing else; what is made in it is its own. All pushes bind alike: others are an error.
+-- @usage local scope = ws:create_scope "micro"
+-- local frame = scope:push(ws, { x = "x", w = "w" })
+function Scope:push(parent, bindings) return adopt(self, parent, self:_push(parent, bindings)) end
+
+--- scope:reuse_last(parent [, bindings]) -> the top frame with further bindings, or nil when the scope is empty.
+function Scope:reuse_last(parent, bindings) return adopt(self, parent, self:_reuse_last(parent, bindings)) end
+
+--- scope:pop_gradient(parent [, bindings]) -> the top frame, which the scope leaves and which lives on; nil when it is empty.
+-- Bindings are added for names that the frame does not have. So a backward pass finds the forward's blobs, in reverse order.
+function Scope:pop_gradient(parent, bindings) return adopt(self, parent, self:_pop_gradient(parent, bindings)) end
+
+--- scope:trim() -> scope: ends the frames that are not in use, programs and all; their memory returns.
+function Scope:trim()
+  local frames = scope_frames[self] or {}
+  for _, frame in ipairs(self:_idle()) do
+    frames[frame] = nil
+    frame:close()
+  end
+  self:_trim()
+  return self
+end
+
+-- ---- reports -------------------------------------------------------------------------------------------------------------------
 
 --- ws:blobs() -> Report of all names.
 function Workspace:blobs()
   local rows, total = self:_blobs(), 0
   for _, row in ipairs(rows) do
-    if not row.shares and not row.borrowed then total = total + row.bytes end
+    if not row.borrowed then total = total + row.counted_bytes end
     row.shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")"
   end
-  return report.new { rows = rows, columns = { "name", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } }
+  return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } }
+end
+
+--- ws:sizes() -> Report: what the workspace itself holds, the largest first: name, shape, bytes, percent, and the total. Bytes that
+-- several names share are counted once, for the first; the arena of the programs is one row.
+function Workspace:sizes()
+  local rows, total = {}, self:arena_bytes()
+  for _, row in ipairs(self:_blobs()) do
+    if not row.borrowed and row.kind ~= "transient" then
+      rows[#rows + 1] = { name = row.name, shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")" or row.kind, bytes = row.counted_bytes }
+      total = total + row.counted_bytes
+    end
+  end
+  if self:arena_bytes() > 0 then rows[#rows + 1] = { name = "(arena)", shape = "arena", bytes = self:arena_bytes() } end
+  table.sort(rows, function(a, b)
+    if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+    return a.name < b.name
+  end)
+  for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.bytes / total or 0 end
+  rows[#rows + 1] = { name = "total", shape = "", bytes = total, percent = total > 0 and 100.0 or 0 }
+  return report.new { rows = rows, columns = { "name", "shape", "bytes", "percent" }, totals = { bytes = total } }
+end
+
+--- neap.workspaces() -> list of all workspaces that are alive, frames of scopes included, the newest first.
+function workspace.all() return core.workspaces() end
+
+--- neap.for_each_workspace(f): f(ws) for each of them.
+function workspace.for_each(f)
+  for _, ws in ipairs(core.workspaces()) do f(ws) end
 end
 
 --- ws:close(): lets go of everything now rather than at the next collection; programs first.

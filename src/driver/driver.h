@@ -70,6 +70,14 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error);
 void neap_session_free(neap_session *session); /* records first */
 
+/* Compiles, runs once and lets go: what it made in the workspace stays, the program does not. */
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_error *error);
+/* Runs a tree of steps (neap.h says what a step may say). Nets are looked up by name in `net`, then in the workspace and its
+ * parents. Errors of the tree come before anything runs; later the first failure stops all. *empty (may be NULL): there was
+ * nothing to run, which is no error and rarely meant. */
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
+                                  const neap_compile_options *options, bool *empty, neap_error *error);
+
 /* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,

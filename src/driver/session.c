@@ -23,6 +23,7 @@ struct neap_session {
   neap_program *program; /* a dynamic session's: of the last run, borrowed */
   neap_dynamic *dynamic; /* NULL: one program for all runs */
   neap_store *store;
+  const char *const *keep; /* the options', and the forwarded names that the net computes */
   int64_t plan_id, run_id;
   int64_t planned_bytes, held_bytes, n_alloc_last, started_at, last_ns, min_ns;
   int64_t own_bytes; /* DATA bytes of the workspace at the start, and what compiling and running added */
@@ -82,6 +83,22 @@ static void use_dynamic(neap_session *session) {
   warn_soft(session);
 }
 
+/* A forwarded name that the net computes is a blob of the parent: its bytes lie there, so it is kept like an output. Returns the
+ * list of keeps, from neap_alloc; NULL when memory is refused. */
+static const char *const *with_forwarded(const neap_workspace *ws, const neap_net *net, const neap_graph_options *given, int *n) {
+  int n_forward = 0;
+  while (neap_workspace_forwarded_at(ws, n_forward) != NULL) n_forward++;
+  const char **keep = neap_alloc_zeroed((size_t)(given->n_keep + n_forward + 1) * sizeof *keep);
+  if (keep == NULL) return NULL;
+  for (*n = 0; *n < given->n_keep; ++*n) keep[*n] = given->keep[*n];
+  for (int i = 0; i < n_forward; i++) {
+    const char *name = neap_workspace_forwarded_at(ws, i);
+    const neap_net_blob *blob = neap_net_find_blob(net, name);
+    if (blob != NULL && blob->type.dtype == NEAP_DTYPE_NONE) keep[(*n)++] = name;
+  }
+  return keep;
+}
+
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
   neap_forecast forecast;
@@ -118,7 +135,10 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
   session->started_at = (int64_t)time(NULL);
   session->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
-  neap_status status = fill(session, net, options, error);
+  neap_compile_options full = *options;
+  session->keep = full.graph.keep = with_forwarded(ws, net, &options->graph, &full.graph.n_keep);
+  neap_status status =
+    session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep") : fill(session, net, &full, error);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);
@@ -295,6 +315,7 @@ void neap_session_free(neap_session *session) {
   }
   neap_dynamic_free(session->dynamic);
   neap_workspace_release(session->ws);
+  neap_free((void *)session->keep);
   neap_free(session->times);
   neap_free(session->metric);
   neap_free(session->script);

@@ -157,8 +157,15 @@ void neap_lua_open_net(lua_State *L);
 #define NEAP_LUA_PROGRAM "neap.program"
 #define NEAP_LUA_PLAN "neap.plan"
 #define NEAP_LUA_DB "neap.db"
+#define NEAP_LUA_SCOPE "neap.scope"
 
 neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
+/* The handle of a workspace or scope that C gave: each has one, so that == compares them and Lua's tables find what they know
+ * of it. */
+void neap_lua_push_workspace(lua_State *L, neap_workspace *ws);
+void neap_lua_push_scope(lua_State *L, neap_scope *scope);
+/* Pushes the weak table of those handles, by address. */
+void neap_lua_handles(lua_State *L);
 /* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on the stack. */
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
 /* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */
@@ -170,6 +177,9 @@ neap_session *neap_lua_session_at(lua_State *L, int index);
 neap_store *neap_lua_store(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
+/* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a second time. */
+_Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
+void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_db(lua_State *L);

@@ -17,6 +17,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_op(L);
   neap_lua_open_net(L);
   neap_lua_open_workspace(L);
+  neap_lua_open_scope(L);
   neap_lua_open_program(L);
   neap_lua_open_plan(L);
   neap_lua_open_db(L);

@@ -250,19 +250,21 @@ static int compile(lua_State *L) {
   return 1;
 }
 
+void neap_lua_raise_run(lua_State *L, const neap_error *error) {
+  if (error->code == NEAP_INTERRUPTED) {
+    neap_interrupted = 0;
+    lua_sethook(L, NULL, 0, 0);
+  }
+  neap_lua_raise(L, error);
+}
+
 /* program:run([n]): n steps, 1 by default. */
 static int run(lua_State *L) {
   handle *h = program_at(L, 1);
   lua_Integer n = luaL_optinteger(L, 2, 1);
   neap_error error = {0};
   for (lua_Integer i = 0; i < n; i++)
-    if (neap_session_run(h->session, &error) != NEAP_OK) {
-      if (error.code == NEAP_INTERRUPTED) { /* reported: the next run is free again, and Lua need not stop a second time */
-        neap_interrupted = 0;
-        lua_sethook(L, NULL, 0, 0);
-      }
-      neap_lua_raise(L, &error);
-    }
+    if (neap_session_run(h->session, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
   if (!h->warned) warn(L, neap_session_warning(h->session));
   h->warned = h->warned || neap_session_warning(h->session)[0] != '\0';
   lua_settop(L, 1);

@@ -15,9 +15,50 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
   return h->ws;
 }
 
+static const char handles_key; /* its address: in the registry, the table of handles */
+
+void neap_lua_handles(lua_State *L) {
+  luaL_checkstack(L, 6, "too many results");
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TNIL) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
+}
+
+/* The handle at the top of the stack becomes that of `ws`. */
+static void remember(lua_State *L, const neap_workspace *ws) {
+  neap_lua_handles(L);
+  lua_pushvalue(L, -2);
+  lua_rawsetp(L, -2, ws);
+  lua_pop(L, 1);
+}
+
+void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
+  neap_lua_handles(L);
+  if (lua_rawgetp(L, -1, ws) == LUA_TNIL) {
+    lua_pop(L, 1);
+    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
+    h->ws = neap_workspace_retain(ws);
+    remember(L, ws);
+  }
+  lua_remove(L, -2);
+}
+
+/* A closed handle is nobody's: the workspace may live on in others, and its address in another workspace. */
 static int release(lua_State *L) {
   handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
-  if (h->ws != NULL) neap_workspace_release(h->ws);
+  if (h->ws == NULL) return 0;
+  neap_lua_handles(L);
+  if (lua_rawgetp(L, -1, h->ws) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
+    lua_pushnil(L);
+    lua_rawsetp(L, -3, h->ws);
+  }
+  neap_workspace_release(h->ws);
   h->ws = NULL;
   return 0;
 }
@@ -69,12 +110,37 @@ static int new_workspace(lua_State *L) {
   }
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
+  remember(L, h->ws);
+  return 1;
+}
+
+typedef struct live {
+  neap_workspace **ws;
+  int n, cap;
+} live;
+
+static void take_live(void *context, neap_workspace *ws) {
+  live *l = context;
+  if (neap_list_grow(&l->ws, &l->cap, l->n + 1, sizeof *l->ws) && neap_workspace_try_retain(ws)) l->ws[l->n++] = ws;
+}
+
+/* workspaces() -> list of all that are alive, the newest first */
+static int workspaces(lua_State *L) {
+  live l = {0};
+  neap_workspace_for_each(take_live, &l);
+  lua_createtable(L, l.n, 0);
+  for (int i = 0; i < l.n; i++) {
+    neap_lua_push_workspace(L, l.ws[i]);
+    neap_workspace_release(l.ws[i]);
+    lua_seti(L, -2, i + 1);
+  }
+  neap_free(l.ws);
   return 1;
 }
 
 /* ---- blobs ---------------------------------------------------------------------------------------------------------------- */
 
-/* ws:feed(name, tensor|number|table [, {share = true}]) */
+/* ws:feed(name, tensor|number|table|string [, {share = true}]) */
 static int feed(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "feed");
@@ -82,6 +148,13 @@ static int feed(lua_State *L) {
   if (lua_istable(L, 4)) {
     lua_getfield(L, 4, "share");
     share = lua_toboolean(L, -1);
+  }
+  if (lua_type(L, 3) == LUA_TSTRING) {
+    size_t n;
+    const char *text = lua_tolstring(L, 3, &n);
+    NEAP_LUA_TRY(L, neap_workspace_feed_string(ws, name, text, n, &error));
+    lua_settop(L, 1);
+    return 1;
   }
   const neap_tensor *t;
   if (neap_lua_is_tensor(L, 3)) {
@@ -96,10 +169,27 @@ static int feed(lua_State *L) {
   return 1;
 }
 
-/* ws:fetch(name) -> a copy */
+/* What a blob holds that is no tensor: pushed; false when it is one, or nothing. */
+static bool push_other(lua_State *L, neap_workspace *ws, const char *name) {
+  neap_blob_kind kind = neap_workspace_kind(ws, name);
+  if (kind == NEAP_BLOB_STRING) {
+    const char *text;
+    size_t n;
+    NEAP_LUA_TRY(L, neap_workspace_fetch_string(ws, name, &text, &n, &error));
+    lua_pushlstring(L, text, n);
+  } else if (kind == NEAP_BLOB_SCOPE) {
+    neap_scope *scope;
+    NEAP_LUA_TRY(L, neap_workspace_scope(ws, name, &scope, &error));
+    neap_lua_push_scope(L, scope);
+  }
+  return kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE;
+}
+
+/* ws:fetch(name) -> a copy of a tensor, a string, or a scope */
 static int fetch(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "fetch");
+  if (push_other(L, ws, name)) return 1;
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_workspace_fetch(ws, name, &out->t, &error));
   out->name = name;
@@ -124,12 +214,44 @@ static int has(lua_State *L) {
   return 1;
 }
 
-/* ws:create(name): declares a blob of no type yet. */
-static int create(lua_State *L) {
+/* ws:create(name): declares a blob of no type yet, unless the name means one already; create_local: one that hides it. */
+static int create_blob(lua_State *L, bool local) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "create");
-  NEAP_LUA_TRY(L, neap_workspace_create(ws, name, lua_toboolean(L, 3), &error));
+  NEAP_LUA_TRY(L, neap_workspace_create(ws, name, local, &error));
   lua_settop(L, 1);
+  return 1;
+}
+
+static int create(lua_State *L) { return create_blob(L, false); }
+static int create_local(lua_State *L) { return create_blob(L, true); }
+
+/* ws:forward(name [, target [, {skip = true}]]): from here on `name` means the parent's `target`. */
+static int forward(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "forward");
+  const char *target = lua_isnoneornil(L, 3) ? name : neap_lua_name(L, 3, "forward");
+  bool skip = lua_istable(L, 4) && lua_getfield(L, 4, "skip") != LUA_TNIL && lua_toboolean(L, -1);
+  NEAP_LUA_TRY(L, neap_workspace_forward(ws, name, target, skip, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ws:copy_forwarded(): forwarded tensors become local copies. */
+static int copy_forwarded(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  NEAP_LUA_TRY(L, neap_workspace_copy_forwarded(ws, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* ws:create_scope(name) -> scope, empty */
+static int create_scope(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "create_scope");
+  neap_scope *scope;
+  NEAP_LUA_TRY(L, neap_workspace_create_scope(ws, name, &scope, &error));
+  neap_lua_push_scope(L, scope);
   return 1;
 }
 
@@ -161,7 +283,7 @@ static void list_blob(void *context, const neap_blob_info *info) {
 
 /* ws:_blobs() -> {name, kind, role, region, dtype, shape, bytes, borrowed, shares} */
 static int blobs(lua_State *L) {
-  static const char *const kind[] = {"empty", "tensor", "string", "transient"};
+  static const char *const kind[] = {"empty", "tensor", "string", "transient", "scope"};
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   listing l = {0};
   neap_workspace_each(ws, list_blob, &l);
@@ -183,6 +305,7 @@ static int blobs(lua_State *L) {
       lua_setfield(L, -2, "shape");
     }
     neap_lua_set_integer(L, "bytes", (int64_t)info[i].bytes);
+    neap_lua_set_integer(L, "counted_bytes", (int64_t)info[i].counted_bytes);
     neap_lua_set_bool(L, "borrowed", info[i].borrowed);
     neap_lua_set_bool(L, "shares", info[i].shares);
     lua_seti(L, -2, i + 1);
@@ -283,6 +406,10 @@ void neap_lua_open_workspace(lua_State *L) {
                                      {"view", view},
                                      {"has", has},
                                      {"create", create},
+                                     {"create_local", create_local},
+                                     {"forward", forward},
+                                     {"copy_forwarded", copy_forwarded},
+                                     {"create_scope", create_scope},
                                      {"remove", remove_blob},
                                      {"rename", rename_blob},
                                      {"_blobs", blobs},
@@ -299,4 +426,6 @@ void neap_lua_open_workspace(lua_State *L) {
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
   lua_pushcfunction(L, new_workspace);
   lua_setfield(L, -2, "new_workspace");
+  lua_pushcfunction(L, workspaces);
+  lua_setfield(L, -2, "workspaces");
 }

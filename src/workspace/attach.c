@@ -33,11 +33,12 @@ static neap_status name_blobs(neap_program *program, neap_attachment *a, neap_er
   return NEAP_OK;
 }
 
-/* Whether the blob must be made: unknown, or our own without bytes of this type that a program may replace. */
+/* Whether the blob must be made: unknown, without bytes (a parent's too: the name was created to be written), or our own with
+ * bytes of another type that a program may replace. */
 static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
   if (found.ws == NULL) return true;
   const neap_cell *cell = &found.ws->cell[found.cell];
-  if (cell->tensor.storage == NULL) return found.ws == ws;
+  if (cell->tensor.storage == NULL) return true;
   neap_type has = neap_tensor_type(&cell->tensor);
   return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before;
 }
@@ -45,6 +46,9 @@ static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, n
 /* Types of blobs that exist must fit; parameters and state must exist already. */
 static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob,
                               neap_found found, neap_error *error) {
+  neap_blob_kind kind = found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
+  if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR && blob->defined_before)
+    return neap_workspace_fail_kind(neap_program_graph(program)->name, blob->name, kind, error);
   if (must_make(ws, blob, found)) {
     if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
     if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
@@ -95,7 +99,7 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
                            neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
   for (int b = 0; b < n; b++) {
-    if (fresh[b].storage == NULL || neap_map_get(&ws->index, a->name[b], -1) >= 0) continue;
+    if (fresh[b].storage == NULL || neap_workspace_find(ws, a->name[b]).ws != NULL) continue;
     if (neap_workspace_add_cell(ws, a->name[b]) >= 0) continue;
     while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
     return refused(error, sizeof(neap_cell));
@@ -103,15 +107,16 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
   for (int b = 0; b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     if (fresh[b].storage == NULL) continue;
-    neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
-    neap_tensor_fini(&cell->tensor);
+    neap_found found = neap_workspace_find(ws, a->name[b]);
+    neap_cell *cell = &found.ws->cell[found.cell];
+    neap_cell_clear(cell);
     *cell = (neap_cell){.name = cell->name,
                         .role = blob->role,
                         .region = blob->region,
                         .tensor = fresh[b],
                         .in_segment = blob->region == NEAP_REGION_GRADIENT};
     fresh[b] = (neap_tensor){0};
-    ws->version++;
+    found.ws->version++;
   }
   return NEAP_OK;
 }
@@ -228,7 +233,9 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_program_blob *blob = neap_program_blob_at(a->program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
-    if (found.ws == NULL || found.ws->cell[found.cell].tensor.storage == NULL) {
+    neap_blob_kind kind = found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
+    if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR) return neap_workspace_fail_kind(net, blob->name, kind, error);
+    if (kind == NEAP_BLOB_EMPTY) {
       neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace", net, blob->name);
       return NEAP_NAME;
     }
@@ -366,7 +373,10 @@ static void touch_written(const neap_attachment *a) {
 
 /* After a finished run every blob of the program holds something: it was full before, or the run wrote it. */
 static void mark_written(const neap_attachment *a) {
-  for (int b = 0; b < neap_program_n_blobs(a->program); b++) a->cell[b].ws->cell[a->cell[b].cell].filled = true;
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
+    neap_cell *cell = &a->cell[b].ws->cell[a->cell[b].cell];
+    if (!cell->filled) cell->filled = true; /* never written when it is: several threads may read one parent's blob */
+  }
 }
 
 /* No allocation and no look-up by name unless names or bytes have moved since the last run. */

@@ -24,6 +24,32 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
                    name, neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
 }
 
+void neap_cell_clear(neap_cell *cell) {
+  neap_tensor_fini(&cell->tensor);
+  neap_free(cell->text);
+  neap_scope_release(cell->scope);
+  cell->text = NULL;
+  cell->text_bytes = 0;
+  cell->scope = NULL;
+  cell->is_shared = cell->in_segment = cell->filled = false;
+}
+
+neap_blob_kind neap_cell_kind(const neap_cell *cell) {
+  if (cell->text != NULL) return NEAP_BLOB_STRING;
+  if (cell->scope != NULL) return NEAP_BLOB_SCOPE;
+  return cell->tensor.storage != NULL ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY;
+}
+
+neap_status neap_workspace_fail_kind(const char *what, const char *name, neap_blob_kind kind, neap_error *error) {
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+    snprintf(error->expected, sizeof error->expected, "a tensor");
+    snprintf(error->got, sizeof error->got, "%s", kind == NEAP_BLOB_STRING ? "a string" : "a scope");
+  }
+  return neap_fail(error, NEAP_DTYPE, "%s: blob \"%s\" holds a %s; only tensors are operands", what, name,
+                   kind == NEAP_BLOB_STRING ? "string" : "scope");
+}
+
 /* ---- feed ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of its own with the elements of `tensor`, or with `share` the tensor itself. */
@@ -70,11 +96,97 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
-  neap_tensor_fini(&cell->tensor);
+  neap_cell_clear(cell);
   cell->tensor = fresh;
   cell->is_shared = share;
   mark_fed(ws, cell);
   found.ws->version++;
+  return NEAP_OK;
+}
+
+/* The own or found cell of a name that is about to hold another kind of thing; what a segment holds can't. */
+static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *found, neap_error *error) {
+  *found = neap_workspace_find(ws, name);
+  if (found->ws != NULL && found->ws->cell[found->cell].in_segment)
+    return neap_fail(error, NEAP_DTYPE, "feed \"%s\": %s lie in one segment and stay tensors", name,
+                     neap_region_name(found->ws->cell[found->cell].region));
+  if (found->ws != NULL) return NEAP_OK;
+  *found = (neap_found){ws, neap_workspace_add_cell(ws, name)};
+  return found->cell >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+}
+
+neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, const char *text, size_t n, neap_error *error) {
+  neap_found found;
+  char *copy = neap_alloc(n + 1);
+  if (copy == NULL) return neap_fail_memory(error, n + 1, "a string");
+  if (n > 0) memcpy(copy, text, n);
+  copy[n] = '\0';
+  neap_status status = cell_for(ws, name, &found, error);
+  if (status != NEAP_OK) {
+    neap_free(copy);
+    return status;
+  }
+  neap_cell *cell = &found.ws->cell[found.cell];
+  neap_cell_clear(cell);
+  cell->text = copy;
+  cell->text_bytes = n;
+  mark_fed(ws, cell);
+  found.ws->version++;
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, neap_scope **out, neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws != NULL && found.ws->cell[found.cell].scope != NULL) {
+    *out = found.ws->cell[found.cell].scope;
+    neap_scope_clear(*out);
+    return NEAP_OK;
+  }
+  neap_scope *scope;
+  NEAP_TRY(neap_scope_new(&scope, error));
+  neap_status status = cell_for(ws, name, &found, error);
+  if (status != NEAP_OK) {
+    neap_scope_release(scope);
+    return status;
+  }
+  neap_cell *cell = &found.ws->cell[found.cell];
+  neap_cell_clear(cell);
+  cell->scope = *out = scope;
+  mark_fed(ws, cell);
+  found.ws->version++;
+  return NEAP_OK;
+}
+
+/* ---- other kinds ------------------------------------------------------------------------------------------------ */
+
+neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name) {
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws != NULL) return neap_cell_kind(&found.ws->cell[found.cell]);
+  return ws->last != NULL && neap_graph_find(neap_program_graph(ws->last), name) >= 0 ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY;
+}
+
+static neap_status fail_other(const neap_workspace *ws, const char *name, const char *expected, neap_error *error) {
+  static const char *const word[] = {"nothing", "a tensor", "a string", "a tensor", "a scope"};
+  if (!neap_workspace_has(ws, name)) return neap_workspace_fail_unknown(ws, "fetch", name, error);
+  return neap_fail(error, NEAP_DTYPE, "fetch \"%s\": expects %s, the blob holds %s", name, expected,
+                   word[neap_workspace_kind(ws, name)]);
+}
+
+neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name, const char **text, size_t *n,
+                                        neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  if (cell == NULL || cell->text == NULL) return fail_other(ws, name, "a string", error);
+  *text = cell->text;
+  *n = cell->text_bytes;
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_scope(const neap_workspace *ws, const char *name, neap_scope **out, neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  if (cell == NULL || cell->scope == NULL) return fail_other(ws, name, "a scope", error);
+  *out = cell->scope;
   return NEAP_OK;
 }
 
@@ -203,6 +315,8 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   neap_value_id v = later_value(ws, name, cell);
   if (v >= 0) return mean_value(ws, verb, name, v, out, error);
   if (cell == NULL) return fail_missing(ws, verb, name, error);
+  neap_blob_kind kind = neap_cell_kind(cell);
+  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind(verb, name, kind, error);
   if (!cell->filled) {
     if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
     return neap_fail(error, NEAP_RELEASED, "%s \"%s\": nothing has been fed or computed yet", verb, name);

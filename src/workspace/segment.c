@@ -55,6 +55,8 @@ static void drop_views(batch *b) {
 static neap_status check_existing(const neap_workspace *ws, neap_found found, const neap_net_blob *blob, neap_error *error) {
   (void)ws;
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
+  neap_blob_kind kind = neap_cell_kind(&found.ws->cell[found.cell]);
+  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind("init", blob->name, kind, error);
   if (t->storage == NULL) return NEAP_OK;
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
@@ -63,7 +65,7 @@ static neap_status check_existing(const neap_workspace *ws, neap_found found, co
 
 /* A blob that was created without bytes is as good as missing when it is our own. */
 static bool is_missing(const neap_workspace *ws, neap_found found) {
-  return found.ws == NULL || (found.ws == ws && found.ws->cell[found.cell].tensor.storage == NULL);
+  return found.ws == NULL || (found.ws == ws && neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY);
 }
 
 /* The segment for what is missing; existing blobs must have the declared type. Lists in `room`. */

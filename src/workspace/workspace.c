@@ -4,6 +4,7 @@
  */
 #include "workspace/workspace_int.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,29 +15,37 @@ volatile sig_atomic_t neap_interrupted;
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_workspace), "a workspace"); }
 
-/* Every forwarded name must lead somewhere in the parent when the child is made. */
-static neap_status add_forwards(neap_workspace *ws, const neap_workspace_options *o, neap_error *error) {
-  if (o->n_forward == 0) return NEAP_OK;
-  if (o->parent == NULL)
-    return neap_fail(error, NEAP_ARGUMENT, "workspace: names can be forwarded to a parent only, and none is given");
-  size_t bytes = (size_t)o->n_forward * sizeof(char *);
-  ws->forward_name = neap_alloc(bytes);
-  ws->forward_target = neap_alloc(bytes);
-  if (ws->forward_name == NULL || ws->forward_target == NULL) return refused(error);
-  for (int i = 0; i < o->n_forward; i++) {
-    const char *name = neap_intern(o->forward_name[i]), *target = neap_intern(o->forward_target[i]);
-    if (name == NULL || target == NULL) return refused(error);
-    for (int j = 0; j < i; j++)
-      if (ws->forward_name[j] == name && ws->forward_target[j] != target)
-        return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"", name,
-                         ws->forward_target[j], target);
-    if (neap_workspace_find(o->parent, target).ws == NULL)
-      return neap_workspace_fail_unknown(o->parent, "forward", target, error);
-    ws->forward_name[i] = name;
-    ws->forward_target[i] = target;
-    ws->n_forward = i + 1;
-  }
-  return NEAP_OK;
+/* All workspaces that are alive: a list that makes the one global state of this room. */
+static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
+static neap_workspace *first_live;
+
+static void enter_live(neap_workspace *ws) {
+  pthread_mutex_lock(&live_lock);
+  ws->next_live = first_live;
+  if (first_live != NULL) first_live->last_live = ws;
+  first_live = ws;
+  pthread_mutex_unlock(&live_lock);
+}
+
+static void leave_live(neap_workspace *ws) {
+  pthread_mutex_lock(&live_lock);
+  if (ws->last_live != NULL) ws->last_live->next_live = ws->next_live;
+  if (ws->next_live != NULL) ws->next_live->last_live = ws->last_live;
+  if (first_live == ws) first_live = ws->next_live;
+  pthread_mutex_unlock(&live_lock);
+}
+
+void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *workspace), void *context) {
+  pthread_mutex_lock(&live_lock);
+  for (neap_workspace *ws = first_live; ws != NULL; ws = ws->next_live) visit(context, ws);
+  pthread_mutex_unlock(&live_lock);
+}
+
+bool neap_workspace_try_retain(neap_workspace *ws) {
+  int n = atomic_load(&ws->n_ref);
+  while (n > 0)
+    if (atomic_compare_exchange_weak(&ws->n_ref, &n, n + 1)) return true;
+  return false;
 }
 
 /* NEAP_POISON in the environment is the default of the workspace; neap_workspace_set_poison overrules it. */
@@ -51,7 +60,9 @@ neap_status neap_workspace_new(const neap_workspace_options *options, neap_works
   ws->total_bytes = options->total_bytes;
   ws->poison = poison != NULL && strcmp(poison, "0") != 0 && poison[0] != '\0';
   if (options->parent != NULL) ws->parent = neap_workspace_retain(options->parent);
-  neap_status status = add_forwards(ws, options, error);
+  ws->forwards_only = options->forwards_only || options->n_forward > 0;
+  enter_live(ws);
+  neap_status status = neap_workspace_add_forwards(ws, options->n_forward, options->forward_name, options->forward_target, error);
   if (status != NEAP_OK) {
     neap_workspace_release(ws);
     return status;
@@ -68,12 +79,14 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
 /* Programs are detached, not freed: they belong to their sessions, which hold a reference, so usually none is left. */
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
+  leave_live(ws);
   while (ws->n_attachment > 0) neap_workspace_detach(ws, ws->attachment[0].program);
-  for (int c = 0; c < ws->n_cell; c++) neap_tensor_fini(&ws->cell[c].tensor);
+  neap_workspace_orphan_frames(ws);
+  for (int c = 0; c < ws->n_cell; c++) neap_cell_clear(&ws->cell[c]);
   for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
   neap_storage_release(ws->arena);
   neap_pool_free(ws->pool);
-  neap_workspace_release(ws->parent);
+  if (!ws->is_frame) neap_workspace_release(ws->parent);
   neap_map_fini(&ws->index);
   neap_free(ws->cell);
   neap_free(ws->attachment);
@@ -83,6 +96,10 @@ void neap_workspace_release(neap_workspace *ws) {
   neap_free(ws);
 }
 
+neap_workspace *neap_workspace_parent(const neap_workspace *ws) { return ws->parent; }
+const char *neap_workspace_forwarded_at(const neap_workspace *ws, int i) {
+  return i >= 0 && i < ws->n_forward ? ws->forward_name[i] : NULL;
+}
 uint64_t neap_workspace_seed(const neap_workspace *ws) { return ws->seed; }
 uint32_t neap_workspace_step(const neap_workspace *ws) { return ws->step; }
 void neap_workspace_set_step(neap_workspace *ws, uint32_t step) { ws->step = step; }
@@ -99,17 +116,18 @@ uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run;
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
-/* One walk up the chain. Forwarding renames on the way, and ends the walk for names it does not list. */
+/* One walk up the chain. Forwarding renames on the way; where nothing else falls through, it ends the walk. */
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
     int cell = neap_map_get(&at->index, key, -1);
     if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell}; /* the caller's constness is not its parents' */
-    if (at->n_forward == 0) continue;
     int i = 0;
     while (i < at->n_forward && at->forward_name[i] != key) i++;
-    if (i == at->n_forward) break;
-    key = at->forward_target[i];
+    if (i < at->n_forward)
+      key = at->forward_target[i];
+    else if (at->forwards_only)
+      break;
   }
   return (neap_found){NULL, -1};
 }
@@ -135,7 +153,7 @@ int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
 
 /* The last cell takes the place of the dropped one: cells have no order that anyone may rely on. */
 void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
-  neap_tensor_fini(&ws->cell[cell].tensor);
+  neap_cell_clear(&ws->cell[cell]);
   neap_map_remove(&ws->index, ws->cell[cell].name);
   ws->cell[cell] = ws->cell[--ws->n_cell];
   if (cell < ws->n_cell) neap_map_set(&ws->index, ws->cell[cell].name, cell); /* present: takes no memory */
@@ -146,7 +164,7 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
 neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
   const char *near = NULL;
   int least = 1 + (int)strlen(name) / 3;
-  for (const neap_workspace *at = ws; at != NULL; at = at->n_forward > 0 ? NULL : at->parent)
+  for (const neap_workspace *at = ws; at != NULL; at = at->forwards_only ? NULL : at->parent)
     for (int c = 0; c < at->n_cell; c++) {
       int d = neap_text_distance(name, at->cell[c].name);
       if (d <= least && (near == NULL || d < least)) near = at->cell[c].name, least = d;
@@ -200,27 +218,46 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
 
 /* ---- reports ---------------------------------------------------------------------------------------------------- */
 
-/* Same storage, same place: a blob shared under two names is counted once. */
-static bool shares_earlier(const neap_workspace *ws, int cell) {
+/* Where a cell's bytes begin and end in their storage. */
+static void extent(const neap_tensor *t, int64_t *begin, int64_t *end) {
+  neap_type type = neap_tensor_type(t);
+  *begin = t->offset_bytes;
+  *end = t->offset_bytes + (int64_t)neap_type_bytes(&type);
+}
+
+/* Bytes of the cell that no earlier cell of the workspace covers: storage that is shared under two names, or of which one
+ * name has a part, is counted once. */
+static size_t counted_bytes(const neap_workspace *ws, int cell) {
   const neap_tensor *t = &ws->cell[cell].tensor;
-  for (int c = 0; c < cell; c++)
-    if (ws->cell[c].tensor.storage == t->storage && ws->cell[c].tensor.offset_bytes == t->offset_bytes) return true;
-  return false;
+  int64_t at, end, begin, to;
+  extent(t, &at, &end);
+  size_t bytes = 0;
+  while (at < end) {
+    int64_t covered_to = at, next = end;
+    for (int c = 0; c < cell; c++) {
+      if (ws->cell[c].tensor.storage != t->storage) continue;
+      extent(&ws->cell[c].tensor, &begin, &to);
+      if (begin <= at && to > covered_to) covered_to = to;
+      if (begin > at && begin < next) next = begin;
+    }
+    if (covered_to == at) bytes += (size_t)(next - at), covered_to = next;
+    at = covered_to;
+  }
+  return bytes;
 }
 
 /* `name` may differ from the cell's own, where it is forwarded. */
 static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
   const neap_cell *c = &ws->cell[cell];
-  bool is_tensor = c->tensor.storage != NULL;
-  *info = (neap_blob_info){.name = name,
-                           .kind = is_tensor ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY,
-                           .role = c->role,
-                           .region = c->region,
-                           .borrowed = borrowed};
-  if (!is_tensor) return;
+  neap_blob_kind kind = neap_cell_kind(c);
+  *info = (neap_blob_info){.name = name, .kind = kind, .role = c->role, .region = c->region, .borrowed = borrowed};
+  if (kind == NEAP_BLOB_STRING) info->bytes = info->counted_bytes = c->text_bytes;
+  if (kind == NEAP_BLOB_SCOPE) info->bytes = info->counted_bytes = neap_scope_held_bytes(c->scope);
+  if (kind != NEAP_BLOB_TENSOR) return;
   info->type = neap_tensor_type(&c->tensor);
   info->bytes = neap_type_bytes(&info->type);
-  info->shares = shares_earlier(ws, cell);
+  info->counted_bytes = counted_bytes(ws, cell);
+  info->shares = info->counted_bytes < info->bytes;
 }
 
 /* Whether a workspace between `from` and `to` (exclusive) owns the name, so that `to`'s is hidden. */
@@ -264,7 +301,7 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
     visit(context, &info);
   }
   const neap_workspace *at = ws;
-  while (at->n_forward == 0 && at->parent != NULL) {
+  while (!at->forwards_only && at->parent != NULL) {
     at = at->parent;
     for (int c = 0; c < at->n_cell; c++) {
       if (is_hidden(ws, at, at->cell[c].name)) continue;
@@ -274,12 +311,12 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
   }
 }
 
-/* Rounded as allocated. Segments count by their cells, which lie in them without gaps. */
+/* Rounded as allocated. Segments count by their cells, which lie in them without gaps. Frames of scopes are its own too. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
   size_t bytes = ws->arena_bytes + neap_workspace_pool(ws).reserved_bytes;
   for (int c = 0; c < ws->n_cell; c++) {
-    neap_type type = neap_tensor_type(&ws->cell[c].tensor);
-    if (ws->cell[c].tensor.storage != NULL && !shares_earlier(ws, c)) bytes += neap_align(neap_type_bytes(&type));
+    if (ws->cell[c].tensor.storage != NULL) bytes += neap_align(counted_bytes(ws, c));
+    if (ws->cell[c].scope != NULL) bytes += neap_scope_held_bytes(ws->cell[c].scope);
   }
   for (int a = 0; a < ws->n_attachment; a++)
     if (ws->attachment[a].constants != NULL) bytes += neap_storage_bytes(ws->attachment[a].constants);

@@ -1,8 +1,8 @@
 /* workspace: names to storage. Owns the resident segments and the arena, hands base pointers to programs, and knows which
  * transient bytes are still intact.
  *
- * A blob is a typed cell: tensor, string, or nothing (declared, not filled; or freed). Lookup order: own names, forwarded
- * names, parent. INVARIANT: a segment (parameters, gradients, state) is dense and never moves; `init` appends one.
+ * A blob is a typed cell: tensor, string, scope (a stack of child workspaces), or nothing (declared, not filled; or freed).
+ * Programs take tensors only. Lookup order: own names, forwarded names, parent. INVARIANT: a segment (parameters, gradients, state) is dense and never moves; `init` appends one.
  * INVARIANT: the arena is as large as the largest program attached; growing it moves it, which no resident byte notices.
  * INVARIANT: the pool, which programs of policy `pool` take from, is one region, empty between runs, and as large as the largest
  * of them that has run since it was last trimmed.
@@ -15,11 +15,13 @@
 #include "program/program.h"
 
 typedef struct neap_workspace neap_workspace;
+typedef struct neap_scope neap_scope;
 
 typedef struct neap_workspace_options {
   uint64_t seed;
   neap_workspace *parent; /* shared parent, retained: reads fall through; NULL for none */
   int n_forward;          /* forwarded names only: name here -> name in parent; then nothing else falls through */
+  bool forwards_only;     /* nothing falls through although n_forward is 0 */
   const char *const *forward_name, *const *forward_target;
   size_t budget_bytes, total_bytes; /* 0: none */
 } neap_workspace_options;
@@ -28,7 +30,19 @@ neap_status neap_workspace_new(const neap_workspace_options *options, neap_works
 neap_workspace *neap_workspace_retain(neap_workspace *workspace);
 void neap_workspace_release(neap_workspace *workspace);
 
-typedef enum neap_blob_kind { NEAP_BLOB_EMPTY, NEAP_BLOB_TENSOR, NEAP_BLOB_STRING, NEAP_BLOB_TRANSIENT } neap_blob_kind;
+/* Runs visit for every workspace that is alive, under a lock: visit may retain one, and must not make or end any. What a
+ * workspace holds belongs to the thread that uses it. */
+void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *workspace), void *context);
+/* False when its last reference has just gone: for visit. */
+bool neap_workspace_try_retain(neap_workspace *workspace);
+
+typedef enum neap_blob_kind {
+  NEAP_BLOB_EMPTY,
+  NEAP_BLOB_TENSOR,
+  NEAP_BLOB_STRING,
+  NEAP_BLOB_TRANSIENT,
+  NEAP_BLOB_SCOPE
+} neap_blob_kind;
 
 typedef struct neap_blob_info {
   const char *name;
@@ -37,8 +51,9 @@ typedef struct neap_blob_info {
   neap_region region;
   neap_type type;
   size_t bytes;
-  bool borrowed; /* forwarded or the parent's */
-  bool shares;   /* storage counted under another name */
+  bool borrowed;        /* forwarded or the parent's */
+  bool shares;          /* storage counted under another name, at least in part */
+  size_t counted_bytes; /* of `bytes`, those that no earlier blob of the visit counts */
 } neap_blob_info;
 
 /* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
@@ -53,10 +68,23 @@ uint64_t neap_workspace_generation(const neap_workspace *ws);
 /* The type of the blob's own bytes; false when the name is unknown or has none. */
 bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type);
 bool neap_workspace_has(const neap_workspace *ws, const char *name);
+/* EMPTY when unknown. Transient values count as tensors while a program that has them ran last. */
+neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name);
+/* A string of any bytes. Like feed, it takes the place of what the blob held. */
+neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, const char *text, size_t n, neap_error *error);
+/* Borrowed until the blob changes. DTYPE when the blob holds something else. */
+neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name, const char **text, size_t *n,
+                                        neap_error *error);
 neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local,
                                   neap_error *error);             /* no effect when present */
 bool neap_workspace_remove(neap_workspace *ws, const char *name); /* own names only */
 neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error);
+/* From here on `name` means `target` of the parent, looked up whenever it is used. The same target again is fine, another one
+ * is a NAME error; so is an own blob of that name, unless `skip`: then it stays and nothing is forwarded. */
+neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const char *target, bool skip, neap_error *error);
+/* Each forwarded name gets an own blob with a copy of what it leads to; removing that blob shows the parent's again.
+ * Tensors only: DTYPE for others, and then nothing is copied. */
+neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error);
 /* Calls visit for own names, then forwarded and the parent's, each once. */
 void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context);
 
@@ -73,6 +101,9 @@ void neap_workspace_rest(neap_workspace *ws, neap_program *program);
 /* Runs an attached program; the step counter goes up by one when it succeeds and holds a backward pass. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error);
 
+neap_workspace *neap_workspace_parent(const neap_workspace *ws); /* borrowed; NULL for none */
+/* The forwarded names, in order of their making; NULL out of range. */
+const char *neap_workspace_forwarded_at(const neap_workspace *ws, int index);
 uint64_t neap_workspace_seed(const neap_workspace *ws);
 uint32_t neap_workspace_step(const neap_workspace *ws);
 void neap_workspace_set_step(neap_workspace *ws, uint32_t step);
@@ -98,6 +129,42 @@ neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_li
 neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error); /* takes it over */
 neap_net *neap_workspace_net(const neap_workspace *ws, const char *name);
 bool neap_workspace_delete_net(neap_workspace *ws, const char *name);
+
+/* ---- scopes (scope.c): stacks of child workspaces --------------------------------------------------------------- */
+
+/* Makes scope `name`, without frames, or empties the one that is there. Borrowed from the blob. */
+neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, neap_scope **out, neap_error *error);
+neap_status neap_workspace_scope(const neap_workspace *ws, const char *name, neap_scope **out, neap_error *error);
+
+neap_status neap_scope_new(neap_scope **out, neap_error *error); /* one that is no blob */
+neap_scope *neap_scope_retain(neap_scope *scope);
+void neap_scope_release(neap_scope *scope);
+/* Enters the next frame, a child of `parent` that sees inner[i] as the parent's outer[i], and nothing else of it; made when
+ * there is none to reuse. Borrowed until the scope is trimmed. NAME when an outer name is unknown, or when these are not the
+ * bindings of the first push; ARGUMENT when the parent is another one. */
+neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner, const char *const *outer,
+                            neap_workspace **out, neap_error *error);
+/* The top frame with further bindings, of which none may contradict what it has; *out is NULL when the scope is empty. */
+neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                  const char *const *outer, neap_workspace **out, neap_error *error);
+/* Leaves the top frame, which lives on: for the backward pass, last in, first out. Bindings are added for names that the frame
+ * does not know yet. *out is NULL when the scope is empty. */
+neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                    const char *const *outer, neap_workspace **out, neap_error *error);
+void neap_scope_clear(neap_scope *scope); /* no frame is in use; all keep their memory */
+bool neap_scope_empty(const neap_scope *scope);
+int neap_scope_n_frames(const neap_scope *scope);                        /* in use */
+int neap_scope_n_kept(const neap_scope *scope);                          /* in use or kept for the next push */
+neap_workspace *neap_scope_frame_at(const neap_scope *scope, int index); /* of those kept; borrowed; NULL out of range */
+/* INTERNAL when more frames are in use than exist. */
+neap_status neap_scope_check(const neap_scope *scope, neap_error *error);
+/* NAME unless the bindings are those of the first push, or of the first gradient; fine while there was none. */
+neap_status neap_scope_check_bindings(const neap_scope *scope, bool gradient, int n, const char *const *inner,
+                                      const char *const *outer, neap_error *error);
+/* Ends the frames that are not in use: their memory returns, once no session refers to them. An empty scope forgets its
+ * bindings too. */
+void neap_scope_trim(neap_scope *scope);
+size_t neap_scope_held_bytes(const neap_scope *scope);
 
 /* Ctrl-C: set from a signal handler; read by all programs of the process. */
 extern volatile sig_atomic_t neap_interrupted;

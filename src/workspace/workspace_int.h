@@ -16,10 +16,13 @@ typedef struct neap_cell {
   neap_role role;
   neap_region region;
   neap_tensor tensor; /* {0}: declared, no bytes yet */
-  bool filled;        /* somebody has written the bytes */
-  bool in_segment;    /* part of a segment: never moves */
-  bool is_shared;     /* the user's storage, held by reference */
-  uint64_t fed_run;   /* n_run when it was fed last */
+  char *text;         /* a string of text_bytes bytes, owned; NULL: none */
+  size_t text_bytes;
+  neap_scope *scope; /* retained; at most one of tensor, text and scope is there */
+  bool filled;       /* somebody has written the bytes */
+  bool in_segment;   /* part of a segment: never moves */
+  bool is_shared;    /* the user's storage, held by reference */
+  uint64_t fed_run;  /* n_run when it was fed last */
 } neap_cell;
 
 /* Where a name leads: the workspace that owns the cell, and the cell's index there. ws NULL: nowhere. */
@@ -47,6 +50,12 @@ struct neap_workspace {
   neap_workspace *parent; /* retained */
   int n_forward;
   const char **forward_name, **forward_target;
+  int cap_forward;
+  bool forwards_only;
+  bool is_frame;                         /* `parent` is not retained, and NULL once it has ended */
+  neap_workspace *first_frame;           /* frames of which this is the parent */
+  neap_workspace *next_frame;            /* the next frame of the same parent */
+  neap_workspace *next_live, *last_live; /* the list of all workspaces */
   uint64_t seed;
   uint32_t step;
   size_t budget_bytes, total_bytes;
@@ -70,6 +79,28 @@ struct neap_workspace {
   neap_net **net; /* owned */
   int n_net, cap_net;
 };
+
+/* Lets go of what the cell holds; name, role and region stay. */
+void neap_cell_clear(neap_cell *cell);
+neap_blob_kind neap_cell_kind(const neap_cell *cell);
+/* DTYPE: the blob holds no tensor. */
+neap_status neap_workspace_fail_kind(const char *what, const char *name, neap_blob_kind kind, neap_error *error);
+
+/* frame.c. A child that sees the given names only and does not retain its parent; `index` makes its random numbers differ
+ * from its neighbours'. */
+neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n, const char *const *name, const char *const *target,
+                                     neap_workspace **out, neap_error *error);
+/* Makes a frame as good as new: these forwarded names instead of the old ones, no own blob under any of them, and what locals
+ * hold counts as not written; their bytes stay. */
+neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *const *name, const char *const *target,
+                                  neap_error *error);
+/* What neap_workspace_forward would say. */
+neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *name, const char *target, neap_error *error);
+/* Forwarded names of a workspace that is being made; each must mean something in the parent. */
+neap_status neap_workspace_add_forwards(neap_workspace *ws, int n, const char *const *name, const char *const *target,
+                                        neap_error *error);
+/* The frames of an ending workspace lose their parent; a frame leaves its parent's list. */
+void neap_workspace_orphan_frames(neap_workspace *ws);
 
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name);
 /* A new own cell; -1 when memory is refused. The name must be free. */

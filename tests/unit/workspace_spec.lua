@@ -146,7 +146,7 @@ describe("running", function()
     ws:add_net(net)
     for name, t in pairs(feeds()) do ws:feed(name, t) end
     ws:init(net)
-    ws:run_steps { { "train", n = 2 }, { { "train" }, n = 3 } }
+    ws:run_steps { { "train", iterations = 2 }, { { "train" }, iterations = 3 } }
     assert.are.equal(5, ws:step())
     raises("no net \"x\"", function() ws:run "x" end)
   end)

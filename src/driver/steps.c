@@ -1,0 +1,478 @@
+/* steps.c: step trees (execution plans): nets of a workspace run in an order, repeated, side by side.
+ *
+ * A tree is checked, then built, then run. Building makes one node a step, gives it the workspace its nets run in, and
+ * compiles them all; so whatever can be wrong with names, types or memory is said before anything has run. A step with
+ * create_workspace is built again for each further execution.
+ *
+ * INVARIANT: a workspace belongs to one thread. Each branch of a concurrent step (a substep, or an instance) therefore runs in
+ * a child workspace of its own, with an arena of its own; what its nets put out is made in the workspace around it before the
+ * branches begin, and lands there. INVARIANT: while branches run nobody makes, drops or renames a blob that two of them see,
+ * and no blob that one writes is read or written by another; trees that would are refused.
+ * INVARIANT: parallel regions never nest: nets of a branch are compiled for one thread and the simple schedule.
+ */
+#include "driver/driver_int.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_NESTED = 64, MOST_INSTANCES = 256, SLICE_NS = 2000000 };
+
+/* What all steps of one run share. */
+typedef struct tree {
+  int n_net;
+  const neap_net *const *net;
+  neap_workspace *ws;
+  const neap_compile_options *options;
+  _Atomic int stopped; /* the first failure stops the rest */
+  pthread_mutex_t lock;
+  neap_error first; /* that failure */
+} tree;
+
+typedef struct node node;
+struct node {
+  const neap_step *step;
+  neap_workspace *outer, *ws; /* where the step stands, and where its nets run; retained */
+  bool alone;                 /* on one thread among others */
+  bool is_instance;           /* one of several of its step */
+  bool fresh;                 /* built, and not run yet */
+  bool concurrent;            /* children side by side */
+  neap_session **session, *report;
+  int n_session, n_child;
+  node **child;
+  node *group;              /* the concurrent node this is a branch of; NULL: none */
+  _Atomic int n_unfinished; /* branches that end by themselves */
+};
+
+static const char *step_name(const neap_step *step) {
+  return step->name != NULL ? step->name : step->n_net > 0 ? step->net[0] : "unnamed";
+}
+
+/* ---- checking --------------------------------------------------------------------------------------------------- */
+
+static neap_status fail(const neap_step *step, neap_status code, neap_error *error, const char *text) {
+  return neap_fail(error, code, "run_steps: step \"%.100s\": %s", step_name(step), text);
+}
+
+static const neap_net *find_net(const tree *t, const char *name) {
+  for (int i = 0; i < t->n_net; i++)
+    if (strcmp(neap_net_name(t->net[i]), name) == 0) return t->net[i];
+  for (const neap_workspace *ws = t->ws; ws != NULL; ws = neap_workspace_parent(ws)) {
+    const neap_net *net = neap_workspace_net(ws, name);
+    if (net != NULL) return net;
+  }
+  return NULL;
+}
+
+static neap_status check_net(const tree *t, const neap_step *step, const char *name, neap_error *error) {
+  if (name != NULL && find_net(t, name) != NULL) return NEAP_OK;
+  char text[200];
+  snprintf(text, sizeof text, "there is no net \"%.100s\"", name != NULL ? name : "");
+  return fail(step, NEAP_NAME, error, text);
+}
+
+/* One element of dtype bool; *stop gets it. */
+static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *stop, neap_error *error) {
+  neap_tensor tensor;
+  char text[300], shape[NEAP_SHAPE_TEXT];
+  if (!neap_workspace_has(ws, step->stop_blob)) {
+    snprintf(text, sizeof text, "stop blob \"%.100s\" does not exist", step->stop_blob);
+    return neap_hint(error, "feed it with false first"), fail(step, NEAP_NAME, error, text);
+  }
+  NEAP_TRY(neap_workspace_view(ws, step->stop_blob, &tensor, NULL, error));
+  bool fits = tensor.dtype == NEAP_DTYPE_BOOL && neap_tensor_elems(&tensor) == 1;
+  if (fits) *stop = *(const bool *)neap_tensor_data(&tensor);
+  snprintf(text, sizeof text, "stop blob \"%.100s\" must be one bool, got %s %s", step->stop_blob, neap_dtype_name(tensor.dtype),
+           neap_shape_text(&tensor.shape, shape));
+  neap_tensor_fini(&tensor);
+  return fits ? NEAP_OK : fail(step, NEAP_SHAPE, error, text);
+}
+
+static neap_status check_step(const tree *t, const neap_step *step, int depth, neap_error *error) {
+  if (depth > MOST_NESTED) return fail(step, NEAP_ARGUMENT, error, "steps are nested too deeply");
+  if (step->n_net > 0 && step->n_step > 0)
+    return fail(step, NEAP_ARGUMENT, error, "it has both nets and substeps; a step has one or the other");
+  if (step->iterations > 0 && step->stop_blob != NULL)
+    return fail(step, NEAP_ARGUMENT, error, "it has both a number of iterations and a stop blob; a step has one or the other");
+  if (step->n_net < 0 || step->n_step < 0 || step->iterations < 0 || step->run_every_ms < 0 || step->report_every_ms < 0 ||
+      step->n_instance < 0 || step->n_instance > MOST_INSTANCES)
+    return fail(step, NEAP_ARGUMENT, error, "its numbers can't be negative, and it has at most 256 instances");
+  if (step->report_net != NULL && step->report_every_ms == 0)
+    return fail(step, NEAP_ARGUMENT, error, "a report net needs an interval, report_every_ms");
+  for (int i = 0; i < step->n_net; i++) NEAP_TRY(check_net(t, step, step->net[i], error));
+  if (step->report_net != NULL) NEAP_TRY(check_net(t, step, step->report_net, error));
+  bool ignored;
+  if (step->stop_blob != NULL) NEAP_TRY(read_stop(t->ws, step, &ignored, error));
+  for (int i = 0; i < step->n_step; i++) NEAP_TRY(check_step(t, &step->step[i], depth + 1, error));
+  return NEAP_OK;
+}
+
+static neap_status check_tree(const tree *t, const neap_step *root, neap_error *error) {
+  for (int i = 0; i < t->n_net; i++)
+    for (int k = 0; k < i; k++)
+      if (strcmp(neap_net_name(t->net[i]), neap_net_name(t->net[k])) == 0 && t->net[i] != t->net[k])
+        return neap_fail(error, NEAP_NAME, "run_steps: two nets are named \"%s\"", neap_net_name(t->net[i]));
+  return check_step(t, root, 0, error);
+}
+
+/* ---- what branches share ------------------------------------------------------------------------------------------ */
+
+static bool is_output(const neap_net *net, const char *name) {
+  for (int k = 0; k < neap_net_n_outputs(net); k++)
+    if (strcmp(neap_net_output_at(net, k), name) == 0) return true;
+  return false;
+}
+
+static bool is_written(const neap_net *net, const char *name) {
+  for (int i = 0; i < neap_net_n_ops(net); i++)
+    for (int k = 0; k < neap_net_op_at(net, i)->n_out; k++)
+      if (neap_net_op_at(net, i)->out[k] == name) return true;
+  return false;
+}
+
+/* Whether running the net writes bytes under this name that others can see. */
+static bool writes(const neap_net *net, const neap_net_blob *blob) {
+  bool resident = blob->keep || blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE ||
+                  blob->role == NEAP_ROLE_GRADIENT || is_output(net, blob->name);
+  return resident && is_written(net, blob->name);
+}
+
+static bool reads(const neap_net_blob *blob) { return blob->type.dtype != NEAP_DTYPE_NONE; }
+
+/* Calls visit for each net in the steps below. False as soon as visit gives false. */
+static bool each_net(const tree *t, const neap_step *step, bool (*visit)(void *, const neap_step *, const neap_net *),
+                     void *context) {
+  for (int i = 0; i < step->n_net; i++)
+    if (!visit(context, step, find_net(t, step->net[i]))) return false;
+  if (step->report_net != NULL && !visit(context, step, find_net(t, step->report_net))) return false;
+  for (int i = 0; i < step->n_step; i++)
+    if (!each_net(t, &step->step[i], visit, context)) return false;
+  return true;
+}
+
+typedef struct sharing {
+  const tree *t;
+  neap_workspace *ws;
+  const neap_step *other; /* the second branch */
+  const neap_net_blob *blob;
+  bool written;
+  const neap_step *writer, *user; /* the clash */
+} sharing;
+
+static bool clashes_with_net(void *context, const neap_step *step, const neap_net *net) {
+  sharing *s = context;
+  const neap_net_blob *blob = neap_net_find_blob(net, s->blob->name);
+  bool uses = blob != NULL && (writes(net, blob) || (s->written && reads(blob)));
+  uses = uses || (s->written && step->stop_blob != NULL && strcmp(step->stop_blob, s->blob->name) == 0);
+  if (uses) s->user = step;
+  return !uses;
+}
+
+static bool clashes(void *context, const neap_step *step, const neap_net *net) {
+  sharing *s = context;
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    s->blob = neap_net_blob_at(net, i);
+    s->written = writes(net, s->blob);
+    if (!s->written || !neap_workspace_has(s->ws, s->blob->name)) continue;
+    s->writer = step;
+    if (!each_net(s->t, s->other, clashes_with_net, s)) return false;
+  }
+  return true;
+}
+
+/* GRAPH error when one branch writes what another one reads or writes. Instances of a step are branches alike. */
+static neap_status check_branches(const tree *t, const node *group, neap_error *error) {
+  for (int i = 0; i < group->n_child; i++)
+    for (int k = 0; k < group->n_child; k++) {
+      sharing s = {.t = t, .ws = group->ws, .other = group->child[k]->step};
+      if (i == k || each_net(t, group->child[i]->step, clashes, &s)) continue;
+      if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%.120s", s.blob->name);
+      neap_fail(error, NEAP_GRAPH,
+                "run_steps: concurrent steps \"%.80s\" and \"%.80s\" would meet at blob \"%.80s\", which the first writes",
+                step_name(s.writer), step_name(s.user), s.blob->name);
+      return neap_hint(error,
+                       "name it otherwise in one of them; with create_workspace each has its own, unless the workspace around "
+                       "has the blob"),
+             NEAP_GRAPH;
+    }
+  return NEAP_OK;
+}
+
+typedef struct landing {
+  neap_workspace *ws;
+  neap_status status;
+  neap_error *error;
+} landing;
+
+/* Makes in the workspace around a branch what the branch's net puts out. */
+static bool prepare_landing(void *context, const neap_step *step, const neap_net *net) {
+  landing *l = context;
+  (void)step;
+  l->status = neap_workspace_init(l->ws, net, l->error);
+  for (int i = 0; i < neap_net_n_blobs(net) && l->status == NEAP_OK; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (writes(net, blob)) l->status = neap_workspace_create(l->ws, blob->name, false, l->error);
+  }
+  return l->status == NEAP_OK;
+}
+
+static neap_status prepare_landings(const tree *t, neap_workspace *ws, const neap_step *step, neap_error *error) {
+  if (step->create_workspace) return NEAP_OK;
+  for (int i = 0; i < step->n_step; i++) NEAP_TRY(prepare_landings(t, ws, &step->step[i], error));
+  landing l = {.ws = ws, .error = error};
+  neap_step own = *step;
+  own.n_step = 0;
+  each_net(t, &own, prepare_landing, &l);
+  return l.status;
+}
+
+/* ---- building --------------------------------------------------------------------------------------------------- */
+
+static void empty_node(node *n) {
+  for (int i = 0; i < n->n_child; i++) {
+    if (n->child[i] == NULL) continue;
+    empty_node(n->child[i]);
+    neap_workspace_release(n->child[i]->outer);
+    neap_free(n->child[i]);
+  }
+  for (int i = 0; i < n->n_session; i++) neap_session_free(n->session[i]);
+  neap_session_free(n->report);
+  neap_free(n->child);
+  neap_free(n->session);
+  neap_workspace_release(n->ws);
+  n->ws = NULL;
+  n->report = NULL;
+  n->child = NULL;
+  n->session = NULL;
+  n->n_child = n->n_session = 0;
+}
+
+static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(node), "a step"); }
+
+/* A child that sees everything of `parent`; the `index` makes random numbers of several children differ. */
+static neap_status new_child(neap_workspace *parent, int index, neap_workspace **out, neap_error *error) {
+  neap_workspace_options options = {.seed = neap_workspace_seed(parent) + (uint64_t)index, .parent = parent};
+  NEAP_TRY(neap_workspace_new(&options, out, error));
+  neap_workspace_set_step(*out, neap_workspace_step(parent));
+  return NEAP_OK;
+}
+
+static neap_status compile(const tree *t, const node *n, const char *name, neap_session **out, neap_error *error) {
+  neap_compile_options options = *t->options;
+  if (n->alone) {
+    options.n_thread = 1;
+    options.plan.executor = NEAP_EXECUTOR_SIMPLE;
+    options.store = NULL; /* one connection, one thread */
+  }
+  return neap_driver_compile(n->ws, find_net(t, name), &options, out, error);
+}
+
+static neap_status build_node(const tree *t, node *n, neap_error *error);
+
+/* Child i of n for `step`: in n's own workspace, or as a branch in a child of it. */
+static neap_status add_child(const tree *t, node *n, int i, const neap_step *step, neap_error *error) {
+  node *child = n->child[i] = neap_alloc_zeroed(sizeof *child);
+  if (child == NULL) return refused(error);
+  child->step = step;
+  child->alone = n->alone || n->concurrent;
+  child->is_instance = n->concurrent && step == n->step;
+  child->group = n->concurrent ? n : NULL;
+  if (!n->concurrent) {
+    child->outer = neap_workspace_retain(n->ws);
+  } else {
+    NEAP_TRY(prepare_landings(t, n->ws, step, error));
+    NEAP_TRY(new_child(n->ws, i, &child->outer, error));
+  }
+  return NEAP_OK;
+}
+
+/* Children for the substeps, or (`list` NULL) n_child instances of the step itself. */
+static neap_status add_children(const tree *t, node *n, int n_child, const neap_step *list, bool concurrent, neap_error *error) {
+  n->concurrent = concurrent;
+  n->child = neap_alloc_zeroed((size_t)n_child * sizeof(node *));
+  if (n->child == NULL) return refused(error);
+  n->n_child = n_child;
+  for (int i = 0; i < n_child; i++) NEAP_TRY(add_child(t, n, i, list != NULL ? &list[i] : n->step, error));
+  if (concurrent) NEAP_TRY(check_branches(t, n, error));
+  for (int i = 0; i < n_child; i++) NEAP_TRY(build_node(t, n->child[i], error));
+  return NEAP_OK;
+}
+
+/* Everything below `outer`: workspace, sessions, children. What is there is ended first. */
+static neap_status build_node(const tree *t, node *n, neap_error *error) {
+  const neap_step *step = n->step;
+  empty_node(n);
+  n->fresh = true;
+  bool group = step->n_instance > 1 && !n->is_instance;
+  if (step->create_workspace && !group)
+    NEAP_TRY(new_child(n->outer, 0, &n->ws, error));
+  else
+    n->ws = neap_workspace_retain(n->outer);
+  if (group) return add_children(t, n, step->n_instance, NULL, true, error);
+  if (step->n_step > 0) NEAP_TRY(add_children(t, n, step->n_step, step->step, step->concurrent && step->n_step > 1, error));
+  n->session = neap_alloc_zeroed((size_t)(step->n_net + 1) * sizeof(neap_session *));
+  if (n->session == NULL) return refused(error);
+  for (; n->n_session < step->n_net; n->n_session++)
+    NEAP_TRY(compile(t, n, step->net[n->n_session], &n->session[n->n_session], error));
+  return step->report_net != NULL ? compile(t, n, step->report_net, &n->report, error) : NEAP_OK;
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------------- */
+
+/* The first failure is kept, and everybody stops at the next net. */
+static void stop(tree *t, const neap_error *error) {
+  pthread_mutex_lock(&t->lock);
+  if (t->first.code == NEAP_OK) t->first = *error;
+  pthread_mutex_unlock(&t->lock);
+  atomic_store(&t->stopped, 1);
+}
+
+/* Whether to go no further; Ctrl-C is a failure like any other. */
+static bool is_stopped(tree *t, const neap_step *step) {
+  if (neap_interrupted && atomic_load(&t->stopped) == 0) {
+    neap_error error = {0};
+    fail(step, NEAP_INTERRUPTED, &error, "interrupted");
+    stop(t, &error);
+  }
+  return atomic_load(&t->stopped) != 0;
+}
+
+/* A branch that repeats by the clock and has no end of its own goes on until its siblings have ended. */
+static bool is_periodic(const node *n) {
+  return n->group != NULL && n->step->run_every_ms > 0 && n->step->iterations == 0 && n->step->stop_blob == NULL;
+}
+
+static bool siblings_ended(const node *n) { return atomic_load(&n->group->n_unfinished) == 0; }
+
+static void wait_until(tree *t, const node *n, int64_t due_ns) {
+  while (!is_stopped(t, n->step) && !(is_periodic(n) && siblings_ended(n))) {
+    int64_t left = due_ns - neap_clock_ns();
+    if (left <= 0) return;
+    nanosleep(&(struct timespec){.tv_nsec = (long)NEAP_MIN(left, (int64_t)SLICE_NS)}, NULL);
+  }
+}
+
+/* Whether the step's stop blob says so; false, with the tree stopped, when it can't be read. */
+static bool told_to_stop(tree *t, const node *n) {
+  bool said = false;
+  neap_error error = {0};
+  if (n->step->stop_blob != NULL && read_stop(n->ws, n->step, &said, &error) != NEAP_OK) stop(t, &error);
+  return said;
+}
+
+static void run_session(tree *t, neap_session *session) {
+  neap_error error = {0};
+  if (neap_session_run(session, &error) != NEAP_OK) stop(t, &error);
+}
+
+static void run_node(tree *t, node *n);
+
+typedef struct branch {
+  tree *t;
+  node *n;
+} branch;
+
+static void *run_branch(void *context) {
+  branch *b = context;
+  run_node(b->t, b->n);
+  if (!is_periodic(b->n)) atomic_fetch_sub(&b->n->group->n_unfinished, 1);
+  return NULL;
+}
+
+/* One thread a branch, the first one this thread. Signals stay with the thread that has them. */
+static void run_branches(tree *t, node *n) {
+  enum { MOST = MOST_INSTANCES };
+  pthread_t thread[MOST];
+  branch list[MOST];
+  int n_branch = NEAP_MIN(n->n_child, (int)MOST), n_started = 1, n_unfinished = 0;
+  for (int i = 0; i < n_branch; i++) {
+    list[i] = (branch){t, n->child[i]};
+    n_unfinished += !is_periodic(n->child[i]);
+  }
+  atomic_store(&n->n_unfinished, n_unfinished);
+  sigset_t saved;
+  neap_signals_hold(&saved);
+  while (n_started < n_branch && pthread_create(&thread[n_started], NULL, run_branch, &list[n_started]) == 0) n_started++;
+  neap_signals_release(&saved);
+  if (n_started < n_branch) {
+    neap_error error = {0};
+    fail(n->step, NEAP_MEMORY, &error, "a thread was refused");
+    stop(t, &error);
+  }
+  run_branch(&list[0]);
+  for (int i = 1; i < n_started; i++) pthread_join(thread[i], NULL);
+}
+
+/* One iteration. True when the stop blob has ended the step. */
+static bool run_body(tree *t, node *n) {
+  if (n->concurrent) {
+    if (told_to_stop(t, n)) return true;
+    run_branches(t, n);
+    return false;
+  }
+  for (int i = 0; i < n->n_session + n->n_child && !is_stopped(t, n->step); i++) {
+    if (told_to_stop(t, n)) return true;
+    if (i < n->n_session)
+      run_session(t, n->session[i]);
+    else
+      run_node(t, n->child[i - n->n_session]);
+  }
+  return false;
+}
+
+/* How often a step's body runs: INT64_MAX where something else ends it. A group of instances runs them once: each instance
+ * has the iterations. */
+static int64_t most_iterations(const node *n) {
+  if (n->concurrent && n->n_child > 0 && n->child[0]->is_instance) return 1;
+  if (n->step->stop_blob != NULL || is_periodic(n)) return INT64_MAX;
+  return NEAP_MAX(n->step->iterations, (int64_t)1);
+}
+
+static void repeat_body(tree *t, node *n) {
+  int64_t most = most_iterations(n), start = neap_clock_ns(), reported = start;
+  for (int64_t k = 0; k < most && !is_stopped(t, n->step); k++) {
+    if (k > 0 && n->step->run_every_ms > 0) wait_until(t, n, start + k * n->step->run_every_ms * 1000000);
+    if (is_periodic(n) && k > 0 && siblings_ended(n)) break;
+    if (run_body(t, n)) break;
+    if (n->report == NULL || neap_clock_ns() - reported < n->step->report_every_ms * 1000000) continue;
+    run_session(t, n->report);
+    reported = neap_clock_ns();
+  }
+  if (n->report != NULL && !is_stopped(t, n->step)) run_session(t, n->report);
+}
+
+static void run_node(tree *t, node *n) {
+  neap_error error = {0};
+  if (!n->fresh && n->step->create_workspace && build_node(t, n, &error) != NEAP_OK) stop(t, &error);
+  n->fresh = false;
+  if (!is_stopped(t, n->step)) repeat_body(t, n);
+}
+
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
+                                  const neap_compile_options *options, bool *empty, neap_error *error) {
+  tree t = {.n_net = n_net, .net = net, .ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
+  NEAP_TRY(check_tree(&t, root, error));
+  if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
+  node top = {.step = root, .outer = neap_workspace_retain(ws)};
+  neap_status status = build_node(&t, &top, error);
+  if (status == NEAP_OK) {
+    run_node(&t, &top);
+    status = t.first.code;
+    if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = t.first;
+  }
+  empty_node(&top);
+  neap_workspace_release(top.outer);
+  pthread_mutex_destroy(&t.lock);
+  return status;
+}
+
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
+                                 neap_error *error) {
+  neap_session *session;
+  NEAP_TRY(neap_driver_compile(ws, net, options, &session, error));
+  neap_status status = neap_session_run(session, error);
+  neap_session_free(session);
+  return status;
+}

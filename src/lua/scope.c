@@ -1,0 +1,245 @@
+/* scope.c: the scope handle, a stack of child workspaces; and step trees. lua/neap/workspace.lua has the methods that people
+ * call: it knows programs, which must end before a frame's memory can return. */
+#include "lua/binding.h"
+
+#include <string.h>
+
+typedef struct handle {
+  neap_scope *scope; /* retained */
+} handle;
+
+static neap_scope *scope_at(lua_State *L, int index) {
+  handle *h = luaL_testudata(L, index, NEAP_LUA_SCOPE);
+  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a scope is expected, got a %s", luaL_typename(L, index));
+  return h->scope;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_SCOPE);
+  neap_scope_release(h->scope);
+  h->scope = NULL;
+  return 0;
+}
+
+static int to_text(lua_State *L) {
+  const neap_scope *scope = scope_at(L, 1);
+  char text[24];
+  lua_pushfstring(L, "scope: %d frames in use, %d kept, %s", neap_scope_n_frames(scope), neap_scope_n_kept(scope),
+                  neap_bytes_text((double)neap_scope_held_bytes(scope), text));
+  return 1;
+}
+
+/* One handle a scope, as for workspaces. */
+void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
+  neap_lua_handles(L);
+  if (lua_rawgetp(L, -1, scope) == LUA_TNIL) {
+    lua_pop(L, 1);
+    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE);
+    h->scope = neap_scope_retain(scope);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, -3, scope);
+  }
+  lua_remove(L, -2);
+}
+
+/* ---- the stack ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct bindings {
+  int n;
+  const char **inner, **outer;
+} bindings;
+
+/* {inner = outer, ..}, or {"x"} for {x = "x"}; nil is none. Rooms stay on the stack. */
+static bindings take_bindings(lua_State *L, int index) {
+  bindings b = {0};
+  int n = 0;
+  if (lua_isnoneornil(L, index)) return b;
+  luaL_checktype(L, index, LUA_TTABLE);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  b.inner = neap_lua_room(L, (size_t)n * sizeof *b.inner);
+  b.outer = neap_lua_room(L, (size_t)n * sizeof *b.outer);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    const char *outer = neap_lua_name(L, -1, "bindings");
+    b.outer[b.n] = outer;
+    b.inner[b.n++] = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : outer;
+  }
+  return b;
+}
+
+typedef neap_status enter(neap_scope *, neap_workspace *, int, const char *const *, const char *const *, neap_workspace **,
+                          neap_error *);
+
+/* scope, parent, bindings -> frame, or nil where the scope is empty */
+static int enter_frame(lua_State *L, enter *f) {
+  neap_scope *scope = scope_at(L, 1);
+  neap_workspace *parent = neap_lua_workspace_at(L, 2), *frame = NULL;
+  lua_settop(L, 3);
+  bindings b = take_bindings(L, 3);
+  NEAP_LUA_TRY(L, f(scope, parent, b.n, b.inner, b.outer, &frame, &error));
+  if (frame == NULL) return 0;
+  neap_lua_push_workspace(L, frame);
+  return 1;
+}
+
+static int push(lua_State *L) { return enter_frame(L, neap_scope_push); }
+static int reuse_last(lua_State *L) { return enter_frame(L, neap_scope_reuse_last); }
+static int pop_gradient(lua_State *L) { return enter_frame(L, neap_scope_pop_gradient); }
+
+static int clear(lua_State *L) {
+  neap_scope_clear(scope_at(L, 1));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int empty(lua_State *L) {
+  lua_pushboolean(L, neap_scope_empty(scope_at(L, 1)));
+  return 1;
+}
+
+/* #scope */
+static int length(lua_State *L) {
+  lua_pushinteger(L, neap_scope_n_frames(scope_at(L, 1)));
+  return 1;
+}
+
+static int held_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_scope_held_bytes(scope_at(L, 1)));
+  return 1;
+}
+
+/* scope:check_stack() -> scope */
+static int check_stack(lua_State *L) {
+  const neap_scope *scope = scope_at(L, 1);
+  NEAP_LUA_TRY(L, neap_scope_check(scope, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* scope:check_bindings_match(bindings [, {gradient = true}]) -> scope */
+static int check_bindings(lua_State *L) {
+  const neap_scope *scope = scope_at(L, 1);
+  lua_settop(L, 3);
+  bool gradient = lua_istable(L, 3) && lua_getfield(L, 3, "gradient") != LUA_TNIL && lua_toboolean(L, -1);
+  bindings b = take_bindings(L, 2);
+  NEAP_LUA_TRY(L, neap_scope_check_bindings(scope, gradient, b.n, b.inner, b.outer, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* scope:_idle() -> list of the frames that are kept and not in use */
+static int idle(lua_State *L) {
+  const neap_scope *scope = scope_at(L, 1);
+  lua_newtable(L);
+  for (int i = neap_scope_n_frames(scope), n = 0; i < neap_scope_n_kept(scope); i++) {
+    neap_lua_push_workspace(L, neap_scope_frame_at(scope, i));
+    lua_seti(L, -2, ++n);
+  }
+  return 1;
+}
+
+static int trim(lua_State *L) {
+  neap_scope_trim(scope_at(L, 1));
+  return 0;
+}
+
+/* ---- step trees -------------------------------------------------------------------------------------------------------------- */
+
+static int64_t integer_field(lua_State *L, int index, const char *key) {
+  int is_integer = 1;
+  lua_Integer i = lua_getfield(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
+  if (!is_integer) neap_lua_fail(L, NEAP_ARGUMENT, "run_steps: %s expects an integer, got a %s", key, luaL_typename(L, -1));
+  lua_pop(L, 1);
+  return i;
+}
+
+static bool bool_field(lua_State *L, int index, const char *key) {
+  lua_getfield(L, index, key);
+  bool is = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return is;
+}
+
+/* Interned, so that it may leave the stack. */
+static const char *text_field(lua_State *L, int index, const char *key) {
+  const char *text = lua_getfield(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+  lua_pop(L, 1);
+  return text;
+}
+
+/* The step in the table at `index`, checked by lua/neap/workspace.lua; rooms stay on the stack. */
+static neap_step take_step(lua_State *L, int index) {
+  luaL_checkstack(L, 12, "steps are nested too deeply");
+  neap_step step = {.name = text_field(L, index, "name"),
+                    .iterations = integer_field(L, index, "iterations"),
+                    .stop_blob = text_field(L, index, "stop"),
+                    .concurrent = bool_field(L, index, "concurrent"),
+                    .n_instance = (int)integer_field(L, index, "instances"),
+                    .create_workspace = bool_field(L, index, "create_workspace"),
+                    .report_net = text_field(L, index, "report"),
+                    .report_every_ms = integer_field(L, index, "report_every_ms"),
+                    .run_every_ms = integer_field(L, index, "run_every_ms")};
+  lua_getfield(L, index, "nets");
+  const char **net = neap_lua_names(L, -1, "run_steps", false, &step.n_net);
+  for (int i = 0; i < step.n_net; i++) net[i] = neap_intern(net[i]);
+  step.net = net;
+  lua_getfield(L, index, "steps");
+  int list = lua_gettop(L);
+  step.n_step = (int)luaL_len(L, list);
+  neap_step *sub = neap_lua_room(L, (size_t)NEAP_MAX(step.n_step, 1) * sizeof *sub);
+  for (int i = 0; i < step.n_step; i++) {
+    lua_geti(L, list, i + 1);
+    sub[i] = take_step(L, lua_gettop(L));
+  }
+  step.step = sub;
+  return step;
+}
+
+/* run_steps(ws, step, {net, ..}, memory) -> whether there was nothing to run */
+static int run_steps(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  lua_settop(L, 4);
+  int n = (int)luaL_len(L, 3);
+  const neap_net **net = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *net);
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
+  for (int i = 0; i < n; i++) {
+    lua_geti(L, 3, i + 1);
+    net[i] = neap_lua_net_at(L, -1)->net;
+    if (i == 0) options = neap_lua_compile_options(L, 4, lua_gettop(L));
+  }
+  neap_step root = take_step(L, 2);
+  bool empty_tree = false;
+  neap_error error = {0};
+  if (neap_driver_run_steps(ws, &root, n, net, &options, &empty_tree, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  lua_pushboolean(L, empty_tree);
+  return 1;
+}
+
+/* run_once(ws, net, memory) */
+static int run_once(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  lua_settop(L, 3);
+  neap_compile_options options = neap_lua_compile_options(L, 3, 2);
+  neap_error error = {0};
+  if (neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  return 0;
+}
+
+void neap_lua_open_scope(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {"__len", length}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_push", push},
+                                     {"_reuse_last", reuse_last},
+                                     {"_pop_gradient", pop_gradient},
+                                     {"_idle", idle},
+                                     {"_trim", trim},
+                                     {"clear", clear},
+                                     {"empty", empty},
+                                     {"held_bytes", held_bytes},
+                                     {"check_stack", check_stack},
+                                     {"check_bindings_match", check_bindings},
+                                     {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_SCOPE, "Scope", meta, methods);
+  lua_pushcfunction(L, run_steps);
+  lua_setfield(L, -2, "run_steps");
+  lua_pushcfunction(L, run_once);
+  lua_setfield(L, -2, "run_once");
+}

@@ -1,0 +1,217 @@
+/* scope.c: the workspace stack: the value of a scope blob.
+ *
+ * A vector of frames, of which the first n_top are in use. A frame is a child workspace that sees the bound names of its
+ * parent and nothing else; its own blobs are the locals. Leaving a frame keeps it and its memory for the next push; trim
+ * gives that memory back.
+ * INVARIANT: n_top <= n_frame. INVARIANT: the bindings of all pushes are those of the first one, and so are those of all
+ * gradients; they are compared every time. Only trim of an empty stack forgets them.
+ * A frame is entered as if it were new: bound names lead outside again, and what its locals held counts as not written.
+ * The scope owns its frames, a frame does not own its parent: when that ends, bound names lead nowhere.
+ */
+#include "workspace/workspace_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct bindings {
+  bool set;
+  int n;
+  const char **inner, **outer; /* interned */
+} bindings;
+
+struct neap_scope {
+  _Atomic int n_ref;
+  neap_workspace **frame; /* retained */
+  int n_frame, cap_frame, n_top;
+  const neap_workspace *parent; /* of all frames; compared, never read; NULL before the first push */
+  bindings forward, gradient;
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_scope), "a scope"); }
+
+neap_status neap_scope_new(neap_scope **out, neap_error *error) {
+  *out = neap_alloc_zeroed(sizeof **out);
+  if (*out == NULL) return refused(error);
+  atomic_store(&(*out)->n_ref, 1);
+  return NEAP_OK;
+}
+
+neap_scope *neap_scope_retain(neap_scope *scope) {
+  atomic_fetch_add(&scope->n_ref, 1);
+  return scope;
+}
+
+static void forget(bindings *b) {
+  neap_free((void *)b->inner);
+  neap_free((void *)b->outer);
+  *b = (bindings){0};
+}
+
+void neap_scope_release(neap_scope *scope) {
+  if (scope == NULL || atomic_fetch_sub(&scope->n_ref, 1) > 1) return;
+  scope->n_top = 0;
+  neap_scope_trim(scope);
+  neap_free(scope->frame);
+  neap_free(scope);
+}
+
+/* ---- bindings --------------------------------------------------------------------------------------------------- */
+
+static int position(int n, const char *const *name, const char *key) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(name[i], key) == 0) return i;
+  return -1;
+}
+
+/* No name is bound twice. Sets, not lists, are compared: the order of bindings means nothing. */
+static neap_status check_list(int n, const char *const *inner, const char *const *outer, neap_error *error) {
+  for (int i = 0; i < n; i++)
+    if (position(i, inner, inner[i]) >= 0)
+      return neap_fail(error, NEAP_NAME, "scope: \"%s\" is bound to both \"%s\" and \"%s\"", inner[i],
+                       outer[position(i, inner, inner[i])], outer[i]);
+  return NEAP_OK;
+}
+
+static neap_status compare(const bindings *first, int n, const char *const *inner, const char *const *outer, const char *what,
+                           neap_error *error) {
+  NEAP_TRY(check_list(n, inner, outer, error));
+  for (int i = 0; first->set && i < n; i++) {
+    int at = position(first->n, first->inner, inner[i]);
+    if (at >= 0 && strcmp(first->outer[at], outer[i]) == 0) continue;
+    neap_fail(error, NEAP_NAME, "scope: %s bindings differ from those of the first: \"%s\" is bound to \"%s\", before to %s%s%s",
+              what, inner[i], outer[i], at >= 0 ? "\"" : "nothing", at >= 0 ? first->outer[at] : "", at >= 0 ? "\"" : "");
+    return neap_hint(error, "clear and trim the scope, or take another one for other bindings"), NEAP_NAME;
+  }
+  if (!first->set || first->n == n) return NEAP_OK;
+  int missing = 0;
+  while (position(n, inner, first->inner[missing]) >= 0) missing++;
+  neap_fail(error, NEAP_NAME, "scope: %s bindings differ from those of the first: %d names, before %d with \"%s\"", what, n,
+            first->n, first->inner[missing]);
+  return neap_hint(error, "clear and trim the scope, or take another one for other bindings"), NEAP_NAME;
+}
+
+/* Remembers the first bindings. */
+static neap_status record(bindings *b, int n, const char *const *inner, const char *const *outer, neap_error *error) {
+  if (b->set) return NEAP_OK;
+  bindings made = {.set = true, .n = n};
+  made.inner = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.inner);
+  made.outer = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.outer);
+  bool failed = made.inner == NULL || made.outer == NULL;
+  for (int i = 0; !failed && i < n; i++) {
+    made.inner[i] = neap_intern(inner[i]);
+    made.outer[i] = neap_intern(outer[i]);
+    failed = made.inner[i] == NULL || made.outer[i] == NULL;
+  }
+  if (failed) {
+    forget(&made);
+    return refused(error);
+  }
+  *b = made;
+  return NEAP_OK;
+}
+
+neap_status neap_scope_check_bindings(const neap_scope *scope, bool gradient, int n, const char *const *inner,
+                                      const char *const *outer, neap_error *error) {
+  return compare(gradient ? &scope->gradient : &scope->forward, n, inner, outer, gradient ? "gradient" : "forward", error);
+}
+
+neap_status neap_scope_check(const neap_scope *scope, neap_error *error) {
+  if (scope->n_top >= 0 && scope->n_top <= scope->n_frame) return NEAP_OK;
+  return neap_fail(error, NEAP_INTERNAL, "scope: the stack is corrupted: %d frames in use, %d exist", scope->n_top,
+                   scope->n_frame);
+}
+
+static neap_status check_parent(const neap_scope *scope, const neap_workspace *parent, neap_error *error) {
+  NEAP_TRY(neap_scope_check(scope, error));
+  if (scope->parent == NULL || scope->parent == parent) return NEAP_OK;
+  return neap_fail(error, NEAP_ARGUMENT, "scope: its frames are children of another workspace; the parent can't change");
+}
+
+/* Every outer name must mean something before anything is changed. */
+static neap_status check_targets(const neap_workspace *parent, int n, const char *const *outer, neap_error *error) {
+  for (int i = 0; i < n; i++)
+    if (!neap_workspace_has(parent, outer[i])) return neap_workspace_fail_unknown(parent, "bind", outer[i], error);
+  return NEAP_OK;
+}
+
+/* ---- the stack -------------------------------------------------------------------------------------------------- */
+
+/* A frame that is there is made as good as new; else one is made. */
+static neap_status next_frame(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                              const char *const *outer, neap_error *error) {
+  if (scope->n_top < scope->n_frame) return neap_workspace_rebind(scope->frame[scope->n_top], n, inner, outer, error);
+  if (!neap_list_grow(&scope->frame, &scope->cap_frame, scope->n_frame + 1, sizeof *scope->frame)) return refused(error);
+  NEAP_TRY(neap_workspace_new_frame(parent, scope->n_frame, n, inner, outer, &scope->frame[scope->n_frame], error));
+  scope->n_frame++;
+  return NEAP_OK;
+}
+
+neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner, const char *const *outer,
+                            neap_workspace **out, neap_error *error) {
+  *out = NULL;
+  NEAP_TRY(check_parent(scope, parent, error));
+  NEAP_TRY(neap_scope_check_bindings(scope, false, n, inner, outer, error));
+  NEAP_TRY(check_targets(parent, n, outer, error));
+  NEAP_TRY(record(&scope->forward, n, inner, outer, error));
+  NEAP_TRY(next_frame(scope, parent, n, inner, outer, error));
+  scope->parent = parent;
+  *out = scope->frame[scope->n_top++];
+  return NEAP_OK;
+}
+
+/* All conflicts are found before the first name is added. */
+neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                  const char *const *outer, neap_workspace **out, neap_error *error) {
+  *out = NULL;
+  NEAP_TRY(check_parent(scope, parent, error));
+  if (scope->n_top == 0) return NEAP_OK;
+  neap_workspace *top = scope->frame[scope->n_top - 1];
+  NEAP_TRY(check_list(n, inner, outer, error));
+  NEAP_TRY(check_targets(parent, n, outer, error));
+  for (int i = 0; i < n; i++) NEAP_TRY(neap_workspace_check_forward(top, inner[i], outer[i], error));
+  for (int i = 0; i < n; i++) NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], false, error));
+  *out = top;
+  return NEAP_OK;
+}
+
+neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
+                                    const char *const *outer, neap_workspace **out, neap_error *error) {
+  *out = NULL;
+  NEAP_TRY(check_parent(scope, parent, error));
+  if (scope->n_top == 0) return NEAP_OK;
+  neap_workspace *top = scope->frame[scope->n_top - 1];
+  NEAP_TRY(neap_scope_check_bindings(scope, true, n, inner, outer, error));
+  NEAP_TRY(check_targets(parent, n, outer, error));
+  NEAP_TRY(record(&scope->gradient, n, inner, outer, error));
+  for (int i = 0; i < n; i++)
+    if (neap_workspace_check_forward(top, inner[i], outer[i], NULL) == NEAP_OK)
+      NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], true, error));
+  scope->n_top--;
+  *out = top;
+  return NEAP_OK;
+}
+
+void neap_scope_clear(neap_scope *scope) { scope->n_top = 0; }
+bool neap_scope_empty(const neap_scope *scope) { return scope->n_top == 0; }
+int neap_scope_n_frames(const neap_scope *scope) { return scope->n_top; }
+int neap_scope_n_kept(const neap_scope *scope) { return scope->n_frame; }
+
+neap_workspace *neap_scope_frame_at(const neap_scope *scope, int index) {
+  return index >= 0 && index < scope->n_frame ? scope->frame[index] : NULL;
+}
+
+void neap_scope_trim(neap_scope *scope) {
+  while (scope->n_frame > scope->n_top) neap_workspace_release(scope->frame[--scope->n_frame]);
+  if (scope->n_frame > 0) return;
+  forget(&scope->forward);
+  forget(&scope->gradient);
+  scope->parent = NULL;
+}
+
+size_t neap_scope_held_bytes(const neap_scope *scope) {
+  size_t bytes = 0;
+  for (int i = 0; i < scope->n_frame; i++) bytes += neap_workspace_held_bytes(scope->frame[i]);
+  return bytes;
+}
