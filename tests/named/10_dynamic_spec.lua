@@ -195,3 +195,261 @@ describe("the pool policy", function()
     assert.is_truthy(text:find("not planned: peak forecast", 1, true), text)
   end)
 end)
+
+--- A small net over rows: any number of them.
+local function rows_net()
+  local net = neap.net "rows"
+  local x = net:input("x", { 1, 16 })
+  net:param("w1", { 32, 16 }, neap.init.xavier())
+  net:param("b1", { 32 })
+  local h = net:Tanh(net:FC({ x, "w1", "b1" }, "h"))
+  net:outputs { net:Softmax(h, "y") }
+  return net
+end
+
+--- Rows of x where mask holds, through a layer, to a loss; the same with the mask as a factor.
+local function masked_net(compressed)
+  local net = neap.net "masked"
+  local x, lr = net:input("x", { 6, 4 }), net:input("lr", {})
+  local m = compressed and net:input("m", { 6 }, "bool") or net:input("m", { 6, 1 })
+  net:param("w", { 3, 4 }, neap.init.xavier())
+  net:param("b", { 3 })
+  local h = net:Tanh(net:FC({ x, "w", "b" }, "h"))
+  local part = compressed and net:Compress({ h, m }, "part", { axis = 1 }) or net:Mul({ h, m }, "part")
+  local loss = net:Sum(net:Mul { part, part }, "loss")
+  for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+  net:outputs { "loss" }
+  return net
+end
+
+local masks = { { 1, 0, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1, 1 }, { 0, 0, 0, 1, 0, 1 }, { 0, 0, 0, 0, 0, 0 }, { 0, 1, 0, 0, 0, 1 } }
+
+describe("the dynamic executor", function()
+  it("runs one program handle on inputs of any shape, with the bits of a program planned for each", function()
+    local net = rows_net()
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 2, store = false }
+    local fixed <close> = neap.workspace { policy = "none", seed = 2, store = false }
+    ws:init(net)
+    fixed:init(net)
+    local program <close> = ws:compile(net)
+    for _, n in ipairs { 3, 40, 7, 3, 40, 1 } do -- small after large, too
+      local x = neap.rand(n, 16)
+      ws:feed("x", x)
+      program:run()
+      local reference <close> = fixed:compile(net, { x = { n, 16 }, layouts = "plain" })
+      fixed:feed("x", x)
+      reference:run()
+      assert.are.equal(fixed:fetch("y"):hash(), ws:fetch("y"):hash())
+      assert.same({ n, 32 }, ws:fetch("y").shape)
+      assert.are.equal(n, program.plan.batch)
+    end
+    local stats = program:stats()
+    assert.are.equal(4, stats.n_made) -- declared (1), 3, 40 and 7: one for each shape, not for each run
+    assert.are.equal(4, stats.n_program)
+    assert.are.equal(0, stats.n_restart)
+  end)
+
+  it("keeps memory within the largest shape's need plus a tenth over a thousand batches of random shapes", function()
+    local net = rows_net()
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 2, store = false }
+    ws:init(net)
+    local largest = net:plan { policy = "pool", x = { 60, 16 }, store = false }
+    local program <close> = ws:compile(net)
+    local buffer, state = neap.rand(60, 16), 17
+    local function batch(n)
+      ws:feed("x", buffer:narrow(1, 1, n))
+      program:run()
+    end
+    batch(60)
+    collectgarbage()
+    collectgarbage()
+    local held = neap.memory().held
+    local most_pool, most_held, most_cache, most_programs = 0, 0, 0, 0
+    for _ = 1, 1000 do
+      state = (state * 1103515245 + 12345) % 2147483648
+      batch(1 + state // 65536 % 60)
+      local pool, stats = program:pool(), program:stats()
+      most_pool, most_held = math.max(most_pool, pool.reserved), math.max(most_held, stats.held_bytes)
+      most_cache, most_programs = math.max(most_cache, stats.cache_bytes), math.max(most_programs, stats.n_program)
+      assert.are.equal(0, pool.used)
+      assert.are.equal(1, pool.n_free_block) -- one region, empty
+    end
+    assert.is_true(most_pool <= 1.1 * largest.arena_bytes, most_pool .. " of " .. largest.arena_bytes)
+    assert.is_true(most_held <= 1.1 * held, ("%d held, %d with the largest shape"):format(most_held, held))
+    assert.is_true(most_programs <= 16 and most_cache <= 64 * 2 ^ 20)
+    assert.is_true(program:stats().n_dropped > 0)
+  end)
+
+  it("allocates nothing once a shape is known and its inputs have come", function()
+    local net = rows_net()
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net)
+    ws:feed("x", neap.rand(9, 16))
+    program:run(2)
+    program:run()
+    assert.are.equal(0, program:stats().n_alloc_last)
+  end)
+
+  it("finds lengths that depend on data: Compress and NonZero give what the tensor functions give", function()
+    local net = neap.net "lengths"
+    local x, m = net:input("x", { 6, 4 }), net:input("m", { 6 }, "bool")
+    local z = net:Compress({ net:Tanh(x), m }, "z", { axis = 1 })
+    net:outputs { z, net:Sum(z, "s", { axes = { 2 } }), net:NonZero(m, "i") }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    ws:poison(true)
+    local input = neap.rand(6, 4)
+    for round = 1, 2 do
+      for _, mask in ipairs(masks) do
+        local holds = neap.tensor(mask):gt(0.5)
+        local out = ws:run(net, { x = input, m = holds })
+        local want = input:tanh():compress(holds, { axis = 1 })
+        assert.are.equal(want:hash(), out.z:hash())
+        assert.same(want.shape, out.z.shape)
+        assert.same({ want.shape[1] }, out.s.shape)
+        assert.are.equal(neap.non_zero(holds):hash(), out.i:hash(), "round " .. round)
+      end
+    end
+  end)
+
+  it("begins anew only while lengths change, and at most once for each op whose length does", function()
+    local net = masked_net(true)
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 4, store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net)
+    ws:feed("x", neap.rand(6, 4))
+    ws:feed("lr", core.tensor(0.0))
+    ws:feed("m", neap.tensor(masks[1]):gt(0.5))
+    program:run()
+    assert.are.equal(1, program:stats().n_restart)
+    program:run(5)
+    assert.are.equal(1, program:stats().n_restart)
+    ws:feed("m", neap.tensor(masks[3]):gt(0.5))
+    program:run()
+    assert.are.equal(2, program:stats().n_restart)
+    assert.are.equal(7, ws:step()) -- a step that began twice counts once
+  end)
+
+  it("differentiates through Compress: parameters follow those of the same net with the mask as a factor", function()
+    local a, b = masked_net(true), masked_net(false)
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 5, store = false }
+    local other <close> = neap.workspace { seed = 5, store = false }
+    ws:poison(true)
+    for _, mask in ipairs(masks) do
+      local x, m = neap.rand(6, 4), neap.tensor(mask)
+      local got = ws:run(a, { x = x, m = m:gt(0.5), lr = core.tensor(0.1) })
+      local want = other:run(b, { x = x, m = m:reshape(6, 1), lr = core.tensor(0.1) })
+      assert.is_true(got.loss:close(want.loss, { rtol = 1e-5, atol = 1e-6 }))
+      for _, name in ipairs { "w", "b" } do
+        assert.is_true(ws:fetch(name):close(other:fetch(name), { rtol = 1e-5, atol = 1e-6 }), name)
+      end
+    end
+  end)
+
+  it("draws the same random numbers when a run begins anew", function()
+    local function build(compressed)
+      local net = neap.net "drawn"
+      local x, m = net:input("x", { 6 }), net:input("m", { 6 }, "bool")
+      local noise = net:Uniform(nil, "noise", { shape = { 6 } })
+      local y = net:Add({ x, noise }, "y")
+      net:outputs(compressed and { y, net:Compress({ y, m }, "z") } or { y })
+      return net
+    end
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 9, store = false }
+    local other <close> = neap.workspace { seed = 9, store = false }
+    local x, m = neap.rand(6), neap.tensor(masks[1]):gt(0.5)
+    other:feed("m", m)
+    local out = ws:run(build(true), { x = x, m = m })
+    assert.are.equal(other:run(build(false), { x = x }).y:hash(), out.y:hash())
+    assert.are.equal(out.y:compress(m):hash(), out.z:hash())
+  end)
+
+  it("is named by the error when such a net is planned, and when one stands in a subnet", function()
+    local net = masked_net(true)
+    for _, executor in ipairs { "simple", "dag" } do
+      local ok, err = pcall(net.plan, net, { executor = executor, store = false })
+      assert.is_false(ok)
+      assert.are.equal("graph", err.code)
+      assert.is_truthy(tostring(err):find('executor = "dynamic"', 1, true), tostring(err))
+      assert.is_truthy(tostring(err):find("Compress", 1, true))
+    end
+    local branch = neap.net "branch"
+    local x, m, c = branch:input("x", { 4 }), branch:input("m", { 4 }, "bool"), branch:input("c", {}, "bool")
+    local ok, err = pcall(function()
+      branch:If(c, function() return branch:Sum(branch:Compress { x, m }) end, function() return branch:Sum(x) end)
+      branch:plan { executor = "dynamic", store = false }
+    end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("subnet", 1, true), tostring(err))
+  end)
+
+  it("refuses a shape that needs more than the hard limit, and goes on with the next one as if nothing had been", function()
+    local net = rows_net()
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 2, budget = 16384, store = false }
+    local before = ws:run(net, { x = neap.ones(4, 16) }).y:hash()
+    local w = ws:fetch("w1"):hash()
+    local ok, err = pcall(ws.run, ws, net, { x = neap.rand(400, 16) })
+    assert.is_false(ok)
+    assert.are.equal("memory", err.code)
+    assert.are.equal("h", err.blob)
+    assert.is_truthy(tostring(err):find("50.0 KiB", 1, true), tostring(err))
+    assert.are.equal(w, ws:fetch("w1"):hash())
+    assert.are.equal(before, ws:run(net, { x = neap.ones(4, 16) }).y:hash())
+  end)
+
+  it("trains through the trainer with batches of any size", function()
+    local nn = neap.nn
+    local model = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
+    local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, memory = { executor = "dynamic" }, seed = 1 }
+    local other = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
+    local u <close> = neap.trainer { model = other, optimizer = neap.optim.SGD { lr = 0.1 }, memory = { policy = "none", layouts = "plain" }, seed = 1 }
+    for _, n in ipairs { 8, 3, 8, 5 } do
+      local batch = { x = neap.rand(n, 4), y = neap.zeros { n, dtype = "i64" } }
+      assert.are.equal(u:step(batch).loss, t:step(batch).loss)
+    end
+  end)
+end)
+
+describe("control flow under the pool", function()
+  local function same_under_pool(build, feeds)
+    local net = build()
+    local function run(memory, poison)
+      local ws <close> = neap.workspace { seed = 3, store = false }
+      ws:init(net)
+      ws:poison(poison)
+      for name, t in pairs(feeds) do ws:feed(name, t) end
+      local program <close> = ws:compile(net, memory)
+      program:run(2)
+      local bits = {}
+      for _, name in ipairs(net:outputs()) do bits[name] = ws:fetch(name):hash() end
+      return bits
+    end
+    assert.same(run({ policy = "none", layouts = "plain" }, false), run({ policy = "pool" }, true))
+  end
+
+  it("runs While with its frame taken from the pool", function()
+    same_under_pool(function()
+      local net = neap.net "loop"
+      net:input("x", { 32 })
+      local _, y = net:While { init = { net:const(0), "x" }, cond = function(_, i) return i:lt(5) end,
+        body = function(b, i, x) return i + 1, b:Tanh(b:Add { x, x }) end }
+      net:outputs { net:Sum(y, "s"), net:Sigmoid("x", "t") }
+      return net
+    end, { x = neap.rand(32) })
+  end)
+
+  it("trains through a While with a declared maximum", function()
+    same_under_pool(function()
+      local net = neap.net "loop"
+      net:param("w", { 8 }, neap.init.ones)
+      local _, y = net:While { init = { net:const(0), "w" }, max = 3, cond = function(_, i) return i:lt(3) end,
+        body = function(b, i, x) return i + 1, b:Sigmoid(b:Mul { x, x }) end }
+      local loss = net:Sum(y, "loss")
+      local g = net:gradient(loss, { wrt = { "w" } })
+      local out = { loss }
+      for _, gradient in pairs(g) do out[#out + 1] = gradient end
+      net:outputs(out)
+      return net
+    end, {})
+  end)
+end)
