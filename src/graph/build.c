@@ -675,6 +675,7 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .no_commits = outer->no_commits,
                                   .all_outputs = outer->all_outputs,
                                   .forward = -1,
+                                  .is_sub = true,
                                   .n_recompute = spec->n_recompute,
                                   .recompute = spec->recompute,
                                   .stream = outer->stream}};

@@ -178,7 +178,7 @@ describe("the pool policy", function()
   it("runs If with its branches' frames taken from the pool", function()
     local net = neap.net "branch"
     local x, c = net:input("x", { 16 }), net:input("c", {}, "bool")
-    local y = net:If(c, function() return net:Tanh(net:Sigmoid(x)) end, function() return net:Neg(x) end)
+    local y = net:If(c, function(b) return b:Tanh(b:Sigmoid(x)) end, function(b) return b:Neg(x) end)
     net:outputs { net:Sum(y, "s") }
     local program <close>, ws = program_of(net, { policy = "pool" }, { x = neap.ones(16), c = core.tensor(true, "bool") })
     ws:poison(true)
@@ -376,7 +376,7 @@ describe("the dynamic executor", function()
     local branch = neap.net "branch"
     local x, m, c = branch:input("x", { 4 }), branch:input("m", { 4 }, "bool"), branch:input("c", {}, "bool")
     local ok, err = pcall(function()
-      branch:If(c, function() return branch:Sum(branch:Compress { x, m }) end, function() return branch:Sum(x) end)
+      branch:If(c, function(b) return b:Sum(b:Compress { x, m }) end, function(b) return b:Sum(x) end)
       branch:plan { executor = "dynamic", store = false }
     end)
     assert.is_false(ok)
