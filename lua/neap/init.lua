@@ -34,6 +34,13 @@ neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
 neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
 neap.db, neap.runs = db.open, db.runs
+--- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.
+function neap.range(largest, memory, batch)
+  memory = require("neap.mem_param").translate(largest, memory)
+  if batch then return require("neap.range").new(largest, memory, batch) end
+  return core.new_range(largest, memory)
+end
+neap.mem_param = require("neap.mem_param").new -- Caffe's words for memory options
 neap.clock = core.clock -- seconds from some start, monotonic
 
 --- Every op in lower case; the tensor makers above keep their names.

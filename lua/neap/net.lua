@@ -5,8 +5,10 @@
 -- read are looked for from the innermost scope outwards; a name that already begins with the path stays as it is.
 -- @module neap.net
 local core = require "neap.core"
+local mem_param = require "neap.mem_param"
 local op = require "neap.op"
 local named = require "neap.options"
+local range = require "neap.range"
 local report = require "neap.report"
 
 local Net = core.Net
@@ -444,7 +446,7 @@ end
 
 --- net:infer{x = {64, 784}} -> {blob = {shape =, dtype =}} with other input shapes than declared.
 function Net:infer(options)
-  local plan = self:_plan(options)
+  local plan = self:plan(options)
   local out = {}
   for _, row in ipairs(plan:_values()) do
     local shape = {}
@@ -481,14 +483,21 @@ function Net:expand(options) return self:_graph(options, "net") end
 --- net:graph_text(): values, shapes and ops after inference and gradient, for people.
 function Net:graph_text(options) return self:_graph(options, "people") end
 
---- net:plan{x =, budget =, ...} -> plan. Nothing is allocated.
-function Net:plan(options) return self:_plan(options) end
+--- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With max_batch the plan is that of the
+-- net's batch within the memory of the largest.
+function Net:plan(options)
+  local memory, most = range.apart(mem_param.translate(self, options))
+  return self:_plan(memory, most and range.new(self, memory, most))
+end
+
+--- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see neap.mem_param.
+function Net:dry_run(options) return mem_param.dry_run(self, options) end
 
 --- net:forecast{...} -> Report of the bytes of every region.
-function Net:forecast(options) return self:_plan(options):forecast() end
+function Net:forecast(options) return self:plan(options):forecast() end
 
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
-function Net:summary(options) return self:_plan(options):summary() end
+function Net:summary(options) return self:plan(options):summary() end
 
 --- net:dot([path]) -> Graphviz text of ops and blobs; with a path, true or nil, message, code.
 function Net:dot(path)

@@ -11,7 +11,9 @@
 -- @module neap.train
 local core = require "neap.core"
 local build = require "neap.nn.build"
+local micro = require "neap.micro"
 local nn = require "neap.nn"
+local fit_batch = require "neap.fit_batch"
 local options = require "neap.options"
 local progress = require "neap.progress"
 local report = require "neap.report"
@@ -29,7 +31,7 @@ local function as_loss(loss)
 end
 
 local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
-  seed = none, nan = "stop", name = none, profile = none }
+  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none }
 
 --- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
 -- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience.
@@ -37,9 +39,24 @@ local function start_position()
   return { step = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0 }
 end
 
+--- Sizes in rows that the maker takes.
+local function check_sizes(o, level)
+  local function is_count(n) return math.type(n) == "integer" and n > 0 end
+  if o.max_batch ~= nil and not is_count(o.max_batch) then
+    error(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(o.max_batch)), level)
+  end
+  if o.micro == nil or is_count(o.micro) then return end
+  if o.micro ~= "fit" then error(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro)), level) end
+  if not (o.memory and (o.memory.budget or o.memory.total)) then
+    error("neap.trainer: micro = \"fit\" needs a budget or a total to fit into: memory = { total = \"512MiB\" }", level)
+  end
+end
+
 --- Makes a trainer.
 -- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
---   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool }
+--   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
+--   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
+--   micro = rows of a micro-batch, or "fit": as many as memory's budget or total allows (gradients are accumulated) }
 -- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
 local function new(given)
   local o = options.read("neap.trainer", trainer_spec, given, 2)
@@ -54,12 +71,12 @@ local function new(given)
     error("neap.trainer: loss expects a loss such as nn.CrossEntropyLoss(), or a function of (output, target)", 2)
   end
   if o.schedule ~= nil and type(o.schedule) ~= "function" then error("neap.trainer: schedule expects a function of (step, lr)", 2) end
-  if o.micro ~= nil or o.dtype ~= nil then
-    error(("neap.trainer: \"%s\" is reserved, and not available yet"):format(o.micro ~= nil and "micro" or "dtype"), 2)
-  end
+  if o.dtype ~= nil then error("neap.trainer: \"dtype\" is reserved, and not available yet", 2) end
+  check_sizes(o, 3)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
-    metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, records = {},
-    position = start_position(), memory = {}, rate = core.tensor(0.0) }, Trainer) -- one tensor for all rates: a step allocates nothing
+    metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
+    position = start_position(), memory = {}, rate = core.tensor(0.0), scalar = core.tensor(0.0), -- fed again and again: a step allocates nothing
+    micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
   self.ws = o.model:workspace()
   if o.seed then self.ws:seed(o.seed) end
@@ -67,6 +84,8 @@ local function new(given)
     if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
   end
   if o.profile then self.memory.profile = true end
+  if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
+  if self.memory.max_batch then self.most.train, self.memory.max_batch = self.memory.max_batch, nil end
   return self
 end
 
@@ -88,26 +107,73 @@ end
 
 local function close_programs(self)
   for _, entry in pairs(self.programs) do entry.program:close() end
-  self.programs = {}
+  for _, range in pairs(self.ranges) do range.plans:close() end
+  self.programs, self.ranges = {}, {}
 end
 
---- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena. A change of
--- the model (freeze, tie ..) makes them anew.
-local function program_for(self, n, train)
+--- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients accumulated) or "eval".
+-- @return net, blobs, the accumulate of a micro net
+local function net_of(self, mode, n)
+  local train = mode ~= "eval"
+  local optimizer = mode == "micro" and micro.new() or train and self.optimizer or nil
+  local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = optimizer,
+    input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
+    metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
+  return net, blobs, optimizer
+end
+
+--- Whether programs of several batch sizes can share addresses: not where addresses are found at run time.
+local function has_addresses(memory) return memory.policy ~= "pool" and memory.executor ~= "dynamic" end
+
+--- The range of a mode's batches, planned for the largest known so far. A larger one that comes later makes it anew.
+local function range_for(self, mode, n)
+  local range = self.ranges[mode]
+  if range == nil or range.batch < n then
+    local most = math.max(n, self.most[mode] or 0)
+    local net = net_of(self, mode, most)
+    self.ranges[mode] = { batch = most, net = net, plans = require("neap").range(net, self.memory) }
+  end
+  return self.ranges[mode].plans
+end
+
+--- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena, and those of
+-- smaller batches all bytes of the largest. A change of the model (freeze, tie ..) makes them anew.
+local function program_for(self, n, mode)
   local version = rawget(self.model, "_version")
   if self.model_version ~= version then close_programs(self) end
-  local key = (train and "train " or "eval ") .. n
+  local key = mode .. " " .. n
   local entry = self.programs[key]
   if entry == nil then
-    local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
-      input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
-      metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
+    local range = has_addresses(self.memory) and range_for(self, mode, n)
+    local net, blobs, accumulate = net_of(self, mode, n)
     self.ws:init(net)
-    entry = { net = net, blobs = blobs, program = self.ws:compile(net, self.memory) }
+    local program = range and self.ws:compile_within(net, range, self.memory) or self.ws:compile(net, self.memory)
+    if accumulate and mode == "micro" then micro.fill(self.ws, accumulate.parameters) end
+    entry = { net = net, blobs = blobs, program = program, parameters = accumulate and accumulate.parameters }
     self.programs[key] = entry
     self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
   return entry
+end
+
+--- The program that ends a step of micro-batches.
+local function update_for(self, parameters)
+  local entry = self.programs.update
+  if entry == nil then
+    local net = micro.update_net(self.name or "model", parameters, self.optimizer)
+    self.ws:init(net)
+    entry = { net = net, program = self.ws:compile(net, self.memory) }
+    self.programs.update = entry
+  end
+  return entry
+end
+
+--- Rows of a micro-batch for a batch of `rows`; "fit" is settled once, by plans alone.
+local function micro_rows(self, rows)
+  if self.micro == "fit" then self.micro_fit = self.micro_fit or fit_batch.micro(self, math.max(rows, self.most.train), net_of) end
+  local most = self.micro_fit or self.micro
+  self.most.micro = math.min(most, math.max(rows, self.most.train)) -- the range is planned for whole micro-batches
+  return math.min(rows, most)
 end
 
 local function feed(self, batch)
@@ -131,17 +197,24 @@ local function copy(t, changes)
   return out
 end
 
+--- Whether the step under way has changed the parameters: the workspace's own counters tell.
+local function has_happened(self, pending)
+  if pending.values then return micro.count(self.ws) ~= pending.count end
+  return self.ws:step() ~= pending.before
+end
+
 --- Counts a step that has been started, if it happened. Safe to be interrupted anywhere.
 -- @return what it measured, or nil
 local function settle(self)
   local p = self.position
   local pending = p.pending
   if not pending then return nil end
-  if self.ws:step() == pending.before then
+  if not has_happened(self, pending) then
+    self.ws:step(pending.before) -- micro-batches of a step that came to nothing have raised it
     p.pending = nil
     return nil
   end
-  local values, sums = read_metrics(self, pending.entry), {}
+  local values, sums = pending.values or read_metrics(self, pending.entry), {}
   for name, value in pairs(values) do sums[name] = (p.sums[name] or 0) + value * pending.rows end
   local next_position = copy(p, { step = p.step + 1, in_epoch = p.in_epoch + 1, rows = p.rows + pending.rows, sums = sums })
   next_position.pending = nil
@@ -166,25 +239,47 @@ local function not_finite(self, err)
     op = "CheckFinite", got = word, hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by" }
 end
 
+--- Forward, backward and update as one program.
+local function run_whole(self, batch, rows)
+  local entry = program_for(self, rows, "train")
+  feed(self, batch)
+  self.position.pending = { before = self.ws:step(), entry = entry, rows = rows }
+  return pcall(entry.program.run, entry.program)
+end
+
+--- The same as micro-batches and an update. Values are weighted as the gradients are.
+local function run_micro(self, batch, rows)
+  local size = micro_rows(self, rows)
+  local first = program_for(self, size, "micro")
+  local update = update_for(self, first.parameters)
+  if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
+  local values = {}
+  self.position.pending = { before = self.ws:step(), count = micro.count(self.ws), entry = update, rows = rows, values = values }
+  return pcall(function()
+    micro.run(self, batch, micro.parts(self.loss, batch, size), function(n) return program_for(self, n, "micro") end, function(entry, part)
+      for name, value in pairs(read_metrics(self, entry)) do values[name] = (values[name] or 0) + part.weight * value end
+    end)
+    update.program:run()
+  end)
+end
+
 --- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
 function Trainer:step(batch)
   settle(self)
   if not self.input then learn_spec(self, { x = batch.x, y = batch.y }) end
   local rows = batch.x:size(1)
-  local entry = program_for(self, rows, true)
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
-  feed(self, batch)
   self.rate:set(lr)
   self.ws:feed("lr", self.rate)
   local start = core.clock()
-  self.position.pending = { before = self.ws:step(), entry = entry, rows = rows }
-  local ok, err = pcall(entry.program.run, entry.program)
+  local ok, err = (self.micro and run_micro or run_whole)(self, batch, rows)
   local result = { ms = (core.clock() - start) * 1e3, lr = lr }
+  local entry = self.position.pending.entry
   if not ok then
     if not is_not_finite(err) then error(err, 0) end
-    self.position.pending = nil
+    settle(self)
     if self.nan == "stop" then error(not_finite(self, err), 0) end
     skip(self)
     result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
@@ -203,9 +298,10 @@ end
 function Trainer:evaluate(set)
   settle(self)
   learn_spec(self, set:spec())
+  self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
   local sums, n = {}, 0
   for batch in set:epoch(1) do
-    local entry = program_for(self, batch.n, false)
+    local entry = program_for(self, batch.n, "eval")
     feed(self, batch)
     entry.program:run()
     for name, value in pairs(read_metrics(self, entry)) do sums[name] = (sums[name] or 0) + value * batch.n end
@@ -225,12 +321,13 @@ function Trainer:predict(x)
   return (self.model(x))
 end
 
---- The program of a training step (of the batch size trained with last, or `batch`).
+--- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
 function Trainer:program(batch)
   batch = batch or self.batch
   if not batch then error("the batch size is not known yet: fit or step first, or give it: t:program(64)", 2) end
   if not (self.input or self.model.input_shape) then error("the input's shape is not known yet: give input = {..} to the model", 2) end
-  return program_for(self, batch, true).program
+  if self.micro then return program_for(self, micro_rows(self, batch), "micro").program end
+  return program_for(self, batch, "train").program
 end
 
 --- Its plan.
@@ -272,10 +369,17 @@ local function read_number(text)
   return math.tointeger(text) or tonumber(text)
 end
 
+--- Makes the programs of a step, and with them the names of all that a checkpoint holds.
+local function prepare(self)
+  local rows = self.batch or 1
+  if not self.micro then return program_for(self, rows, "train") end
+  update_for(self, program_for(self, micro_rows(self, rows), "micro").parameters)
+end
+
 --- Goes back to a saved state.
 -- @return self, or nil, message, code
 function Trainer:load(path)
-  if self.batch or self.input then program_for(self, self.batch or 1, true) end -- so that names and shapes are compared with the model's
+  if self.batch or self.input then prepare(self) end -- so that names and shapes are compared with the model's
   local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
   if not ok then return nil, path .. ": " .. tostring(meta), type(meta) ~= "string" and meta.code or "data" end
   if meta == nil then return nil, message, code end
@@ -347,7 +451,7 @@ local function end_epoch(self, o, epoch, seconds, bar)
   end
   bar:finish(shown)
   self.records[#self.records + 1] = record
-  local program = program_for(self, self.batch, true).program
+  local program = self:program(self.batch)
   for name, value in pairs(shown) do
     if value == value then program:metric(name:gsub(" ", "_"), record.step, value) end
   end
@@ -409,6 +513,7 @@ function Trainer:fit(set, given)
   settle(self)
   learn_spec(self, set:spec())
   self.batch = math.min(set:spec().batch, set:spec().n)
+  self.most.train = math.max(self.most.train, self.batch)
   if #set == 0 then error("fit: the data set has no batch", 2) end
   local ok, result = pcall(fit, self, set, o)
   if ok then return result end

@@ -3,8 +3,10 @@
 -- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
 -- @module neap.workspace
 local core = require "neap.core"
+local mem_param = require "neap.mem_param"
 local op = require "neap.op"
 local options = require "neap.options"
+local range = require "neap.range"
 local report = require "neap.report"
 
 local Workspace, Program = core.Workspace, core.Program
@@ -22,12 +24,14 @@ local most_programs = 8
 -- @usage local ws <close> = neap.workspace { executor = "dynamic" }; ws:run(net, { x = neap.rand(7, 12) }); ws:run(net, { x = neap.rand(3, 12) })
 function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
-    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none,
-    soft = options.none }, given, 2)
+    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
+    mem_param = options.none, soft = options.none }, given, 2)
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, parent = o.parent,
-    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, soft = o.soft } }
+    ranges = setmetatable({}, { __mode = "k" }),
+    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
+      mem_param = o.mem_param and mem_param.new(o.mem_param, 2) } }
   return ws
 end
 
@@ -56,21 +60,44 @@ local function with_defaults(ws, memory)
   return out
 end
 
+--- Whether the net has the blob, or the blob of a gradient "x.grad".
+local function has_blob(net, name)
+  if op.is_blob(name) or net:_blob(name) then return true end
+  local base = name:match "^(.+)%.grad$"
+  return base ~= nil and net:_blob(base) ~= nil
+end
+
 --- Names of `keeps` that a net does not know would be errors: a workspace's wish holds for the nets that have them.
 local function only_known(net, memory)
   if type(memory.keep) ~= "table" then return memory end
   local known = {}
   for _, name in ipairs(memory.keep) do
-    if op.is_blob(name) or net:_blob(name) or net:_has_local(name) then known[#known + 1] = name end
+    if has_blob(net, name) or net:_has_local(name) then known[#known + 1] = name end
   end
   memory.keep = known
   return memory
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile;
--- and input shapes by name where they differ from the declared ones.
+--- The range of batches for a net and options, planned at its first use; one for all programs of the net.
+local function range_for(ws, net, memory, most)
+  local ranges, key = state_of(ws).ranges, net:_version() .. " " .. range.key(net, memory, most)
+  ranges[net] = ranges[net] or {}
+  ranges[net][key] = ranges[net][key] or range.new(net, memory, most)
+  return ranges[net][key]
+end
+
+--- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
+-- mem_param, max_batch; and input shapes by name where they differ from the declared ones. With max_batch the program shares
+-- choices, addresses and bytes with those of all other batches up to it.
+-- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
-  return self:_compile(net, only_known(net, with_defaults(self, memory)))
+  local all, most = range.apart(only_known(net, mem_param.translate(net, with_defaults(self, memory))))
+  return self:_compile(net, all, most and range_for(self, net, all, most))
+end
+
+--- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
+function Workspace:compile_within(net, batches, memory)
+  return self:_compile(net, only_known(net, mem_param.translate(net, with_defaults(self, memory))), batches)
 end
 
 local function shape_key(feeds)
@@ -80,6 +107,17 @@ local function shape_key(feeds)
   local parts = {}
   for i, name in ipairs(names) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
   return table.concat(parts, " ")
+end
+
+--- Options as text, those of mem_param included: equal texts, equal programs.
+local function memory_key(memory)
+  local out = {}
+  for name, value in pairs(memory) do
+    if type(value) == "table" and not value.name then value = "{" .. memory_key(value) .. "}" end
+    out[#out + 1] = tostring(name) .. "=" .. tostring(value)
+  end
+  table.sort(out)
+  return table.concat(out, ",")
 end
 
 local function fresh_table(self, net)
@@ -97,9 +135,10 @@ local function fresh_table(self, net)
 end
 
 --- The program of a net for given feeds, compiled at the first use. A dynamic one takes any shapes.
-local function program_for(self, net, feeds)
+local function program_for(self, net, feeds, given)
   local entry, dynamic = fresh_table(self, net), state_of(self).defaults.executor == "dynamic"
   local key = dynamic and "" or shape_key(feeds)
+  if given then key = key .. " " .. memory_key(given) end
   local program = entry.by_key[key]
   if program then return program end
   if entry.n >= most_programs then
@@ -107,6 +146,7 @@ local function program_for(self, net, feeds)
     entry.by_key, entry.n = {}, 0
   end
   local memory = {}
+  for name, value in pairs(given or {}) do memory[name] = value end
   for name, t in pairs(feeds) do
     local row = net:_blob(name)
     if row and row.role == "input" then memory[name] = t.shape end
@@ -118,8 +158,8 @@ end
 
 local function full_name(x) return type(x) == "table" and x.name or x end
 
---- ws:run(net|name [, {x = tensor}]) -> {output = tensor}: copies of the net's outputs.
-function Workspace:run(net, feeds)
+--- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs. `memory` as of ws:compile.
+function Workspace:run(net, feeds, memory)
   if type(net) == "string" then net = self:net(net) end
   local tensors = {}
   for name, value in pairs(feeds or {}) do
@@ -135,7 +175,7 @@ function Workspace:run(net, feeds)
     local row = net:_blob(name)
     self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
   end
-  program_for(self, net, tensors):run()
+  program_for(self, net, tensors, memory):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
   return results

@@ -21,6 +21,7 @@ typedef struct neap_compile_options {
   bool plain;               /* plain layouts only; policy `pool` has no others */
   bool profile;             /* a dynamic session has no one plan to time, and keeps no times */
   bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
+  bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
 } neap_compile_options;
@@ -77,6 +78,23 @@ neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const 
  * nothing to run, which is no error and rarely meant. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
                                   const neap_compile_options *options, bool *empty, neap_error *error);
+
+/* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs. Choices, order and addresses
+ * are those of the largest wherever the smaller graph differs in sizes alone and its kernels can be had; else it is planned on
+ * its own, with no more scratch and no more arena. INVARIANT: programs of one range in one workspace hold the same bytes,
+ * whichever run and in whatever order. */
+typedef struct neap_range neap_range;
+/* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share: ARGUMENT error. */
+neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error);
+void neap_range_free(neap_range *range);
+const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph); /* the largest batch's; graph may be NULL */
+/* Plan of a smaller batch: `net` is built for it, or is the same net, with options->graph giving its inputs' types. The other
+ * options must be the range's. *out: owned; `hit` is false, and plan_id 0 but for the largest: plans of smaller ones are not stored. */
+neap_status neap_range_plan(const neap_range *range, const neap_net *net, const neap_compile_options *options, neap_forecast *out,
+                            neap_error *error);
+/* As neap_driver_compile. The range may be freed before the session. */
+neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, const neap_net *net,
+                               const neap_compile_options *options, neap_session **out, neap_error *error);
 
 /* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */

@@ -7,10 +7,39 @@
 /* What the options come to once environment and defaults have spoken. */
 typedef struct neap_resolved {
   neap_plan_options plan; /* budget: the tighter of the arena's budget and what `total` leaves it */
-  size_t total_left; /* what `total` leaves for arena and constants; SIZE_MAX without one */
+  size_t total_left;      /* what `total` leaves for arena and constants; SIZE_MAX without one */
   neap_choose_options choose;
   int n_thread;
+  bool no_constants;
 } neap_resolved;
+
+/* A net on its way to a plan, and what comes of it. Choices stay with their graph: their text refers to it. */
+typedef struct neap_way {
+  const neap_net *net;
+  neap_graph *prepared;
+  neap_resolved resolved;
+  neap_choices choices;
+  neap_graph *graph; /* laid out */
+  neap_plan *plan;
+  neap_buffer key;
+  char key_text[33];
+  neap_hash hash;
+} neap_way;
+/* plan.c: the whole way of w->net, all else zero. *out gets key, warning and what the store knows; graph and plan stay in w. */
+neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error);
+/* Undoes a round of planning; the prepared graph and the key stay. */
+void neap_way_drop_result(neap_way *w);
+void neap_way_fini(neap_way *w); /* whatever has not been handed over */
+/* The most scratch of one op: no limit above this one changes a choice. */
+size_t neap_most_scratch(const neap_choices *choices);
+/* Bytes of all regions but ARGUMENT, whose bytes are those of other values. */
+size_t neap_total_bytes(const neap_plan *plan);
+/* session.c: a session of what has been planned; takes graph and plan over. `range` NULL, or whose maximum sets the room of
+ * the blobs. */
+neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
+                             const neap_range *range, neap_session **out, neap_error *error);
+/* range.c: sets reserve_bytes of the program's blobs to what the range's largest batch needs. */
+void neap_range_reserve(const neap_range *range, neap_program *program);
 
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);

@@ -64,6 +64,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
   if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL) r->plan.policy = NEAP_POLICY_NONE;
+  r->no_constants = options->no_constants;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread,
@@ -75,21 +76,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
 
 /* ---- planning --------------------------------------------------------------------------------------------------- */
 
-/* A prepared graph on its way, and what comes of it. Choices stay with their graph: their text refers to it. */
-typedef struct way {
-  const neap_net *net;
-  neap_graph *prepared;
-  neap_resolved resolved;
-  neap_choices choices;
-  neap_graph *graph; /* laid out */
-  neap_plan *plan;
-  neap_buffer key;
-  char key_text[33];
-  neap_hash hash;
-} way;
-
-/* Undoes a round of planning; the prepared graph and the key stay. */
-static void drop_result(way *w) {
+void neap_way_drop_result(neap_way *w) {
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
   neap_choices_fini(&w->choices);
@@ -97,16 +84,15 @@ static void drop_result(way *w) {
   w->graph = NULL;
 }
 
-/* Whatever has not been handed over. */
-static void way_fini(way *w) {
-  drop_result(w);
+void neap_way_fini(neap_way *w) {
+  neap_way_drop_result(w);
   neap_graph_free(w->prepared);
   neap_buffer_fini(&w->key);
 }
 
 /* The most that the arena of the laid-out graph may take: its budget, and what constants leave it of the total. 0: no limit.
  * SIZE_MAX: the constants leave nothing. */
-static size_t arena_budget(const way *w) {
+static size_t arena_budget(const neap_way *w) {
   size_t budget = w->resolved.plan.budget_bytes, left = w->resolved.total_left;
   size_t constants = neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT);
   if (left == SIZE_MAX || constants == 0) return budget;
@@ -116,7 +102,7 @@ static size_t arena_budget(const way *w) {
 
 /* Choose, lay out, plan, verify, under one scratch limit. Where the constants alone exceed the total, as if they were planned
  * without. */
-static neap_status plan_once(way *w, size_t scratch_limit, bool constants, neap_error *error) {
+static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, neap_error *error) {
   neap_choose_options choose = w->resolved.choose;
   neap_plan_options plan = w->resolved.plan;
   choose.scratch_limit = scratch_limit;
@@ -125,15 +111,14 @@ static neap_status plan_once(way *w, size_t scratch_limit, bool constants, neap_
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   plan.budget_bytes = arena_budget(w);
   if (plan.budget_bytes == SIZE_MAX) {
-    drop_result(w);
+    neap_way_drop_result(w);
     return plan_once(w, scratch_limit, false, error);
   }
   NEAP_TRY(neap_plan_make(w->graph, &plan, &w->plan, error));
   return neap_plan_verify(w->plan, w->graph, error);
 }
 
-/* Where halving begins: no limit above this one changes a choice. */
-static size_t most_scratch(const neap_choices *choices) {
+size_t neap_most_scratch(const neap_choices *choices) {
   size_t most = 0;
   for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
   return most;
@@ -141,21 +126,21 @@ static size_t most_scratch(const neap_choices *choices) {
 
 /* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch, and under a
  * total without constants. The error that counts is that of the least need. */
-static neap_status plan_fresh(way *w, neap_error *error) {
+static neap_status plan_fresh(neap_way *w, neap_error *error) {
   neap_error first = {0};
-  bool constants = true;
+  bool constants = !w->resolved.no_constants;
   neap_status status = plan_once(w, SIZE_MAX, constants, &first);
   if (status != NEAP_OK && first.least_bytes > 0 && w->resolved.total_left != SIZE_MAX && !w->choices.no_constants) {
     neap_error next = {0};
     constants = false;
-    drop_result(w);
+    neap_way_drop_result(w);
     status = plan_once(w, SIZE_MAX, constants, &next);
     if (status != NEAP_OK) first = next;
   }
-  size_t limit = most_scratch(&w->choices);
+  size_t limit = neap_most_scratch(&w->choices);
   for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
-    drop_result(w);
+    neap_way_drop_result(w);
     neap_error next = {0};
     status = plan_once(w, limit, constants, &next);
     if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
@@ -167,7 +152,7 @@ static neap_status plan_fresh(way *w, neap_error *error) {
 /* ---- the store -------------------------------------------------------------------------------------------------- */
 
 /* What the store knows under the key, checked as if a stranger had written it. False: nothing usable. */
-static bool read_stored(way *w, const char *choices, const char *plan_text, neap_error *error) {
+static bool read_stored(neap_way *w, const char *choices, const char *plan_text, neap_error *error) {
   neap_status status = neap_choices_read(choices, w->prepared, &w->choices, error);
   if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);
   if (status == NEAP_OK) status = neap_plan_read(plan_text, w->graph, &w->plan, error);
@@ -175,7 +160,7 @@ static bool read_stored(way *w, const char *choices, const char *plan_text, neap
   size_t budget = status == NEAP_OK ? arena_budget(w) : 0;
   if (status == NEAP_OK && budget > 0 && w->plan->arena_bytes > budget)
     status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds the budget of %zu", w->plan->arena_bytes, budget);
-  if (status != NEAP_OK) drop_result(w);
+  if (status != NEAP_OK) neap_way_drop_result(w);
   return status == NEAP_OK;
 }
 
@@ -202,7 +187,7 @@ static void describe_input(const neap_graph *graph, int64_t *batch, const char *
 }
 
 /* A row under this net's names with the choices and the plan as text. *plan_id gets its row, DB error when it is lost. */
-static neap_status add_to_store(way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
+static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
   char kernels[160], file[160], net_hash[33];
   neap_kernel_set_text(kernels);
@@ -238,7 +223,7 @@ static neap_status add_to_store(way *w, neap_store *store, const char *net_text,
 }
 
 /* Looks the key up. A stored plan that fails its check is dropped and planned again. */
-static void find_in_store(way *w, neap_store *store, const char *net_text, neap_forecast *out) {
+static void find_in_store(neap_way *w, neap_store *store, const char *net_text, neap_forecast *out) {
   neap_error error = {0};
   int64_t id = 0;
   bool same_net = false;
@@ -266,8 +251,7 @@ static void find_in_store(way *w, neap_store *store, const char *net_text, neap_
 
 /* ---- the door --------------------------------------------------------------------------------------------------- */
 
-/* The whole way. *out gets key, warning and what the store knows; graph and plan stay in w. */
-static neap_status go(way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
+neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
   NEAP_TRY(check_extents(w->prepared, &w->resolved.plan, error));
@@ -291,20 +275,25 @@ static neap_status go(way *w, const neap_compile_options *options, neap_forecast
   return status;
 }
 
-/* The bytes of all regions are counted but ARGUMENT: those are bytes of other values. */
+size_t neap_total_bytes(const neap_plan *plan) {
+  size_t bytes = 0;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (r != NEAP_REGION_ARGUMENT) bytes += plan->region_bytes[r];
+  return bytes;
+}
+
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
-  way w = {.net = net};
+  neap_way w = {.net = net};
   *out = (neap_forecast){0};
-  neap_status status = go(&w, options, out, error);
+  neap_status status = neap_way_go(&w, options, out, error);
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;
-    for (int r = 0; r < NEAP_N_REGION; r++)
-      if (r != NEAP_REGION_ARGUMENT) out->total_bytes += w.plan->region_bytes[r];
+    out->total_bytes = neap_total_bytes(w.plan);
     w.graph = NULL;
     w.plan = NULL;
   }
-  way_fini(&w);
+  neap_way_fini(&w);
   return status;
 }
 

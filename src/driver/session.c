@@ -100,7 +100,8 @@ static const char *const *with_forwarded(const neap_workspace *ws, const neap_ne
 }
 
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
-static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, neap_error *error) {
+static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, const neap_range *range,
+                        neap_error *error) {
   neap_forecast forecast;
   if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
   if (options->dynamic) {
@@ -108,7 +109,13 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
     use_dynamic(session);
     return NEAP_OK;
   }
-  NEAP_TRY(neap_session_bind(net, options, &forecast, &session->program, error));
+  if (range == NULL) {
+    NEAP_TRY(neap_session_bind(net, options, &forecast, &session->program, error));
+  } else {
+    NEAP_TRY(neap_range_plan(range, net, options, &forecast, error));
+    NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &session->program, error)); /* takes both over */
+    neap_range_reserve(range, session->program);
+  }
   session->plan_id = forecast.plan_id;
   session->planned_bytes = (int64_t)forecast.total_bytes;
   memcpy(session->warning, forecast.warning, sizeof session->warning);
@@ -125,8 +132,8 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
 }
 
 /* The session holds a reference of the workspace, so that closing in any order is safe. */
-neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
-                                neap_error *error) {
+neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
+                             const neap_range *range, neap_session **out, neap_error *error) {
   *out = NULL;
   neap_session *session = neap_alloc_zeroed(sizeof *session);
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
@@ -137,8 +144,8 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_compile_options full = *options;
   session->keep = full.graph.keep = with_forwarded(ws, net, &options->graph, &full.graph.n_keep);
-  neap_status status =
-    session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep") : fill(session, net, &full, error);
+  neap_status status = session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
+                                             : fill(session, net, &full, range, error);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);
@@ -146,6 +153,11 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
   }
   *out = session;
   return NEAP_OK;
+}
+
+neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
+                                neap_error *error) {
+  return neap_session_new(ws, net, options, NULL, out, error);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */

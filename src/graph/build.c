@@ -438,10 +438,34 @@ static neap_status build_ops(neap_builder *b, neap_error *error) {
 
 /* ---- the two doors' common part: roles and outputs of a top-level graph ---------------------------------------------- */
 
-static bool is_kept(const neap_builder *b, const char *name) {
+bool build_is_kept(const neap_builder *b, const char *name) {
   for (int i = 0; i < b->options->n_keep; i++)
     if (strcmp(b->options->keep[i], name) == 0) return true;
   return b->options->keep_all;
+}
+
+/* "x.grad" is kept, but no gradient reaches x: it is zero, and has bytes like any other that is kept. */
+static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
+  static const char suffix[] = ".grad";
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+  for (int i = 0; i < b->options->n_keep; i++) {
+    const char *name = b->options->keep[i];
+    size_t n = strlen(name), n_suffix = sizeof suffix - 1;
+    char base[256];
+    if (n <= n_suffix || n >= sizeof base || strcmp(name + n - n_suffix, suffix) != 0) continue;
+    snprintf(base, sizeof base, "%.*s", (int)(n - n_suffix), name);
+    const char *kept = neap_intern(name), *of = neap_intern(base);
+    if (kept == NULL || of == NULL) return graph_no_memory(error);
+    neap_value_id v = neap_map_get(&b->env, of, -1);
+    if (neap_map_get(&b->env, kept, -1) >= 0 || v < 0 || !neap_dtype_is_float(b->graph->value[v].type.dtype)) continue;
+    neap_value_id zero = build_constant(b, b->graph->value[v].type, 0);
+    NEAP_TRY(b->emit_status);
+    b->graph->value[zero].name = kept;
+    b->graph->value[zero].is_blob = true;
+    if (!neap_map_set(&b->env, kept, zero)) return graph_no_memory(error);
+  }
+  return NEAP_OK;
 }
 
 /* A name to keep that the net lacks is a slip of the pen, and would be missed when it is fetched. */
@@ -478,7 +502,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
     if (!value->is_last || value->region != NEAP_REGION_ARENA) continue;
     const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
     if (blob != NULL) value->role = blob->role;
-    value->keep = (blob != NULL && blob->keep) || is_kept(b, value->name);
+    value->keep = (blob != NULL && blob->keep) || build_is_kept(b, value->name);
     value->region =
       value->keep && region_of_role(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : region_of_role(value->role);
   }
@@ -502,10 +526,12 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .net = net,
                     .options = options != NULL ? options : &none,
                     .rewrite = rewrite,
+                    .is_top = true,
                     .all_outputs = neap_net_is_train(net),
                     .forward = -1,
                     .stream = &stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
+  if (status == NEAP_OK && b.graph != NULL && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = assign_roles(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, error);
   builder_fini(&b);

@@ -49,6 +49,23 @@ static bool dtype_fits(const neap_graph *graph, const neap_node *node, const nea
   return v < 0 || neap_dtype_in(graph->value[v].type.dtype, kernel->dtypes);
 }
 
+/* The choice that the node at hand is to follow; NULL when it is free. Choices of both graphs are in the same order. */
+static const neap_choice *like_of(const chooser *c) {
+  return c->options->like != NULL ? &c->options->like->choice[c->out->n] : NULL;
+}
+
+static bool same_layouts(const neap_layout *a, const neap_layout *b, int n) {
+  for (int i = 0; i < n; i++)
+    if (!neap_layout_equal(&a[i], &b[i])) return false;
+  return true;
+}
+
+/* Fits where `like` stands: the same engine, the same layouts, no more scratch. */
+static bool fits(const neap_node *node, const neap_choice *choice, const neap_choice *like) {
+  return choice->engine == like->engine && choice->n_thread == like->n_thread && choice->scratch_bytes <= like->scratch_bytes &&
+         same_layouts(choice->in, like->in, node->n_in) && same_layouts(choice->out, like->out, node->n_out);
+}
+
 typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
 
 static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
@@ -59,8 +76,9 @@ static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
   return true;
 }
 
-/* Asks one kernel about one node. in_layout NULL: as if all inputs were plain (a trial). */
-static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, bool trial, neap_choice *choice) {
+/* Asks one kernel about one node. `trial`: as if all inputs were plain. `like`: to be followed, may be NULL. */
+static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, bool trial, const neap_choice *like,
+                   size_t scratch_limit, neap_choice *choice) {
   const neap_node *node = &c->graph->node[n];
   neap_type *type = neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
   neap_layout *in_layout = new_layouts(c, node->n_in);
@@ -87,10 +105,23 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .in_layout = in_layout,
                      .train = c->graph->train,
                      .pair = pair,
-                     .scratch_limit = c->options->scratch_limit,
+                     .scratch_limit = scratch_limit,
+                     .like = like,
                      .choice = choice};
   if (!kernel->choose(&ask)) return REFUSED;
   return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
+}
+
+/* The same algorithm first; where this size can't have it in the scratch that is there, whichever fits in its place: it may cost
+ * time, but moves no byte. */
+static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, const neap_choice *like,
+                        neap_choice *choice) {
+  const neap_node *node = &c->graph->node[n];
+  verdict v = ask(c, n, kernel, pair, false, like, like->scratch_bytes, choice);
+  if (v == NO_MEMORY) return v;
+  if (v == TAKEN && choice->algorithm == like->algorithm && fits(node, choice, like)) return TAKEN;
+  v = ask(c, n, kernel, pair, false, NULL, like->scratch_bytes, choice);
+  return v == TAKEN && !fits(node, choice, like) ? REFUSED : v;
 }
 
 static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine) {
@@ -121,7 +152,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
         continue;
       }
       neap_choice trial;
-      verdict v = ask(c, m, kernel, choice, true, &trial);
+      verdict v = ask(c, m, kernel, choice, true, NULL, c->options->scratch_limit, &trial);
       if (v != TAKEN) return v;
     }
   return TAKEN;
@@ -130,12 +161,13 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
 static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
   const neap_node *node = &c->graph->node[n];
   bool is_forward = node->forward == n;
-  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]];
+  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]], *like = like_of(c);
   const neap_kernel *k = NULL;
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
-    if (c->kernel[n] != NULL && k != c->kernel[n]) continue;
-    verdict v = ask(c, n, k, pair, false, choice);
-    if (v == TAKEN && is_forward) v = ask_pair(c, n, k->engine, choice);
+    if ((c->kernel[n] != NULL && k != c->kernel[n]) || (like != NULL && like->engine != k->engine)) continue;
+    verdict v =
+      like != NULL ? ask_like(c, n, k, pair, like, choice) : ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
+    if (v == TAKEN && like == NULL && is_forward) v = ask_pair(c, n, k->engine, choice);
     if (v == NO_MEMORY) return graph_no_memory(error);
     if (v == TAKEN) return NEAP_OK;
   }
@@ -148,7 +180,10 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
     return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
   }
   neap_error inner = {0};
-  neap_fail(&inner, NEAP_INTERNAL, "no kernel takes these types");
+  if (like != NULL)
+    neap_fail(&inner, NEAP_PLAN, "its %s kernel can't be had for these sizes", neap_engine_name(like->engine));
+  else
+    neap_fail(&inner, NEAP_INTERNAL, "no kernel takes these types");
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 

@@ -120,6 +120,31 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
   return NEAP_OK;
 }
 
+/* A gradient whose label "x.grad" is to be kept becomes a blob of that name; one that is another blob already is copied. Later
+ * labels pass it by. The last blob of a name counts, as everywhere. */
+static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *gradient, neap_error *error) {
+  char text[256];
+  neap_builder *b = w->b;
+  if (b->options->n_keep == 0) return NEAP_OK; /* keep_all speaks of the net's own blobs */
+  snprintf(text, sizeof text, "%.240s.grad", b->graph->value[v].name);
+  if (!build_is_kept(b, text) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v) return NEAP_OK;
+  const char *name = neap_intern(text);
+  if (name == NULL) return graph_no_memory(error);
+  if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
+  if (b->graph->value[*gradient].is_blob) {
+    neap_grad g = {.graph = b};
+    int forward = b->forward;
+    b->forward = -1;
+    *gradient = neap_grad_emit1(&g, "Copy", 1, gradient, NULL, NULL);
+    b->forward = forward;
+    NEAP_TRY(b->emit_status);
+  }
+  b->graph->value[*gradient].name = name;
+  b->graph->value[*gradient].is_blob = true;
+  w->parts[v]->value = *gradient;
+  return neap_map_set(&b->env, name, *gradient) ? NEAP_OK : graph_no_memory(error);
+}
+
 /* The sum of the contributions, in the order they arrived; NEAP_NO_VALUE when there is none. */
 static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, neap_error *error) {
   *out = NEAP_NO_VALUE;
@@ -141,6 +166,7 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     w->parts[v]->next = NULL;
   }
   *out = w->parts[v]->value;
+  if (w->b->is_top && w->b->graph->value[v].name != NULL) NEAP_TRY(keep_gradient(w, v, out, error));
   neap_value *gradient = &w->b->graph->value[*out];
   if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA && w->b->graph->value[v].name != NULL) {
     char text[256];

@@ -187,12 +187,19 @@ typedef struct neap_choose_options {
   int n_thread;         /* what kernels may use; 1 for dag */
   size_t scratch_limit; /* SIZE_MAX: none */
   bool plain;           /* plain layouts only: kernels that want others are passed over */
+  /* Choices for a graph of the same form with larger values (neap_graph_check_form): each node gets the same engine and layouts,
+   * no more scratch, and the same algorithm where that allows it, or the whole is refused with a PLAN error. NULL: free. */
+  const neap_choices *like;
 } neap_choose_options;
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);
+
+/* Whether two graphs differ in nothing but sizes: the same ops with the same operands in the same regions. GRAPH error that
+ * names the first difference. */
+neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like, neap_error *error);
 
 /* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. In a graph that does not train, what
  * depends on parameters and state alone, packed weights among it, is of region CONSTANT (constant.c). */

@@ -10,6 +10,7 @@ typedef struct neap_builder {
   const neap_net *net;
   const neap_graph_options *options;
   bool rewrite;
+  bool is_top;      /* no subnet: blobs of these names can be kept */
   bool no_commits;  /* a subnet's forward repeated for its gradient: commits are left out */
   bool is_sub;      /* of a subnet */
   int n_extent;     /* EXTENT ops so far */
@@ -86,6 +87,8 @@ void build_joint_fini(neap_joint *joint);
 neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error);
 neap_value_id build_constant(neap_builder *b, neap_type type, double value);
 
+/* Whether the caller wants a blob of this name to have bytes of its own. */
+bool build_is_kept(const neap_builder *b, const char *name);
 /* gradient.c: emits the backward of `n_seed` values, whose gradients are given, with respect to n_wrt values. dwrt[i] is
  * NEAP_NO_VALUE where nothing flows. */
 neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed, const neap_value_id *dseed, int n_wrt,

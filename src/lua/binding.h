@@ -158,6 +158,7 @@ void neap_lua_open_net(lua_State *L);
 #define NEAP_LUA_PLAN "neap.plan"
 #define NEAP_LUA_DB "neap.db"
 #define NEAP_LUA_SCOPE "neap.scope"
+#define NEAP_LUA_RANGE "neap.range"
 
 neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
 /* The handle of a workspace or scope that C gave: each has one, so that == compares them and Lua's tables find what they know
@@ -173,6 +174,8 @@ neap_forecast *neap_lua_new_plan(lua_State *L);
 void neap_lua_push_session_plan(lua_State *L, int program_index);
 /* Of the program handle at `index`; NULL when it was closed or is none. */
 neap_session *neap_lua_session_at(lua_State *L, int index);
+/* The range of batches at `index`; NULL for nil and none. */
+const neap_range *neap_lua_opt_range(lua_State *L, int index);
 /* The store that programs are recorded in, opened on first use; NULL when there is none or it can't be opened (warned once). */
 neap_store *neap_lua_store(lua_State *L);
 
@@ -182,6 +185,7 @@ _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
 void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
+void neap_lua_open_range(lua_State *L);
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
 

@@ -59,13 +59,15 @@ static int release(lua_State *L) {
   return 0;
 }
 
-/* net:_plan(options) -> plan: nothing of it is allocated. */
+/* net:_plan(options [, range]) -> plan: nothing of it is allocated. With a range: of a smaller batch in its memory. */
 static int make(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
-  lua_settop(L, 2);
+  lua_settop(L, 3);
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  const neap_range *range = neap_lua_opt_range(L, 3);
   neap_forecast *forecast = neap_lua_new_plan(L);
-  NEAP_LUA_TRY(L, neap_driver_plan(net->net, &options, forecast, &error));
+  NEAP_LUA_TRY(L, range != NULL ? neap_range_plan(range, net->net, &options, forecast, &error)
+                                : neap_driver_plan(net->net, &options, forecast, &error));
   if (forecast->warning[0] != '\0') {
     lua_warning(L, "neap: ", 1);
     lua_warning(L, forecast->warning, 0);

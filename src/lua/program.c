@@ -228,12 +228,13 @@ static void warn(lua_State *L, const char *warning) {
   lua_warning(L, warning, 0);
 }
 
-/* ws:_compile(net, options) -> program */
+/* ws:_compile(net, options [, range]) -> program; with a range: of a smaller batch in its memory. */
 static int compile(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   neap_compile_options options = neap_lua_compile_options(L, 3, 2);
+  const neap_range *range = neap_lua_opt_range(L, 4);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
   lua_createtable(L, 0, 3);
   lua_pushvalue(L, 1);
@@ -243,7 +244,8 @@ static int compile(lua_State *L) {
   lua_setiuservalue(L, -2, 1);
   h->ws = neap_workspace_retain(ws);
   h->profile = options.profile;
-  NEAP_LUA_TRY(L, neap_driver_compile(ws, net->net, &options, &h->session, &error));
+  NEAP_LUA_TRY(L, range != NULL ? neap_range_compile(range, ws, net->net, &options, &h->session, &error)
+                                : neap_driver_compile(ws, net->net, &options, &h->session, &error));
   warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);

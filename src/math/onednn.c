@@ -97,19 +97,24 @@ static bool has_elements(const neap_onednn_case *c) {
   return true;
 }
 
-/* One algorithm. Free layouts first, then the bytes of the same problem with its layouts fixed. */
-static bool ask_algorithm(neap_onednn_case *c) {
+/* The bytes of a problem whose layouts are fixed. */
+static bool ask_bytes(neap_onednn_case *c) {
   onednn_problem p;
-  bool good = onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
-  if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
-  if (!good) return false;
-  good = onednn_describe(c, false, the_engine, the_attr, &p) && is_fast(p.pd);
+  bool good = onednn_describe(c, false, the_engine, the_attr, &p) && is_fast(p.pd);
   if (good) {
     c->scratch_bytes = argument_bytes(p.pd, DNNL_ARG_SCRATCHPAD);
     c->stash_bytes = stash_bytes(&p);
   }
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
   return good;
+}
+
+/* One algorithm. Free layouts first, then the bytes of the same problem with its layouts fixed. */
+static bool ask_algorithm(neap_onednn_case *c) {
+  onednn_problem p;
+  bool good = onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
+  if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
+  return good && ask_bytes(c);
 }
 
 /* Whether Winograd's F(4x4, 3x3) beats the direct kernels: it must spread the transform of the weights over enough tiles
@@ -140,6 +145,14 @@ bool neap_onednn_ask(neap_onednn_case *c) {
     *c = other;
     good = true;
   }
+  threads_leave(before, c->n_thread);
+  return good;
+}
+
+bool neap_onednn_ask_bytes(neap_onednn_case *c) {
+  if (!have_engine() || !has_elements(c)) return false;
+  int before = threads_enter(c->n_thread);
+  bool good = ask_bytes(c);
   threads_leave(before, c->n_thread);
   return good;
 }

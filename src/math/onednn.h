@@ -63,6 +63,8 @@ typedef struct neap_onednn neap_onednn; /* a kernel with its memory objects; use
 
 /* False: oneDNN has no kernel better than plain loops for this case, or a layout of its own making. */
 bool neap_onednn_ask(neap_onednn_case *problem);
+/* The same with algorithm and layouts given: sets the bytes alone. */
+bool neap_onednn_ask_bytes(neap_onednn_case *problem);
 /* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the caller. */
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);
 void neap_onednn_free(neap_onednn *kernel);

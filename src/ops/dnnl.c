@@ -28,8 +28,17 @@ neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kin
   return c;
 }
 
+/* As choose->like says; else as oneDNN likes best. */
+static bool ask(const neap_choice *like, neap_onednn_case *c) {
+  if (like == NULL) return neap_onednn_ask(c);
+  for (int i = 0; i < c->n_in; i++) c->in_layout[i] = like->in[i];
+  for (int i = 0; i < c->n_out; i++) c->out_layout[i] = like->out[i];
+  c->algorithm = (neap_onednn_algorithm)like->algorithm;
+  return neap_onednn_ask_bytes(c);
+}
+
 bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
-  if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT || !neap_onednn_ask(c)) return false;
+  if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT || !ask(choose->like, c)) return false;
   neap_choice *choice = choose->choice;
   for (int i = 0; i < c->n_in; i++) choice->in[i] = c->in_layout[i];
   for (int i = 0; i < c->n_out; i++) choice->out[i] = c->out_layout[i];

@@ -117,7 +117,8 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   int64_t columns = w->shape.dim[0];
-  if (columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS) {
+  bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
+  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     return neap_dnnl_choose_product(choose);
   }

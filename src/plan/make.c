@@ -12,7 +12,7 @@
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
 /* A body's values that lie in its iteration's frame: at their items. */
-static void place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
+void neap_plan_place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
   for (int v = 0; v < body->n_value; v++)
     if (body->value[v].region == NEAP_REGION_FRAME) plan->place[v].offset = loop->item[body->value[v].argument].offset;
 }
@@ -33,7 +33,7 @@ static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const nea
     }
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan->sub[n][k], error));
-      place_items(plan->sub[n][k], node->sub[k], node->loop);
+      neap_plan_place_items(plan->sub[n][k], node->sub[k], node->loop);
       frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
     }
     plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
@@ -75,8 +75,7 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
   return status;
 }
 
-/* The schedule in the words of the plan: places of one storage get its one offset. */
-static void fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
+void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
   size_t constant_bytes = 0; /* constants outlive the run: they lie one after another */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -117,7 +116,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
   if (status == NEAP_OK) status = best_schedule(&schedule, &work, error);
   if (status == NEAP_OK) status = neap_policy_lay_out(&work, &schedule, &out, error);
   if (status == NEAP_OK) {
-    fill_places(plan, graph, &schedule, out.offset);
+    neap_plan_fill_places(plan, graph, &schedule, out.offset);
     plan->arena_bytes = out.arena_bytes;
     plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
     plan->packer = out.packer;

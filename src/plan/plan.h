@@ -101,6 +101,9 @@ typedef struct neap_plan {
 
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error);
 void neap_plan_free(neap_plan *plan);
+/* The plan `like`, made for a graph of the same form with values at least as large (neap_graph_check_form), for this one:
+ * same order, storages, addresses and arena. PLAN error when something does not fit its place. Verify it as any other. */
+neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error);
 
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);

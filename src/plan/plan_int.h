@@ -38,6 +38,8 @@ typedef struct neap_schedule {
 
 /* schedule.c. `order` NULL: definition order. Copies it. */
 neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error);
+/* Order and storages as `plan` has them; lives and bytes of the work's own graph, which is of the same form. */
+neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error);
 void neap_schedule_fini(neap_schedule *s);
 
 /* alias.c: fills root, next, reason, refusal and partner. Needs order and step. */
@@ -58,6 +60,10 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
 /* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but for them. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
+/* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
+void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
+/* make.c: a body's values that lie in its iteration's frame get the offsets of their items. */
+void neap_plan_place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop);
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */

@@ -36,6 +36,40 @@ neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const in
   return status;
 }
 
+/* The ring of a storage: its members in order of value, then the first again. */
+static void link_ring(neap_schedule *s, int n_value) {
+  for (int v = 0; v < n_value; v++) s->next[v] = v;
+  for (int v = 0; v < n_value; v++) {
+    int root = s->root[v];
+    if (root == v) continue;
+    s->next[v] = s->next[root]; /* behind the root */
+    s->next[root] = v;
+  }
+}
+
+neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error) {
+  const neap_graph *g = work->graph;
+  memset(s, 0, sizeof *s);
+  if (!take_arrays(s, g)) {
+    neap_schedule_fini(s);
+    return neap_fail_memory(error, (size_t)(g->n_node + g->n_value) * 8 * sizeof(int), "a schedule");
+  }
+  for (int i = 0; i < g->n_node; i++) {
+    s->order[i] = plan->order[i];
+    s->step[s->order[i]] = i;
+  }
+  for (int v = 0; v < g->n_value; v++) {
+    s->root[v] = plan->place[v].storage;
+    s->reason[v] = plan->place[v].reason;
+    s->refusal[v] = plan->place[v].refusal;
+    s->partner[v] = plan->place[v].partner;
+  }
+  link_ring(s, g->n_value);
+  neap_status status = neap_schedule_live(s, work, error);
+  if (status != NEAP_OK) neap_schedule_fini(s);
+  return status;
+}
+
 void neap_schedule_fini(neap_schedule *s) {
   neap_arena_fini(&s->arena);
   memset(s, 0, sizeof *s);

@@ -35,10 +35,11 @@ typedef struct neap_program_blob {
   neap_type type;
   neap_role role;
   neap_region region;
-  bool defined_before; /* read before it is written: must hold data when the run starts */
-  bool written;        /* the run writes it */
-  bool feeds_constant; /* a constant is computed from it */
-  void *base;          /* attached by the workspace */
+  bool defined_before;  /* read before it is written: must hold data when the run starts */
+  bool written;         /* the run writes it */
+  bool feeds_constant;  /* a constant is computed from it */
+  size_t reserve_bytes; /* its bytes are to have room for so many: those of the largest batch; 0: its own */
+  void *base;           /* attached by the workspace */
 } neap_program_blob;
 int neap_program_n_blobs(const neap_program *program);
 neap_program_blob *neap_program_blob_at(neap_program *program, int index);
@@ -75,7 +76,7 @@ int64_t neap_step_times_median(const neap_step_times *times); /* of the recent c
 
 typedef struct neap_run {
   void *arena;
-  neap_pool *pool; /* policy `pool`: empty, and reserved for the plan's bytes and neap_program_pool_blocks; else NULL */
+  neap_pool *pool;      /* policy `pool`: empty, and reserved for the plan's bytes and neap_program_pool_blocks; else NULL */
   void *constants;      /* region_bytes[CONSTANT] of the plan; NULL where it has none */
   bool constants_valid; /* they hold what an earlier run computed from the same parameters: not computed again */
   uint64_t seed;

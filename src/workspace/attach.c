@@ -40,7 +40,13 @@ static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, n
   const neap_cell *cell = &found.ws->cell[found.cell];
   if (cell->tensor.storage == NULL) return true;
   neap_type has = neap_tensor_type(&cell->tensor);
-  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before;
+  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before &&
+         !neap_workspace_has_room(cell, &blob->type);
+}
+
+/* An own cell whose bytes have room for the blob, which this program writes before it reads it. */
+static bool may_retype(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
+  return found.ws == ws && !blob->defined_before && neap_workspace_has_room(&ws->cell[found.cell], &blob->type);
 }
 
 /* Types of blobs that exist must fit; parameters and state must exist already. */
@@ -59,7 +65,7 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     return NEAP_NAME;
   }
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before))
+  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before) || may_retype(ws, blob, found))
     return NEAP_OK; /* looked at before the run */
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
@@ -72,26 +78,54 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
                                 neap_error *error) {
   int n = neap_program_n_blobs(program), n_gradient = 0;
   neap_type *type = neap_alloc((size_t)n * sizeof *type);
+  size_t *room = neap_alloc_zeroed((size_t)n * sizeof *room); /* of the gradients */
   neap_tensor *view = neap_alloc_zeroed((size_t)n * sizeof *view);
-  neap_status status = type == NULL || view == NULL ? refused(error, (size_t)n * sizeof *view) : NEAP_OK;
+  neap_status status = type == NULL || view == NULL || room == NULL ? refused(error, (size_t)n * sizeof *view) : NEAP_OK;
   for (int b = 0; status == NEAP_OK && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
     status = check_blob(ws, program, blob, found, error);
     if (status != NEAP_OK || !must_make(ws, blob, found)) continue;
     if (blob->region == NEAP_REGION_GRADIENT)
-      type[n_gradient++] = blob->type;
+      type[n_gradient] = blob->type, room[n_gradient++] = blob->reserve_bytes;
     else
-      status = neap_workspace_make_segment(1, &blob->type, &fresh[b], error);
+      status = neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, &fresh[b], error);
   }
-  if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_segment(n_gradient, type, view, error);
+  if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_room(n_gradient, type, room, view, error);
   for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     if (blob->region == NEAP_REGION_GRADIENT && must_make(ws, blob, neap_workspace_find(ws, a->name[b]))) fresh[b] = view[g++];
   }
   neap_free(type);
+  neap_free(room);
   neap_free(view);
   return status;
+}
+
+/* Own blobs that are there already, fed for a small batch perhaps, get bytes with room for the largest; their contents go
+ * with them. Segments have the room they were made with. */
+static neap_status make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error) {
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
+    const neap_program_blob *blob = neap_program_blob_at(program, b);
+    neap_found found = neap_workspace_find(ws, a->name[b]);
+    if (blob->reserve_bytes == 0 || found.ws != ws) continue;
+    neap_cell *cell = &ws->cell[found.cell];
+    if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared || cell->reserve_bytes >= blob->reserve_bytes)
+      continue;
+    neap_type type = neap_tensor_type(&cell->tensor);
+    neap_tensor roomy = {0};
+    NEAP_TRY(neap_workspace_make_room(1, &type, &blob->reserve_bytes, &roomy, error));
+    neap_status status = neap_tensor_copy(&roomy, &cell->tensor, error);
+    if (status != NEAP_OK) {
+      neap_tensor_fini(&roomy);
+      return status;
+    }
+    neap_tensor_fini(&cell->tensor);
+    cell->tensor = roomy;
+    cell->reserve_bytes = blob->reserve_bytes;
+    ws->version++;
+  }
+  return NEAP_OK;
 }
 
 /* Gives the fresh views to cells, old or new. */
@@ -114,7 +148,8 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
                         .role = blob->role,
                         .region = blob->region,
                         .tensor = fresh[b],
-                        .in_segment = blob->region == NEAP_REGION_GRADIENT};
+                        .in_segment = blob->region == NEAP_REGION_GRADIENT,
+                        .reserve_bytes = blob->reserve_bytes};
     fresh[b] = (neap_tensor){0};
     found.ws->version++;
   }
@@ -156,8 +191,8 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
                      neap_bytes_text((double)ws->budget_bytes, b), text);
   }
   size_t has = takes(program) ? neap_workspace_pool(ws).reserved_bytes : ws->arena_bytes;
-  size_t held = neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has) +
-                neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
+  size_t held =
+    neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has) + neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   if (ws->total_bytes > 0 && held > ws->total_bytes) {
     if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
     return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
@@ -211,6 +246,11 @@ static void attachment_fini(neap_attachment *a) {
  * writes: puts those that this program used before in their place, or new ones at its first run after the other's. */
 static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+  neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
+  if (neap_workspace_has_room(cell, &blob->type)) {
+    neap_workspace_retype(ws, cell, &blob->type);
+    return NEAP_OK;
+  }
   neap_type has = neap_tensor_type(&a->tensor[b]);
   if (a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
     neap_tensor made = {0};
@@ -218,7 +258,6 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = made;
   }
-  neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
   neap_tensor mine = neap_tensor_retain(&a->tensor[b]);
   neap_tensor_fini(&cell->tensor);
   cell->tensor = mine;
@@ -239,9 +278,12 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
       neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace", net, blob->name);
       return NEAP_NAME;
     }
-    if (must_make(ws, blob, found)) NEAP_TRY(reclaim(ws, a, b, error));
     const neap_tensor *t = &found.ws->cell[found.cell].tensor;
     neap_type has = neap_tensor_type(t);
+    if (!neap_type_equal(&has, &blob->type) && (must_make(ws, blob, found) || may_retype(ws, blob, found))) {
+      NEAP_TRY(reclaim(ws, a, b, error));
+      has = neap_tensor_type(t);
+    }
     if (!neap_type_equal(&has, &blob->type)) {
       char what[160];
       snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
@@ -272,6 +314,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
   NEAP_TRY(name_blobs(a->program, a, error));
   NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
+  NEAP_TRY(make_room(ws, a->program, a, error));
   NEAP_TRY(check_limits(ws, a->program, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));

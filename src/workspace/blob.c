@@ -75,6 +75,10 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   neap_type got = neap_tensor_type(tensor), has = {0};
   if (cell != NULL && cell->tensor.storage != NULL) has = neap_tensor_type(&cell->tensor);
   bool same = cell != NULL && cell->tensor.storage != NULL && neap_type_equal(&has, &got);
+  if (cell != NULL && !same && !share && neap_workspace_has_room(cell, &got)) {
+    neap_workspace_retype(found.ws, cell, &got);
+    same = true;
+  }
   if (cell != NULL && cell->in_segment && !same) return neap_workspace_fail_type("feed", name, &has, &got, error);
   if (cell != NULL && cell->in_segment && share)
     return neap_hint(error, "feed it without share"),
@@ -99,6 +103,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   neap_cell_clear(cell);
   cell->tensor = fresh;
   cell->is_shared = share;
+  cell->reserve_bytes = 0;
   mark_fed(ws, cell);
   found.ws->version++;
   return NEAP_OK;
@@ -210,7 +215,7 @@ static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
 static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
-    snprintf(error->hint, sizeof error->hint, "ws:keep \"%s\" makes it resident", name);
+    snprintf(error->hint, sizeof error->hint, "ws:keep \"%s\" makes it resident, and so does mem_param's exclude_blob", name);
   }
   return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
 }
@@ -282,6 +287,21 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
            : v;
 }
 
+/* The gradient "x.grad" of a net that has run: a value between two ops, unless it is kept. */
+static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name, bool *is_gradient,
+                                 neap_error *error) {
+  const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
+  *is_gradient = false;
+  for (int v = 0; graph != NULL && v < graph->n_value && !*is_gradient; v++) {
+    if (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0) continue;
+    *is_gradient = true;
+    int owner = graph->value[v].region == NEAP_REGION_ARENA ? neap_plan_overwriter(neap_program_plan(ws->last), graph, v) : -1;
+    if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
+  }
+  if (!*is_gradient) return NEAP_OK;
+  return fail_released(verb, name, error, "it is a value between two ops, and no blob");
+}
+
 /* Nothing in the arena or the table answers to the name: say what is known of it. */
 static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
   for (int a = 0; a < ws->n_attachment; a++) {
@@ -303,7 +323,9 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
       snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since", ws->last_name);
     return fail_released(verb, name, error, why);
   }
-  return neap_workspace_fail_unknown(ws, verb, name, error);
+  bool is_gradient;
+  neap_status status = fail_gradient(ws, verb, name, &is_gradient, error);
+  return is_gradient ? status : neap_workspace_fail_unknown(ws, verb, name, error);
 }
 
 /* The table first tells whether there is a cell, then whether the last run has something later. RELEASED when bytes are gone

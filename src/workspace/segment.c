@@ -9,9 +9,18 @@
 
 /* Owned by its views: each holds a reference. MEMORY error when refused, and no view is made. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error) {
+  return neap_workspace_make_room(n, type, NULL, view, error);
+}
+
+static size_t room_of(int i, const neap_type *type, const size_t *room) {
+  size_t bytes = neap_type_bytes(&type[i]);
+  return room != NULL ? NEAP_MAX(bytes, room[i]) : bytes;
+}
+
+neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t *room, neap_tensor *view, neap_error *error) {
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
-    size_t one = neap_type_bytes(&type[i]);
+    size_t one = room_of(i, type, room);
     if (one > SIZE_MAX / 4 || bytes > SIZE_MAX / 4) return neap_fail_memory(error, SIZE_MAX, "a segment");
     bytes += neap_align(one);
   }
@@ -20,10 +29,24 @@ neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tenso
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
     view[i] = neap_tensor_view(storage, at, type[i].dtype, &type[i].shape);
-    at += (int64_t)neap_align(neap_type_bytes(&type[i]));
+    at += (int64_t)neap_align(room_of(i, type, room));
   }
   neap_storage_release(storage); /* the views keep it */
   return NEAP_OK;
+}
+
+bool neap_workspace_has_room(const neap_cell *cell, const neap_type *type) {
+  const neap_tensor *t = &cell->tensor;
+  if (t->storage == NULL || cell->is_shared || neap_type_bytes(type) > cell->reserve_bytes) return false;
+  return (size_t)t->offset_bytes + neap_type_bytes(type) <= neap_storage_bytes(t->storage); /* other bytes may have come since */
+}
+
+void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_type *type) {
+  neap_tensor view = neap_tensor_view(cell->tensor.storage, cell->tensor.offset_bytes, type->dtype, &type->shape);
+  neap_tensor_fini(&cell->tensor);
+  cell->tensor = view;
+  cell->filled = false;
+  owner->version++;
 }
 
 /* Of any strides; the copy is dense. */

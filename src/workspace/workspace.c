@@ -315,7 +315,8 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
   size_t bytes = ws->arena_bytes + neap_workspace_pool(ws).reserved_bytes;
   for (int c = 0; c < ws->n_cell; c++) {
-    if (ws->cell[c].tensor.storage != NULL) bytes += neap_align(counted_bytes(ws, c));
+    size_t own = ws->cell[c].tensor.storage != NULL ? counted_bytes(ws, c) : 0;
+    bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);
     if (ws->cell[c].scope != NULL) bytes += neap_scope_held_bytes(ws->cell[c].scope);
   }
   for (int a = 0; a < ws->n_attachment; a++)

@@ -18,11 +18,12 @@ typedef struct neap_cell {
   neap_tensor tensor; /* {0}: declared, no bytes yet */
   char *text;         /* a string of text_bytes bytes, owned; NULL: none */
   size_t text_bytes;
-  neap_scope *scope; /* retained; at most one of tensor, text and scope is there */
-  bool filled;       /* somebody has written the bytes */
-  bool in_segment;   /* part of a segment: never moves */
-  bool is_shared;    /* the user's storage, held by reference */
-  uint64_t fed_run;  /* n_run when it was fed last */
+  neap_scope *scope;    /* retained; at most one of tensor, text and scope is there */
+  bool filled;          /* somebody has written the bytes */
+  bool in_segment;      /* part of a segment: never moves */
+  bool is_shared;       /* the user's storage, held by reference */
+  uint64_t fed_run;     /* n_run when it was fed last */
+  size_t reserve_bytes; /* so many bytes from the tensor's first are its own: other shapes may lie in them; 0: as the tensor */
 } neap_cell;
 
 /* Where a name leads: the workspace that owns the cell, and the cell's index there. ws NULL: nowhere. */
@@ -118,6 +119,12 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
 
 /* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error);
+/* The same with room for room[i] bytes where that is more. */
+neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t *room, neap_tensor *view, neap_error *error);
+/* Whether the cell's own bytes have room for `type`, though it holds another one at present. */
+bool neap_workspace_has_room(const neap_cell *cell, const neap_type *type);
+/* Its bytes are seen as `type` from now on; their contents mean nothing. Needs has_room. */
+void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_type *type);
 /* A blob's own bytes with a copy of `tensor`: a segment of one, so that it holds what forecasts count for it. */
 neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error);
 

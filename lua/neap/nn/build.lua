@@ -3,9 +3,11 @@
 -- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
 local core = require "neap.core"
+local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local options = require "neap.options"
+local range = require "neap.range"
 local report = require "neap.report"
 
 local Module, context = module.Module, module.context
@@ -135,6 +137,7 @@ end
 local function check_fields(who, o)
   local known, names = { x = true, y = true }, {}
   for name in pairs(net_spec) do names[#names + 1] = name end
+  table.move({ "max_batch", "mem_param" }, 1, 2, #names + 1, names) -- Lua's own, before the engine's
   for _, name in ipairs(core.memory_options()) do names[#names + 1] = name end
   for _, name in ipairs(names) do known[name] = true end
   table.sort(names)
@@ -162,12 +165,20 @@ local function apart(o, who)
   return net, memory
 end
 
-for _, name in ipairs { "plan", "forecast" } do
-  --- m:plan, m:forecast { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
+for _, name in ipairs { "plan", "forecast", "dry_run" } do
+  --- m:plan, m:forecast, m:dry_run { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
+  -- With max_batch: of `batch` rows within the memory of a net built for the largest.
   Module[name] = function(self, o)
-    local net_options, memory = apart(o, "m:" .. name)
+    local net_options, given = apart(o, "m:" .. name)
+    local memory, most = range.apart(given)
     local net = Module.net(self, net_options)
-    return net[name](net, memory)
+    if most == nil or name == "dry_run" then return net[name](net, given) end
+    local rows = net_options.batch
+    net_options.batch = most
+    memory = mem_param.translate(net, memory)
+    local plan = net:_plan(memory, require("neap").range(Module.net(self, net_options), memory))
+    net_options.batch = rows
+    return name == "plan" and plan or plan:forecast()
   end
 end
 

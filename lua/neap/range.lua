@@ -1,0 +1,77 @@
+--- Ranges of batch sizes: the option `max_batch`.
+--
+-- A range is the plan of the largest batch. Every smaller batch gets a program of its own on first use, with the largest one's
+-- choices and addresses, so that all of them run in the same bytes, in any order.
+--
+-- INVARIANT: `max_batch` speaks of the first dimension of the inputs that have the net's batch there; other inputs (a
+-- learning rate, a table) keep their shapes.
+-- @module neap.range
+local core = require "neap.core"
+
+local range = {}
+
+--- The batch of a net: the first dimension of its first input that has one; nil when none has.
+local function batch_of(inputs)
+  for _, input in ipairs(inputs) do
+    if #input.shape > 0 then return input.shape[1] end
+  end
+end
+
+--- Shapes of the net's inputs at another batch.
+-- @param net neap.net
+-- @param batch integer
+-- @return table {input = shape}, only those that change with the batch
+function range.inputs(net, batch)
+  local inputs, out = net:inputs(), {}
+  local declared = batch_of(inputs)
+  for _, input in ipairs(inputs) do
+    if #input.shape > 0 and input.shape[1] == declared then out[input.name] = { batch, table.unpack(input.shape, 2) } end
+  end
+  return out
+end
+
+--- Takes `max_batch` out of memory options.
+-- @param memory table|nil
+-- @return table|nil options without it, integer|nil
+function range.apart(memory)
+  if memory == nil or memory.max_batch == nil then return memory end
+  local most = memory.max_batch
+  if math.type(most) ~= "integer" or most < 1 then
+    error(("max_batch expects an integer of at least 1, got %s"):format(tostring(most)), 0)
+  end
+  local rest = {}
+  for key, value in pairs(memory) do
+    if key ~= "max_batch" then rest[key] = value end
+  end
+  return rest, most
+end
+
+--- The plan of the net at its largest batch.
+-- @param net neap.net
+-- @param memory table options without max_batch; shapes of inputs in it are those of a smaller batch, and put aside
+-- @param batch integer
+-- @return range, for net:_plan and ws:_compile
+function range.new(net, memory, batch)
+  local options = {}
+  for key, value in pairs(memory or {}) do options[key] = value end
+  for name, shape in pairs(range.inputs(net, batch)) do options[name] = shape end
+  return core.new_range(net, options)
+end
+
+--- Text by which options that lead to one range are known: all but the inputs' shapes.
+function range.key(net, memory, batch)
+  local is_input, parts = {}, {}
+  for _, input in ipairs(net:inputs()) do is_input[input.name] = true end
+  for key, value in pairs(memory or {}) do
+    if type(value) == "table" then
+      local names = {}
+      for i, item in ipairs(value) do names[i] = tostring(type(item) == "table" and item.name or item) end
+      value = table.concat(names, ",")
+    end
+    if not is_input[key] then parts[#parts + 1] = key .. "=" .. tostring(value) end
+  end
+  table.sort(parts)
+  return batch .. " " .. table.concat(parts, " ")
+end
+
+return range

@@ -1,0 +1,168 @@
+/* range.c: a range of batch sizes in the memory of its largest.
+ *
+ * The range keeps the largest batch's way: prepared graph, choices, laid-out graph, plan. A smaller batch goes the same way
+ * with every decision given: prepare -> the same form? -> choose as there -> lay out -> the same form? -> shrink -> verify.
+ * Where a step is refused (a rewrite that depends on a size, a kernel that this size can't have), the batch is planned on its
+ * own with the largest one's scratch and arena as limits: other choices, the same memory.
+ *
+ * A program's constants (packed weights at inference) would be held once for every batch; so those of a range pack in the arena.
+ *
+ * INVARIANT: what a range gives never needs more bytes than its largest batch, in any region.
+ */
+#include "driver/driver_int.h"
+
+#include <string.h>
+
+struct neap_range {
+  neap_way most; /* of the largest batch; `net` is not kept */
+  size_t scratch_bytes;
+  int64_t plan_id; /* row in the store; 0: none */
+};
+
+neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error) {
+  *out = NULL;
+  if (options->plan.policy == NEAP_POLICY_POOL)
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a range of batches shares planned addresses, and policy pool plans none",
+                     neap_net_name(net));
+  neap_range *range = neap_alloc_zeroed(sizeof *range);
+  if (range == NULL) return neap_fail_memory(error, sizeof *range, "a range of batches");
+  neap_forecast known = {0};
+  neap_compile_options largest = *options;
+  largest.no_constants = true;
+  range->most.net = net;
+  neap_status status = neap_way_go(&range->most, &largest, &known, error);
+  range->plan_id = known.plan_id;
+  range->most.net = NULL;
+  if (status != NEAP_OK) {
+    neap_range_free(range);
+    return status;
+  }
+  range->scratch_bytes = neap_most_scratch(&range->most.choices);
+  *out = range;
+  return NEAP_OK;
+}
+
+void neap_range_free(neap_range *range) {
+  if (range == NULL) return;
+  neap_way_fini(&range->most);
+  neap_free(range);
+}
+
+const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph) {
+  if (graph != NULL) *graph = range->most.graph;
+  return range->most.plan;
+}
+
+/* ---- a smaller batch --------------------------------------------------------------------------------------------- */
+
+/* The most bytes that the largest batch has under the name, in blobs with bytes of their own; 0: none. */
+static size_t room_for(const neap_range *range, const char *name) {
+  const neap_graph *graph = range->most.graph;
+  size_t bytes = 0;
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (value->region != NEAP_REGION_ARENA && value->name != NULL && strcmp(value->name, name) == 0)
+      bytes = NEAP_MAX(bytes, neap_type_bytes(&value->type));
+  }
+  return bytes;
+}
+
+void neap_range_reserve(const neap_range *range, neap_program *program) {
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
+    neap_program_blob *blob = neap_program_blob_at(program, b);
+    bool fixed = blob->region == NEAP_REGION_PARAMETER || blob->region == NEAP_REGION_STATE; /* of the same size in all batches */
+    blob->reserve_bytes = fixed ? 0 : room_for(range, blob->name);
+  }
+}
+
+/* SHAPE error for the first blob with bytes of its own that is larger than the largest batch's. */
+static neap_status check_room(const neap_range *range, const neap_graph *graph, neap_error *error) {
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (value->region == NEAP_REGION_ARENA || value->root != v || value->name == NULL) continue;
+    size_t room = room_for(range, value->name), bytes = neap_type_bytes(&value->type);
+    if (bytes <= room) continue;
+    char text[NEAP_SHAPE_TEXT];
+    neap_hint(error, "make the range with a larger max_batch");
+    return neap_fail(error, NEAP_SHAPE, "net \"%s\": \"%s\" %s has %zu bytes, the largest batch of the range %zu", graph->name,
+                     value->name, neap_shape_text(&value->type.shape, text), bytes, room);
+  }
+  return NEAP_OK;
+}
+
+/* All decisions from the largest batch. Any error but MEMORY means that it can't be had so. */
+static neap_status follow(const neap_range *range, neap_way *w, neap_error *error) {
+  neap_choose_options choose = w->resolved.choose;
+  choose.like = &range->most.choices;
+  NEAP_TRY(neap_graph_check_form(w->prepared, range->most.prepared, error));
+  NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+  w->choices.no_constants = true;
+  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
+  NEAP_TRY(neap_graph_check_form(w->graph, range->most.graph, error));
+  NEAP_TRY(neap_plan_shrink(range->most.plan, w->graph, &w->plan, error));
+  return neap_plan_verify(w->plan, w->graph, error);
+}
+
+/* Planned alone, within the bytes of the largest batch. What it does not need of them is held all the same. */
+static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
+  const neap_plan *most = range->most.plan;
+  neap_choose_options choose = w->resolved.choose;
+  neap_plan_options plan = w->resolved.plan;
+  choose.scratch_limit = range->scratch_bytes;
+  plan.budget_bytes = NEAP_MAX(most->arena_bytes, 1); /* 0 would mean no budget */
+  NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+  w->choices.no_constants = true;
+  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
+  NEAP_TRY(neap_plan_make(w->graph, &plan, &w->plan, error));
+  NEAP_TRY(neap_plan_verify(w->plan, w->graph, error));
+  w->plan->arena_bytes = most->arena_bytes;
+  w->plan->proved = w->plan->arena_bytes == w->plan->lower_bound_bytes;
+  memcpy(w->plan->region_bytes, most->region_bytes, sizeof most->region_bytes);
+  return NEAP_OK;
+}
+
+static neap_status plan_within(const neap_range *range, neap_way *w, const neap_compile_options *options, neap_error *error) {
+  NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
+  NEAP_TRY(check_room(range, w->prepared, error));
+  w->resolved = range->most.resolved;
+  neap_error refused = {0};
+  neap_status status = follow(range, w, &refused);
+  if (status == NEAP_MEMORY) {
+    if (error != NULL && error->code == NEAP_OK) *error = refused;
+    return status;
+  }
+  if (status == NEAP_OK) return status;
+  neap_way_drop_result(w);
+  return plan_alone(range, w, error);
+}
+
+/* Whether it is the largest batch itself, whose plan has a row that runs are recorded under. */
+static bool is_largest(const neap_range *range, const neap_way *w) {
+  const neap_graph *graph = w->graph, *most = range->most.graph;
+  if (graph->n_value != most->n_value) return false;
+  for (int v = 0; v < graph->n_value; v++)
+    if (!neap_type_equal(&graph->value[v].type, &most->value[v].type)) return false;
+  return true;
+}
+
+neap_status neap_range_plan(const neap_range *range, const neap_net *net, const neap_compile_options *options, neap_forecast *out,
+                            neap_error *error) {
+  neap_way w = {.net = net};
+  *out = (neap_forecast){0};
+  neap_status status = plan_within(range, &w, options, error);
+  if (status == NEAP_OK) {
+    out->graph = w.graph;
+    out->plan = w.plan;
+    out->total_bytes = neap_total_bytes(w.plan);
+    out->plan_id = is_largest(range, &w) ? range->plan_id : 0;
+    w.graph = NULL;
+    w.plan = NULL;
+  }
+  neap_way_fini(&w);
+  return status;
+}
+
+neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, const neap_net *net,
+                               const neap_compile_options *options, neap_session **out, neap_error *error) {
+  return neap_session_new(ws, net, options, range, out, error);
+}

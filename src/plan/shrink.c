@@ -1,0 +1,85 @@
+/* shrink.c: the plan of one batch size carried over to a smaller one: order, storages and addresses stay, bytes shrink.
+ *
+ * INVARIANT: nothing lies elsewhere than in the larger plan, and nothing is larger. So what shared no byte there shares none
+ * here, and all batches run in one arena.
+ *
+ * The figures are the smaller batch's own where they speak of need (live bytes, bound, baseline), and the larger one's where
+ * they speak of what is held (arena, regions). A plan here is only "proved" when both happen to be equal.
+ */
+#include "plan/plan_int.h"
+
+#include <string.h>
+
+/* PLAN error for the first value that is larger than its place. */
+static neap_status check_sizes(const neap_graph *graph, const neap_plan *like, neap_error *error) {
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].bytes > like->place[v].bytes)
+      return neap_fail(error, NEAP_PLAN, "\"%s\" has %zu bytes, the plan that it is to fit into %zu", graph->value[v].name,
+                       graph->value[v].bytes, like->place[v].bytes);
+  return NEAP_OK;
+}
+
+/* Plans of the subnets, shrunk; then each node's scratch, as plan_subs counts it: frames stay as large as they were. */
+static neap_status shrink_subs(neap_plan *plan, const neap_graph *graph, const neap_plan *like, neap_error *error) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    size_t frame = 0;
+    if (node->n_sub > 0) {
+      plan->sub[n] = neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
+      if (plan->sub[n] == NULL) return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n], "plans of subnets");
+    }
+    for (int k = 0; k < node->n_sub; k++) {
+      NEAP_TRY(neap_plan_shrink(like->sub[n][k], node->sub[k], &plan->sub[n][k], error));
+      neap_plan_place_items(plan->sub[n][k], node->sub[k], node->loop);
+      frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
+    }
+    plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
+    if (plan->scratch_bytes[n] > like->scratch_bytes[n])
+      return neap_fail(error, NEAP_PLAN, "op \"%s\" needs %zu bytes of scratch, the plan that it is to fit into has %zu",
+                       node->name, plan->scratch_bytes[n], like->scratch_bytes[n]);
+  }
+  return NEAP_OK;
+}
+
+/* Lives and figures by the one analysis, over the storages of the larger plan. */
+static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const neap_plan *like, neap_error *error) {
+  neap_work work = {.graph = graph, .scratch_bytes = plan->scratch_bytes};
+  neap_schedule schedule = {0};
+  NEAP_TRY(neap_graph_uses(graph, &work.uses, error));
+  neap_status status = neap_schedule_init_like(&schedule, &work, like, error);
+  if (status == NEAP_OK) {
+    size_t *offset = neap_arena_alloc(&schedule.arena, ((size_t)graph->n_value + 1) * sizeof *offset);
+    if (offset == NULL) status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *offset, "offsets");
+    for (int v = 0; v < graph->n_value && offset != NULL; v++) offset[v] = like->place[v].offset;
+    if (offset != NULL) neap_plan_fill_places(plan, graph, &schedule, offset);
+  }
+  neap_schedule_fini(&schedule);
+  neap_uses_fini(&work.uses);
+  return status;
+}
+
+neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error) {
+  *out = NULL;
+  if (like->n_node != graph->n_node || like->n_value != graph->n_value)
+    return neap_fail(error, NEAP_PLAN, "the plan is for %d ops and %d values, the graph has %d and %d", like->n_node,
+                     like->n_value, graph->n_node, graph->n_value);
+  NEAP_TRY(check_sizes(graph, like, error));
+  neap_plan *plan = neap_plan_new(graph);
+  if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+  plan->policy = like->policy;
+  plan->executor = like->executor;
+  plan->baseline_bytes = graph->baseline_bytes;
+  plan->packer = like->packer;
+  plan->arena_bytes = like->arena_bytes;
+  memcpy(plan->region_bytes, like->region_bytes, sizeof plan->region_bytes);
+  memcpy(plan->scratch_offset, like->scratch_offset, (size_t)graph->n_node * sizeof *plan->scratch_offset);
+  neap_status status = shrink_subs(plan, graph, like, error);
+  if (status == NEAP_OK) status = shrink_places(plan, graph, like, error);
+  if (status != NEAP_OK) {
+    neap_plan_free(plan);
+    return status;
+  }
+  plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
+  *out = plan;
+  return NEAP_OK;
+}

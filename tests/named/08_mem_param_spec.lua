@@ -1,0 +1,290 @@
+-- Point 8, mem_param: Caffe's words for memory options, translated into policy and keep.
+local neap = require "neap"
+local nn, optim = neap.nn, neap.optim
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+local memory = { store = false }
+local function with(o)
+  for key, value in pairs(memory) do o[key] = value end
+  return o
+end
+
+--- x -> fc1 -> relu1 -> fc2 -> relu2 -> fc3 -> loss; training when asked.
+local function chain(train, name)
+  local net = neap.net(name or "chain")
+  net:input("x", { 16, 8 })
+  net:input("y", { 16 }, "i64")
+  local width = { 8, 24, 24, 4 }
+  local top = "x"
+  for k = 1, 3 do
+    net:param("w" .. k, { width[k + 1], width[k] }, neap.init.normal { std = 0.4 })
+    net:FC({ top, "w" .. k }, "fc" .. k)
+    top = "fc" .. k
+    if k < 3 then
+      net:Relu(top, "relu" .. k)
+      top = "relu" .. k
+    end
+  end
+  local loss = net:SoftmaxCrossEntropy({ top, "y" }, "loss")
+  local gradients
+  if train then gradients = net:gradient(loss) end
+  net:outputs { "loss" }
+  return net, gradients
+end
+
+local function fill(ws)
+  local at = 0.3
+  local x, y = neap.zeros { 16, 8 }, neap.zeros { 16, dtype = "i64" }
+  x:apply_(function()
+    at = (at + 0.61803398875) % 1
+    return 2 * at - 1
+  end)
+  y:apply_(function()
+    at = (at + 0.61803398875) % 1
+    return at * 4 // 1
+  end)
+  ws:feed("x", x)
+  ws:feed("y", y)
+end
+
+--- Runs a net once; f(ws) looks.
+local function run(net, options, f)
+  local ws <close> = neap.workspace { seed = 4, store = false }
+  ws:poison(true)
+  ws:init(net)
+  fill(ws)
+  local program <close> = ws:compile(net, with(options))
+  program:run()
+  return f(ws, program)
+end
+
+describe("mem_param", function()
+  it("has Caffe's defaults: training is planned, testing is not", function()
+    local param = neap.mem_param {}
+    assert.is_true(param.optimize_train)
+    assert.is_false(param.optimize_test)
+    assert.is_false(param.debug_info)
+    assert.are.equal("offset", (chain(true)):plan(with { mem_param = {} }).policy)
+    assert.are.equal("none", (chain(false)):plan(with { mem_param = {} }).policy)
+    assert.are.equal("offset", (chain(false)):plan(with { mem_param = { optimize_test = true } }).policy)
+    assert.are.equal("none", (chain(true)):plan(with { mem_param = { optimize_train = false } }).policy)
+  end)
+
+  it("switches planning off with debug_info", function()
+    local net = chain(true)
+    assert.are.equal("none", net:plan(with { mem_param = { debug_info = true } }).policy)
+    run(net, { mem_param = { debug_info = true } }, function(ws)
+      for _, name in ipairs { "fc1", "relu1", "fc2", "relu2", "fc3" } do assert.are.same({ 16, name == "fc3" and 4 or 24 }, ws:fetch(name).shape) end
+    end)
+  end)
+
+  it("is translated into the existing options: the plan is the one that policy and keep give", function()
+    local net = chain(true)
+    local a = net:plan(with { mem_param = { exclude_blob = { "fc1", "relu2.grad" } } })
+    local b = net:plan(with { keep = { "loss", "loss.grad", "fc1", "fc1.grad", "relu2.grad" } })
+    assert.are.equal(b.key, a.key)
+  end)
+
+  it("says what is wrong with unknown fields, blobs and types", function()
+    raises("did you mean \"optimize_train\"", neap.mem_param, { optimise_train = true })
+    raises("exclude_blob expects names", neap.mem_param, { exclude_blob = { 3 } })
+    raises("optimize_test expects true or false", neap.mem_param, { optimize_test = 1 })
+    local net = chain(true)
+    local err = raises("has no blob \"relu11\"", net.plan, net, with { mem_param = { exclude_blob = { "relu11" } } })
+    assert.are.equal("name", err.code)
+    assert.is_truthy(tostring(err):find("did you mean \"relu1\"", 1, true))
+    raises("give one of them", net.plan, net, with { policy = "none", mem_param = {} })
+  end)
+
+  it("lets excluded blobs be fetched, data and diff, with the bytes of the unplanned run", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      local names = { "fc1", "relu1", "fc2", "relu2", "fc3" }
+      local keys = {}
+      for _, name in ipairs(names) do
+        keys[#keys + 1] = name
+        keys[#keys + 1] = name .. ".grad"
+      end
+      local net, want = chain(true), {}
+      run(net, { policy = "none", keep = keys, executor = executor, threads = 1 }, function(ws)
+        for _, key in ipairs(keys) do want[key] = ws:fetch(key) end
+      end)
+      for _, name in ipairs(names) do
+        run(net, { mem_param = { exclude_blob = name }, executor = executor, threads = 1 }, function(ws)
+          assert.is_true(ws:fetch(name):equal(want[name]), name)
+          assert.is_true(ws:fetch(name .. ".grad"):equal(want[name .. ".grad"]), name .. ".grad")
+          assert.is_true(want[name .. ".grad"]:stats().max > 0)
+        end)
+      end
+    end
+  end)
+
+  it("keeps data and diff of a blob as separate keys", function()
+    local net = chain(true)
+    local both = net:plan(with { mem_param = { exclude_blob = { "fc2" } } })
+    local data = net:plan(with { mem_param = { exclude_blob = { "fc2.data" } } })
+    local diff = net:plan(with { mem_param = { exclude_blob = { "fc2.diff" } } })
+    local function region(plan, name) return plan:explain(name)[1].region end
+    assert.are.equal("io", region(both, "fc2"))
+    assert.are.equal("io", region(both, "fc2.grad"))
+    assert.are.equal("io", region(data, "fc2"))
+    assert.are.equal("arena", region(diff, "fc2"))
+    assert.are.equal("io", region(diff, "fc2.grad"))
+    assert.are.equal(2 * (data.regions.io - (net:plan(with { mem_param = {} })).regions.io), both.regions.io - (net:plan(with { mem_param = {} })).regions.io)
+  end)
+
+  it("excludes by itself: net inputs, net outputs, tops of layers without bottoms, and every loss", function()
+    local net = chain(true)
+    net:op("Constant", {}, { "offset" }, { shape = { 16, 24 }, value = 2 })
+    net:Add({ "relu1", "offset" }, "shifted")
+    net:Sum("shifted", "side")
+    net:outputs { "loss", "side" }
+    run(net, { mem_param = {} }, function(ws, program)
+      for _, name in ipairs { "x", "y", "loss", "side", "offset", "loss.grad" } do assert.is_not_nil(ws:fetch(name), name) end
+      assert.are.equal(2, ws:fetch("offset")[{ 1, 1 }])
+      assert.is_true(program.plan:verify())
+    end)
+  end)
+
+  it("refuses other blobs with a message that names the new owner and the fix", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      run(chain(true), { mem_param = {}, executor = executor }, function(ws)
+        local taken = 0
+        for _, name in ipairs { "fc1", "relu1", "fc2", "relu2", "fc3", "fc1.grad", "relu1.grad", "fc2.grad", "relu2.grad", "fc3.grad" } do
+          local ok, err = pcall(ws.fetch, ws, name)
+          if not ok then
+            taken = taken + 1
+            assert.are.equal("released", err.code)
+            assert.is_truthy(err.message:find("belong to", 1, true) or err.message:find("scratch", 1, true)
+              or err.message:find("value between two ops", 1, true), err.message)
+            assert.is_truthy(err.message:find("ws:keep \"" .. name .. "\"", 1, true), err.message)
+            assert.is_truthy(err.hint:find("exclude_blob", 1, true), err.hint)
+          end
+        end
+        assert.is_true(taken >= 5, "sharing has taken bytes")
+      end)
+    end
+  end)
+
+  it("shares through split and reshape, one after the other (cascaded sharing)", function()
+    local function build(train)
+      local net = neap.net "cascade"
+      net:input("x", { 4, 6 })
+      net:param("w", { 6, 6 }, neap.init.normal { std = 0.5 })
+      net:FC({ "x", "w" }, "a")
+      net:Alias("a", "b") -- a split: two names, one storage
+      net:Reshape("b", "c", { shape = { 2, 12 } })
+      net:Relu("c", "d")
+      net:Reshape("a", "e", { shape = { 24 } })
+      net:Tanh("e", "f")
+      net:Sum("d", "s1")
+      net:Sum("f", "s2")
+      net:Add({ "s1", "s2" }, "loss")
+      if train then net:gradient "loss" end
+      net:outputs { "loss" }
+      return net
+    end
+    for _, train in ipairs { false, true } do
+      local net = build(train)
+      local param = { optimize_test = true }
+      local plan = net:plan(with { mem_param = param })
+      local storage = {}
+      for _, row in ipairs(plan:values()) do storage[row.blob] = storage[row.blob] or row.storage end
+      assert.are.equal(storage.a, storage.b)
+      assert.are.equal(storage.a, storage.c)
+      assert.are.equal(storage.a, storage.e)
+      for _, executor in ipairs { "simple", "dag" } do
+        assert.is_true(neap.check.plan(net, { executor = executor, poison = true }).same)
+      end
+    end
+  end)
+
+  it("gives a zero diff to a blob that nothing is propagated to", function()
+    local net = neap.net "stopped"
+    net:input("x", { 4, 6 })
+    net:param("w", { 6, 6 }, neap.init.normal { std = 0.5 })
+    net:param("v", { 6, 6 }, neap.init.normal { std = 0.5 })
+    net:FC({ "x", "w" }, "a")
+    net:StopGradient("a", "b")
+    net:FC({ "b", "v" }, "c")
+    net:Sum("c", "loss")
+    net:gradient "loss"
+    net:outputs { "loss" }
+    local ws <close> = neap.workspace { seed = 4, store = false }
+    ws:poison(true)
+    ws:init(net)
+    local program <close> = ws:compile(net, with { mem_param = { exclude_blob = { "x", "a", "b", "c" } } })
+    for k = 1, 2 do -- the second run finds what the first has left
+      ws:feed("x", neap.full { 4, 6, value = k })
+      program:run()
+      for _, name in ipairs { "x", "a" } do -- it stops between b and a
+        local s = ws:fetch(name .. ".grad"):stats()
+        assert.are.equal(0, s.min)
+        assert.are.equal(0, s.max)
+        assert.are.equal(0, s.nan)
+      end
+      assert.are.equal(1, ws:fetch("c.grad"):stats().min)
+      assert.are.equal(0, ws:fetch("w_grad"):stats().max)
+    end
+  end)
+
+  it("logs a dry run: raw against planned by layer, blob and slot, with nothing allocated", function()
+    local net = chain(true)
+    collectgarbage()
+    collectgarbage()
+    local held = neap.memory().held
+    local log = net:dry_run(with { mem_param = { exclude_blob = { "relu1" } } })
+    assert.are.equal(held, neap.memory().held)
+    -- x, fc1, relu1, fc2, relu2, fc3, loss: floats, data and diff; y: labels, data alone. The gradients of parameters are no blobs.
+    local float = 4 * (16 * 8 + 4 * 16 * 24 + 16 * 4 + 1)
+    assert.are.equal(float + 16 * 8, log.raw_data_bytes)
+    assert.are.equal(float, log.raw_diff_bytes)
+    assert.are.equal(log.raw_data_bytes + log.raw_diff_bytes, log.raw_bytes)
+    assert.is_true(log.planned_bytes < log.raw_bytes)
+    assert.are.equal(log.plan.arena_bytes, log.arena_bytes)
+    local keys = {}
+    for _, row in ipairs(log) do keys[row.blob .. " " .. row.key] = row end
+    assert.are.equal("io", keys["relu1 data"].slot)
+    assert.are.equal("io", keys["relu1 diff"].slot)
+    assert.is_truthy(keys["fc2 diff"].slot:match "^slot %d+$")
+    local layers = 0
+    for _, row in ipairs(log.layers) do layers = layers + row.raw_bytes end
+    assert.are.equal(log.raw_bytes, layers)
+    local top = 0
+    for _, row in ipairs(log.slots) do top = math.max(top, row.offset + row.bytes) end
+    assert.is_true(top <= log.arena_bytes)
+    assert.is_truthy(tostring(log):find("raw", 1, true))
+  end)
+
+  it("is taken by ws:run, workspaces, models and trainers alike", function()
+    local net = chain(false)
+    local ws <close> = neap.workspace { seed = 4, store = false }
+    ws:init(net)
+    fill(ws)
+    ws:run(net, {}, { mem_param = { optimize_test = true, exclude_blob = { "relu1" } } })
+    assert.are.same({ 16, 24 }, ws:fetch("relu1").shape)
+    raises("belong to", ws.fetch, ws, "fc1")
+    local shared <close> = neap.workspace { seed = 4, store = false, mem_param = { optimize_test = true } }
+    shared:init(net)
+    fill(shared)
+    shared:run(net, {})
+    raises("belong to", shared.fetch, shared, "fc1")
+    local function model()
+      return nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } }
+    end
+    assert.are.equal("none", model():plan(with { batch = 4, mem_param = {} }).policy)
+    assert.are.equal("offset", model():plan(with { batch = 4, train = true, mem_param = {} }).policy)
+    assert.is_true(model():dry_run(with { batch = 4, train = true }).planned_bytes > 0)
+    local t <close> = neap.trainer { model = model(), optimizer = optim.SGD { lr = 0.1 },
+      mem_param = { exclude_blob = { "relu1" } }, memory = { store = false } }
+    t:step { x = neap.rand(6, 8), y = neap.zeros { 6, dtype = "i64" } }
+    assert.are.equal("offset", t:plan(6).policy)
+    assert.are.same({ 6, 24 }, t.ws:fetch("relu1").shape)
+    assert.are.same({ 6, 24 }, t.ws:fetch("relu1.grad").shape)
+  end)
+end)
