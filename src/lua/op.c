@@ -256,7 +256,10 @@ static void push_default(lua_State *L, const neap_attr *attr) {
 }
 
 static void push_attrs(lua_State *L, const neap_op *op) {
-  static const char *const type[] = {"", "int", "float", "bool", "enum", "dtype", "ints", "floats", "axis", "axes", "net"};
+  static const char *const type[] = {
+    [NEAP_ATTR_NONE] = "",     [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",
+    [NEAP_ATTR_ENUM] = "enum", [NEAP_ATTR_DTYPE] = "dtype", [NEAP_ATTR_INTS] = "ints",   [NEAP_ATTR_FLOATS] = "floats",
+    [NEAP_ATTR_AXIS] = "axis", [NEAP_ATTR_AXES] = "axes",   [NEAP_ATTR_NAMES] = "names", [NEAP_ATTR_NET] = "net"};
   int n = neap_op_n_attrs(op);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {

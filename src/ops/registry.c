@@ -98,7 +98,10 @@ void neap_call_fault(const neap_call *call, const char *format, ...) {
 /* ---- help: one page from the record ------------------------------------------------------------------------------- */
 
 static const char *attr_type_name(neap_attr_type type) {
-  static const char *const name[] = {"", "int", "float", "bool", "one of", "dtype", "ints", "floats", "axis", "axes", "net"};
+  static const char *const name[] = {
+    [NEAP_ATTR_NONE] = "",       [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",
+    [NEAP_ATTR_ENUM] = "one of", [NEAP_ATTR_DTYPE] = "dtype", [NEAP_ATTR_INTS] = "ints",   [NEAP_ATTR_FLOATS] = "floats",
+    [NEAP_ATTR_AXIS] = "axis",   [NEAP_ATTR_AXES] = "axes",   [NEAP_ATTR_NAMES] = "names", [NEAP_ATTR_NET] = "net"};
   return name[type];
 }
 
