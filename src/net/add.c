@@ -69,7 +69,10 @@ static neap_status name_op(draft *d, neap_error *error) {
   if (scope[0] != '\0') NEAP_TRY(neap_net_check_name("scope", scope, error));
   d->op.scope = neap_intern(scope);
   d->op.line = neap_intern(call->line != NULL ? call->line : "");
-  if (d->op.scope == NULL || d->op.line == NULL) return out_of_memory(error);
+  const char *device = call->device != NULL ? call->device : "";
+  if (device[0] != '\0') NEAP_TRY(neap_net_check_name("device", device, error));
+  d->op.device = neap_intern(device);
+  if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL) return out_of_memory(error);
   if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
   d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
   if (d->op.name == NULL) return out_of_memory(error);
@@ -379,6 +382,7 @@ static void write_output(draft *d, int j) {
   if (is_gradient(d->op.op) && cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
       neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
+  if (is_gradient(d->op.op) && j + 1 < d->op.n_in) cell->blob.gradient_of = d->op.in[j + 1];
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
   cell->is_scope = neap_net_is_scope_arg(neap_op_output(d->op.op, j), j, d->op.n_out);
   cell->unread = !cell->is_scope && cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);

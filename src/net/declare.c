@@ -49,6 +49,7 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
   full[n++] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
   if (dtype_at >= 0) full[n++] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
   *out = (neap_net_op){.op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
+  out->device = out->scope;
   out->in = neap_arena_alloc(&net->arena, 0);
   out->out = neap_arena_copy(&net->arena, &blob->name, sizeof blob->name);
   if (out->scope == NULL || out->in == NULL || out->out == NULL) return neap_fail_memory(error, sizeof *out, "an init op");
@@ -155,6 +156,26 @@ neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "keep", 1, &name, false, &list, error));
   neap_net_look_up(net, list[0]).cell->blob.keep = true;
+  neap_net_touch(net);
+  return NEAP_OK;
+}
+
+neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error) {
+  NEAP_TRY(neap_net_check_name("blob", of, error));
+  const char *interned = neap_intern(name), *of_name = neap_intern(of);
+  if (interned == NULL || of_name == NULL) return neap_fail_memory(error, strlen(of), "a name");
+  int at = neap_map_get(&net->cell_of, interned, -1);
+  if (at < 0) return neap_net_fail_undefined(net, "gradient: ", interned, error);
+  neap_net_cell *cell = &net->cell[at]; /* one that a Free has ended still was a gradient */
+  if (cell->blob.type.dtype != NEAP_DTYPE_NONE) {
+    neap_fail(error, NEAP_ARGUMENT, "net \"%s\": gradient: blob \"%s\" is declared: its role says what it is", net->name, name);
+    return fail_blob(NEAP_ARGUMENT, interned, NULL, error);
+  }
+  cell->blob.gradient_of = of_name;
+  if (resident && cell->blob.role == NEAP_ROLE_ACTIVATION) {
+    cell->blob.role = NEAP_ROLE_GRADIENT;
+    cell->unread = false;
+  }
   neap_net_touch(net);
   return NEAP_OK;
 }

@@ -33,6 +33,7 @@ typedef struct neap_net_blob {
   neap_type type; /* of INPUT, PARAMETER and STATE; else dtype NONE */
   int init;       /* index in init ops of the op that fills it, or -1 */
   const char *line;
+  const char *gradient_of; /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
 } neap_net_blob;
 
 typedef struct neap_net_op {
@@ -40,6 +41,7 @@ typedef struct neap_net_op {
   const char *name;       /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
   const char *scope;      /* scope path, "" at the top */
   const char *line;       /* "lenet.lua:12", "" when unknown */
+  const char *device;     /* where it runs, "cpu:1"; "" by default: its outputs lie there (memonger) */
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
   const char **in, **out; /* NULL where an optional one is absent */
@@ -53,6 +55,7 @@ typedef struct neap_net_call {
   const char *const *in, *const *out; /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
   const neap_set *attrs;              /* ends with name NULL; may be NULL */
   const char *name, *scope, *line;    /* each may be NULL */
+  const char *device;                 /* may be NULL */
 } neap_net_call;
 
 neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
@@ -75,6 +78,9 @@ neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index
 /* Names the outputs: resident, fetched after a run. Without a call: every blob nobody reads. */
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
+/* Says that blob `name`, made by an op, holds the gradient of blob `of`: what an expanded net knows of its backward pass.
+ * With `resident` its role becomes GRADIENT: it has bytes of its own, as the gradient of a parameter has. */
+neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error);
 /* Subnet only: the names it takes from outside, in order, and those it gives back. */
 neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
                                        neap_error *error);
@@ -132,5 +138,24 @@ neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *err
 /* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
 neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
                             neap_error *error);
+/* What else may differ in a copy of a net. Zero: nothing. The copy's outputs are said, not left to what nobody reads. */
+typedef struct neap_net_edit {
+  int n_rename;
+  const char *const *from, *const *to; /* blobs, as in neap_net_rename */
+  const int *order;                    /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
+  int n_free;
+  const char *const *freed; /* blobs, by their old names: one Free of freed[i] .. */
+  const int *free_after;    /* .. directly after the op at this position of `net` */
+} neap_net_edit;
+neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out, neap_error *error);
+
+/* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Blob
+ * names do not count, so that a renaming which keeps the meaning is equal. */
+neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);
+/* Op by op, the same inputs and outputs are one blob. */
+bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where);
+/* Pairs (i,j) of op positions, i < j: op i writes a blob of this name that op j reads. Ascending, each once. From
+ * neap_alloc. */
+neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], neap_error *error);
 
 #endif

@@ -313,6 +313,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   call.name = out->n > 0 ? out->item[0] : NULL;
   if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
   if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
+  if (take_word(p, "on")) NEAP_TRY(read_word(p, "a device", &call.device));
   NEAP_TRY(read_line_suffix(p, &call.line));
   mark_absent(in, NULL);
   mark_absent(out, "");
@@ -395,6 +396,17 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
   return status;
 }
 
+/* After "grad": NAME of NAME [resident] */
+static neap_status read_gradient(parser *p, neap_net *net) {
+  const char *name = "", *of = "";
+  neap_error inner = {0};
+  NEAP_TRY(read_word(p, "the name of a gradient", &name));
+  if (!take_word(p, "of")) return fail(p, "\"of\"");
+  NEAP_TRY(read_word(p, "the blob it is the gradient of", &of));
+  bool resident = take_word(p, "resident");
+  return pass_on(p, neap_net_set_gradient(net, name, of, resident, &inner), &inner);
+}
+
 /* A first word is a keyword unless "=", "," or "(" follows: then it is the name of a blob or op. */
 static neap_status read_line(parser *p, neap_net *net) {
   static const struct {
@@ -408,6 +420,7 @@ static neap_status read_line(parser *p, neap_net *net) {
   if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0) return read_declaration(p, net, declaration[i].role);
+  if (strcmp(word, "grad") == 0) return read_gradient(p, net);
   if (strcmp(word, "subnet") == 0) return read_subnet(p, net);
   if (strcmp(word, "keep") == 0 || strcmp(word, "outputs") == 0 || strcmp(word, "takes") == 0)
     return read_name_line(p, net, word);

@@ -1,5 +1,6 @@
-/* rename.c: a copy of a net under other blob names; a clone is a renaming of nothing. The copy is made by replaying the
- * calls that made the net, so that a renaming which breaks a rule (an in-place that the op does not allow) is refused. */
+/* rename.c: a copy of a net under other blob names, in another order, with Frees put in; a clone changes nothing. The copy is
+ * made by replaying the calls that made the net, so that a change which breaks a rule (an in-place that the op does not
+ * allow, a read before the write) is refused. */
 #include "net/net_int.h"
 
 #include <stdio.h>
@@ -8,6 +9,7 @@
 typedef struct copier {
   const neap_map *at; /* old name -> index in `to` */
   const char *const *to;
+  const neap_net_edit *edit; /* order and Frees, which are of the outermost net only */
   neap_error *error;
 } copier;
 
@@ -86,7 +88,8 @@ static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to,
                         .attrs = set,
                         .name = neap_net_strip_scope(op->name, op->scope),
                         .scope = op->scope,
-                        .line = op->line};
+                        .line = op->line,
+                        .device = op->device};
   status = neap_net_add(to, &call, NULL, c->error);
 done:
   neap_free(set);
@@ -95,11 +98,37 @@ done:
   return status;
 }
 
-/* Keeps, then outputs or the interface. */
+/* What is said of gradients; blobs that became one are told apart no more, and the first one speaks for them. */
+static neap_status copy_gradients(const copier *c, const neap_net *net, neap_net *to) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->gradient_of == NULL) continue;
+    const char *name = renamed(c, blob->name);
+    const neap_net_blob *copy = neap_net_find_blob(to, name);
+    if (copy != NULL && copy->gradient_of != NULL && copy->role == blob->role) continue;
+    NEAP_TRY(neap_net_set_gradient(to, name, renamed(c, blob->gradient_of), blob->role == NEAP_ROLE_GRADIENT, c->error));
+  }
+  return NEAP_OK;
+}
+
+/* The outputs of an outermost net, which are said in the copy even where they followed from what nobody reads: after a
+ * renaming that may be another blob. */
+static neap_status copy_outputs(const copier *c, const neap_net *net, neap_net *to) {
+  int n = neap_net_n_outputs(net);
+  const char **out = neap_alloc_zeroed((size_t)n * sizeof *out);
+  if (out == NULL) return fail_memory(c);
+  for (int k = 0; k < n; k++) out[k] = renamed(c, neap_net_output_at(net, k));
+  neap_status status = neap_net_set_outputs(to, n, out, c->error);
+  neap_free(out);
+  return status;
+}
+
+/* Gradients, keeps, then outputs or the interface. */
 static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to) {
+  NEAP_TRY(copy_gradients(c, net, to));
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
-  if (!net->outputs_set) return NEAP_OK;
+  if (!net->outputs_set) return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
   neap_status status = in == NULL || out == NULL ? fail_memory(c)
@@ -110,11 +139,28 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
   return status;
 }
 
+/* The Frees that stand after op `at`: each an op of its own, at the line of the op whose work it follows. */
+static neap_status add_frees(const copier *c, const neap_net_op *op, int at, neap_net *to) {
+  for (int i = 0; i < c->edit->n_free; i++) {
+    if (c->edit->free_after[i] != at) continue;
+    const char *name = renamed(c, neap_intern(c->edit->freed[i]));
+    neap_net_call call = {
+      .type = "Free", .n_in = 1, .in = &name, .n_out = 1, .out = &name, .scope = op->scope, .line = op->line, .device = op->device};
+    NEAP_TRY(neap_net_add(to, &call, NULL, c->error));
+  }
+  return NEAP_OK;
+}
+
 /* Replays `net` into the empty net `to`. */
 static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
   neap_map subs = {0};
+  bool edited = c->edit != NULL && net->outer == NULL;
   neap_status status = copy_declarations(c, net, to);
-  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = copy_op(c, &net->op[i], to, &subs);
+  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) {
+    int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
+    status = copy_op(c, &net->op[at], to, &subs);
+    if (status == NEAP_OK && edited) status = add_frees(c, &net->op[at], at, to);
+  }
   neap_map_fini(&subs);
   return status == NEAP_OK ? copy_lists(c, net, to) : status;
 }
@@ -138,22 +184,47 @@ static neap_status index_names(const neap_net *net, int n, const char *const *fr
   return NEAP_OK;
 }
 
-neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
-                            neap_error *error) {
+/* ARGUMENT error unless `order` names each op once, and Frees stand after ops and name blobs. */
+static neap_status check_edit(const neap_net *net, const neap_net_edit *edit, neap_error *error) {
+  bool *seen = neap_alloc_zeroed((size_t)net->n_op + 1);
+  if (seen == NULL) return neap_fail_memory(error, (size_t)net->n_op, "the order of a net");
+  neap_status status = NEAP_OK;
+  for (int i = 0; edit->order != NULL && i < net->n_op && status == NEAP_OK; i++) {
+    int at = edit->order[i];
+    if (at < 0 || at >= net->n_op || seen[at])
+      status = neap_fail(error, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, and each must be named once; entry %d is %d",
+                         net->name, net->n_op, i + 1, at + 1);
+    else
+      seen[at] = true;
+  }
+  neap_free(seen);
+  for (int i = 0; i < edit->n_free && status == NEAP_OK; i++) {
+    const char *name = neap_intern(edit->freed[i]);
+    if (name == NULL) return neap_fail_memory(error, strlen(edit->freed[i]), "a name");
+    if (neap_map_get(&net->cell_of, name, -1) < 0) return neap_net_fail_undefined(net, "free: ", name, error);
+    if (edit->free_after[i] < 0 || edit->free_after[i] >= net->n_op)
+      status = neap_fail(error, NEAP_ARGUMENT, "free: net \"%s\" has no op %d", net->name, edit->free_after[i] + 1);
+  }
+  return status;
+}
+
+static neap_status copy(const neap_net *net, int n, const char *const *from, const char *const *to, const neap_net_edit *edit,
+                        neap_net **out, neap_error *error) {
   if (net->outer != NULL)
     return neap_fail(error, NEAP_ARGUMENT, "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
   neap_map at = {0};
-  neap_net *copy = NULL;
-  copier c = {.at = &at, .to = to, .error = error};
+  neap_net *made = NULL;
+  copier c = {.at = &at, .to = to, .edit = edit, .error = error};
   neap_status status = index_names(net, n, from, &at, error);
-  if (status == NEAP_OK) status = neap_net_new(net->name, &copy, error);
-  if (status == NEAP_OK) status = copy_net(&c, net, copy);
+  if (status == NEAP_OK && edit != NULL) status = check_edit(net, edit, error);
+  if (status == NEAP_OK) status = neap_net_new(net->name, &made, error);
+  if (status == NEAP_OK) status = copy_net(&c, net, made);
   neap_map_fini(&at);
   if (status != NEAP_OK) {
-    neap_net_free(copy);
+    neap_net_free(made);
     return status;
   }
-  *out = copy;
+  *out = made;
   return NEAP_OK;
 }
 
@@ -164,6 +235,15 @@ neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **o
   copier c = {.at = &no_names, .error = error};
   NEAP_TRY(neap_net_new_closed_sub(outer, net->name, out, error));
   return copy_net(&c, net, *out);
+}
+
+neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
+                            neap_error *error) {
+  return copy(net, n, from, to, NULL, out, error);
+}
+
+neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out, neap_error *error) {
+  return copy(net, edit->n_rename, edit->from, edit->to, edit, out, error);
 }
 
 neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error) {

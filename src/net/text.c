@@ -2,7 +2,8 @@
  *
  *   net NAME
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
- *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [at LINE]       "_" where one is absent
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [at LINE]       "_" where one is absent
+ *   grad NAME of NAME [resident]
  *   keep NAME, ..      outputs NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
@@ -128,6 +129,7 @@ static void print_op(const printer *p, const neap_net_op *op) {
   print_attrs(op, false, p->out);
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
+  if (op->device[0] != '\0') neap_buffer_add(p->out, " on %s", op->device);
   print_line_suffix(p, op->line);
   neap_buffer_add(p->out, "\n");
 }
@@ -159,6 +161,17 @@ static void print_name_line(const printer *p, const char *word, int n, const cha
   neap_buffer_add(p->out, "\n");
 }
 
+/* What is known of a backward pass that is written out; a Gradient op says the same of its outputs. */
+static void print_gradients(const printer *p, const neap_net *net) {
+  for (int i = 0; i < net->n_cell && net->n_gradient == 0; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->gradient_of == NULL) continue;
+    indent(p);
+    neap_buffer_add(p->out, "grad %s of %s%s\n", blob->name, blob->gradient_of,
+                    blob->role == NEAP_ROLE_GRADIENT ? " resident" : "");
+  }
+}
+
 /* Declarations first, whenever they were made: an op can't have come before what it reads, and nothing hides a declaration of
  * its own net. */
 static void print_body(printer *p, const neap_net *net) {
@@ -171,6 +184,7 @@ static void print_body(printer *p, const neap_net *net) {
     print_subnets(p, net, i, &printed);
     print_op(p, &net->op[i]);
   }
+  print_gradients(p, net);
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) print_name_line(p, "keep", 1, &net->cell[i].blob.name);
   if (net->interface_set) {
