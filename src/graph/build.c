@@ -199,6 +199,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   if (spec->n_in > 0) memcpy(node->in, spec->in, (size_t)spec->n_in * sizeof *node->in);
   node->attrs = spec->attrs;
   node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
+  if (spec->device != NULL) node->device = spec->device;
   node->phase = b->phase;
   if (b->forward >= 0) node->forward = b->forward;
   node->stream = (*b->stream)++;
@@ -256,6 +257,8 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
     int v = b->graph->node[node].out[k];
     if (!neap_map_set(&b->env, op->out[k], v)) return graph_no_memory(error);
     b->graph->value[v].is_blob = true;
+    const neap_net_blob *blob = neap_net_find_blob(b->net, op->out[k]);
+    if (blob != NULL && blob->gradient_of != NULL) b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
   }
   return NEAP_OK;
 }
@@ -318,6 +321,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
     NEAP_TRY(b->emit_status);
     b->graph->value[dwrt[i]].name = op->out[i];
     b->graph->value[dwrt[i]].is_blob = true;
+    b->graph->value[dwrt[i]].gradient_of = b->graph->value[wrt[i]].name;
     if (!neap_map_set(&b->env, op->out[i], dwrt[i])) return graph_no_memory(error);
   }
   return NEAP_OK;
@@ -349,6 +353,8 @@ static neap_status expand_gradient(neap_builder *b, const neap_net_op *op, int n
   b->emit_error = error;
   neap_value_id seed = build_constant(b, type, 1);
   NEAP_TRY(b->emit_status);
+  if (b->graph->value[in[0]].node >= 0)
+    b->graph->node[b->graph->value[seed].node].device = b->graph->node[b->graph->value[in[0]].node].device;
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
@@ -396,6 +402,28 @@ static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int nex
   return expand_scope(b, op, error);
 }
 
+/* Node of this name, the newest first; -1: none. */
+static int find_node(const neap_graph *graph, const char *name) {
+  for (int n = graph->n_node - 1; n >= 0; n--)
+    if (strcmp(graph->node[n].name, name) == 0) return n;
+  return -1;
+}
+
+/* build_node, with what an expanded net remembers: the phase, the other half of the pair, the random stream. */
+static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, const neap_node_spec *spec, int *node,
+                                     neap_error *error) {
+  const neap_net_origin *origin = &op->origin;
+  if (origin->backward) {
+    b->graph->train = true;
+    b->phase = NEAP_PHASE_BACKWARD;
+    b->forward = origin->forward != NULL ? find_node(b->graph, origin->forward) : -1;
+  }
+  neap_status status = build_node(b, spec, node, error);
+  if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;
+  if (status == NEAP_OK && origin->stream != 0) b->graph->node[*node].stream = origin->stream;
+  return status;
+}
+
 neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
   if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
@@ -414,14 +442,16 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
                          .name = neap_intern(op->name),
                          .scope = neap_intern(op->scope),
                          .line = neap_intern(op->line),
+                         .device = neap_intern(op->device),
                          .in_blob = (const char *const *)op->in};
   neap_value_id *in;
   int node;
-  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL) return graph_no_memory(error);
+  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL || spec.device == NULL)
+    return graph_no_memory(error);
   NEAP_TRY(read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
   NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
   spec.in = in;
-  NEAP_TRY(build_node(b, &spec, &node, error));
+  NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   return bind_names(b, op, node, error);
 }
 
@@ -527,13 +557,13 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .options = options != NULL ? options : &none,
                     .rewrite = rewrite,
                     .is_top = true,
-                    .all_outputs = neap_net_is_train(net),
+                    .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
                     .forward = -1,
                     .stream = &stream};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && b.graph != NULL && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = assign_roles(&b, error);
-  if (status == NEAP_OK) status = graph_finish(b.graph, error);
+  if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   builder_fini(&b);
   if (status != NEAP_OK) {
     neap_graph_free(b.graph);
@@ -557,7 +587,7 @@ neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *op
   neap_graph *plain;
   NEAP_TRY(build_top(net, options, false, &plain, error));
   size_t baseline_bytes = transient_bytes(plain);
-  if (options != NULL && (options->no_rewrite || options->keep_all)) {
+  if (options != NULL && (options->no_rewrite || options->keep_all || options->by_op)) {
     *out = plain;
   } else {
     neap_graph_free(plain);
@@ -673,7 +703,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     memcpy(out, result, (size_t)n_out * sizeof *out);
   }
   for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
-  return graph_finish(b->graph, error);
+  return graph_finish(b->graph, b->options->by_op, error);
 }
 
 void build_joint_fini(neap_joint *joint) {

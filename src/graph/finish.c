@@ -150,12 +150,16 @@ done:
   return status;
 }
 
-static neap_status remove_dead(neap_graph *graph, neap_error *error) {
+/* With `all` every node stays, and values are only numbered anew. */
+static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
   bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1), *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
   neap_status status = live == NULL || needed == NULL ? graph_no_memory(error) : NEAP_OK;
   if (status == NEAP_OK) {
-    mark(graph, live, needed);
-    for (int n = 0; n < graph->n_node; n++)
+    if (all)
+      memset(live, true, (size_t)graph->n_node);
+    else
+      mark(graph, live, needed);
+    for (int n = 0; n < graph->n_node && !all; n++)
       if (live[n]) trim_outputs(graph, &graph->node[n], needed);
     status = compact(graph, live, error);
   }
@@ -240,8 +244,8 @@ neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status graph_finish(neap_graph *graph, neap_error *error) {
-  NEAP_TRY(commits_last(graph, error));
-  NEAP_TRY(remove_dead(graph, error));
+neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error) {
+  if (!by_op) NEAP_TRY(commits_last(graph, error));
+  NEAP_TRY(remove_dead(graph, by_op, error));
   return graph_make_edges(graph, error);
 }

@@ -37,12 +37,12 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
                         const neap_grad *inherit, const neap_set *set, neap_error *error) {
   const neap_op *op = neap_op_find(type);
   if (op == NULL) return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist", type);
-  const char *scope = "", *line = "", *name = type;
+  const char *scope = "", *line = "", *name = type, *device = "";
   if (b->forward >= 0) {
     const neap_node *forward = &b->graph->node[b->forward];
     char text[256];
     snprintf(text, sizeof text, "%s.%s", forward->name, type);
-    scope = forward->scope, line = forward->line, name = neap_intern(text);
+    scope = forward->scope, line = forward->line, name = neap_intern(text), device = forward->device;
     if (name == NULL) return graph_no_memory(error);
   }
   neap_node_spec spec = {.op = op,
@@ -52,7 +52,8 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
                          .in = in,
                          .name = name,
                          .scope = scope,
-                         .line = line};
+                         .line = line,
+                         .device = device};
   int node;
   if (spec.attrs == NULL) return NEAP_INTERNAL;
   NEAP_TRY(build_node(b, &spec, &node, error));
@@ -111,10 +112,19 @@ typedef struct walk {
   part **parts;        /* by value */
 } walk;
 
+/* A value that the backward pass made, and that is not yet known as another one's gradient, is the gradient of v. */
+static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
+  neap_graph *graph = w->b->graph;
+  neap_value *value = &graph->value[gradient];
+  if (value->gradient_of == NULL && value->node >= 0 && graph->node[value->node].phase == NEAP_PHASE_BACKWARD)
+    value->gradient_of = graph->value[v].name;
+}
+
 static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, neap_error *error) {
   part *p = neap_arena_alloc(&w->b->graph->arena, sizeof *p);
   if (p == NULL) return graph_no_memory(error);
   p->value = gradient;
+  mark_gradient(w, gradient, to);
   p->next = w->parts[to];
   w->parts[to] = p;
   return NEAP_OK;
@@ -162,6 +172,10 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     neap_value_id sum = neap_grad_emit1(&g, "AddN", n, terms, NULL, NULL);
     w->b->forward = forward;
     NEAP_TRY(w->b->emit_status);
+    neap_graph *graph = w->b->graph;
+    int first = graph->value[terms[0]].node;
+    if (first >= 0) graph->node[graph->value[sum].node].device = graph->node[first].device;
+    mark_gradient(w, sum, v);
     w->parts[v]->value = sum;
     w->parts[v]->next = NULL;
   }

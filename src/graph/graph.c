@@ -62,6 +62,7 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
                                    .name = "",
                                    .scope = "",
                                    .line = "",
+                                   .device = "",
                                    .effects = op->effects};
   return index;
 }

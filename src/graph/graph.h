@@ -49,6 +49,7 @@ typedef struct neap_value {
   bool is_stash, keep;
   int node, position; /* definition: node and output position; -1: exists before the graph runs */
   int root;           /* oldest version of the same resident storage (enforced pairs); itself otherwise */
+  const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
   int argument;       /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
                          region FRAME: item of the loop's frames */
 } neap_value;
@@ -112,7 +113,7 @@ size_t neap_loop_own_bytes(const neap_loop *loop);
 
 typedef struct neap_node {
   const neap_op *op;
-  const char *name, *scope, *line;
+  const char *name, *scope, *line, *device;
   neap_attr_value *attrs;
   int n_in, n_out;
   neap_value_id *in, *out; /* NEAP_NO_VALUE where absent */
@@ -167,6 +168,8 @@ typedef struct neap_graph_options {
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;
   bool no_rewrite;
+  /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are. The net has no Gradient op. */
+  bool by_op;
 } neap_graph_options;
 
 /* Net to graph: SSA, inference, gradient, dead ops, engine-free rewrites, edges. */
@@ -209,8 +212,9 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
 void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);
 /* For people: names, shapes, engines, layouts, bytes. */
 void neap_graph_print(const neap_graph *graph, neap_buffer *out);
-/* The graph, backward and all, as a net again: every value a blob (net:expand). */
-neap_status neap_graph_to_net(const neap_graph *graph, neap_net **out, neap_error *error);
+/* The graph, backward and all, as a net again: every value a blob (net:expand). `from` is the net it was made of: what its
+ * declarations say of initial values. Roles, devices, what is whose gradient and random streams come along. */
+neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error);
 
 /* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once. Arrays from neap_alloc. */
 typedef struct neap_uses {

@@ -44,7 +44,7 @@ typedef struct neap_node_spec {
   int n_in, n_out;
   const neap_value_id *in;
   const char *const *out_name; /* labels; NULL list or entry: made up */
-  const char *name, *scope, *line;
+  const char *name, *scope, *line, *device; /* device NULL: none */
   const char *const *in_blob; /* control ops: names of the operands, to match those written; else NULL */
 } neap_node_spec;
 /* Adds a node with its output values, inferred. *node gets its index. */
@@ -118,8 +118,8 @@ neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);
  * not write region CONSTANT. */
 neap_status graph_mark_constants(neap_graph *graph, neap_error *error);
 
-/* finish.c: commits last, dead nodes and values out, values in order of definition, edges. */
-neap_status graph_finish(neap_graph *graph, neap_error *error);
+/* finish.c: commits last, dead nodes and values out, values in order of definition, edges. `by_op`: nodes stay. */
+neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error);
 neap_status graph_make_edges(neap_graph *graph, neap_error *error);
 
 #endif

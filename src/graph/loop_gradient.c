@@ -229,7 +229,7 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   for (int k = 0; k < g->node.n_out && status == NEAP_OK; k++)
     status = build_result(&joint->builder, g->out_argument[k], joint->result[k], error);
   joint->builder.graph = whole;
-  if (status == NEAP_OK) status = graph_finish(half, error);
+  if (status == NEAP_OK) status = graph_finish(half, false, error);
   if (status != NEAP_OK) {
     neap_graph_free(half);
     return status;
@@ -297,7 +297,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
     NEAP_TRY(b->emit_status);
     if (argument >= 0) NEAP_TRY(build_result(b, argument, gradient, error));
   }
-  return graph_finish(half, error);
+  return graph_finish(half, false, error);
 }
 
 /* ---- the backward loop ----------------------------------------------------------------------------------------------------- */

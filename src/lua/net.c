@@ -373,7 +373,7 @@ static int graph(lua_State *L) {
   NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error));
   if (what == NET) {
     neap_error error = {0};
-    neap_status status = neap_graph_to_net(prepared, &made->net, &error);
+    neap_status status = neap_graph_to_net(prepared, net, &made->net, &error);
     neap_graph_free(prepared);
     if (status != NEAP_OK) neap_lua_raise(L, &error);
     return 1;

@@ -72,6 +72,12 @@ static neap_status name_op(draft *d, neap_error *error) {
   const char *device = call->device != NULL ? call->device : "";
   if (device[0] != '\0') NEAP_TRY(neap_net_check_name("device", device, error));
   d->op.device = neap_intern(device);
+  d->op.origin = call->origin;
+  if (call->origin.forward != NULL) {
+    NEAP_TRY(neap_net_check_name("op", call->origin.forward, error));
+    d->op.origin.forward = neap_intern(call->origin.forward);
+    if (d->op.origin.forward == NULL) return out_of_memory(error);
+  }
   if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL) return out_of_memory(error);
   if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
   d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
@@ -408,6 +414,7 @@ static void commit(draft *d) {
   net->op[net->n_op++] = d->op;
   net->n_gradient += is_gradient(op);
   if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient; /* built into this net */
+  net->n_backward += d->op.origin.backward;
   neap_net_touch(net);
 }
 

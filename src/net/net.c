@@ -78,7 +78,7 @@ void neap_net_free(neap_net *net) {
 const char *neap_net_name(const neap_net *net) { return net->name; }
 uint64_t neap_net_version(const neap_net *net) { return net->version; }
 const neap_net *neap_net_outer(const neap_net *net) { return net->outer; }
-bool neap_net_is_train(const neap_net *net) { return net->n_gradient > 0; }
+bool neap_net_is_train(const neap_net *net) { return net->n_gradient > 0 || net->n_backward > 0; }
 
 int neap_net_n_ops(const neap_net *net) { return net->n_op; }
 const neap_net_op *neap_net_op_at(const neap_net *net, int index) {

@@ -36,12 +36,20 @@ typedef struct neap_net_blob {
   const char *gradient_of; /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
 } neap_net_blob;
 
+/* What an op of an expanded net (net:expand) remembers of the graph it was in. Zero: an op as the user wrote it. */
+typedef struct neap_net_origin {
+  bool backward;       /* belongs to the backward pass */
+  const char *forward; /* op whose backward it is part of, so that both get kernels of one engine; NULL: of none */
+  uint32_t stream;     /* of its random numbers, which so survive another order; 0: by its position */
+} neap_net_origin;
+
 typedef struct neap_net_op {
   const neap_op *op;
   const char *name;       /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
   const char *scope;      /* scope path, "" at the top */
   const char *line;       /* "lenet.lua:12", "" when unknown */
   const char *device;     /* where it runs, "cpu:1"; "" by default: its outputs lie there (memonger) */
+  neap_net_origin origin;
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
   const char **in, **out; /* NULL where an optional one is absent */
@@ -56,6 +64,7 @@ typedef struct neap_net_call {
   const neap_set *attrs;              /* ends with name NULL; may be NULL */
   const char *name, *scope, *line;    /* each may be NULL */
   const char *device;                 /* may be NULL */
+  neap_net_origin origin;
 } neap_net_call;
 
 neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
@@ -108,7 +117,7 @@ int neap_net_n_outputs(const neap_net *net);
 const char *neap_net_output_at(const neap_net *net, int index);
 int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
-bool neap_net_is_train(const neap_net *net); /* has a Gradient op */
+bool neap_net_is_train(const neap_net *net); /* has a Gradient op, or a backward pass written out */
 /* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is bound to, else
  * "SCOPE.FRAME/inner". NULL when memory is refused. */
 const char *neap_net_do_name(const neap_net_op *op, const char *inner);

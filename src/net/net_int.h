@@ -43,7 +43,7 @@ struct neap_net {
   neap_net **sub; /* owned */
   int n_outside, cap_outside;
   const char **outside;
-  int n_gradient; /* Gradient ops */
+  int n_gradient, n_backward; /* Gradient ops; ops of a backward pass written out */
   neap_arena arena;
 };
 

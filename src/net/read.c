@@ -300,6 +300,21 @@ static void mark_absent(names *list, const char *absent) {
     if (strcmp(list->item[i], "_") == 0) list->item[i] = absent;
 }
 
+/* [back OP|_] [draws N] */
+static neap_status read_origin(parser *p, neap_net_origin *origin) {
+  if (take_word(p, "back")) {
+    origin->backward = true;
+    NEAP_TRY(read_word(p, "an op or _", &origin->forward));
+    if (strcmp(origin->forward, "_") == 0) origin->forward = NULL;
+  }
+  if (!take_word(p, "draws")) return NEAP_OK;
+  int64_t stream = 0;
+  NEAP_TRY(read_int(p, &stream));
+  if (stream < 1 || stream > UINT32_MAX) return fail(p, "a stream from 1 to 2^32 - 1 before this");
+  origin->stream = (uint32_t)stream;
+  return NEAP_OK;
+}
+
 /* From "TYPE(" on; the outputs have been read. */
 static neap_status read_call(parser *p, neap_net *net, const char *type, names *in, names *out) {
   neap_net_call call = {.type = type};
@@ -314,6 +329,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
   if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
   if (take_word(p, "on")) NEAP_TRY(read_word(p, "a device", &call.device));
+  NEAP_TRY(read_origin(p, &call.origin));
   NEAP_TRY(read_line_suffix(p, &call.line));
   mark_absent(in, NULL);
   mark_absent(out, "");

@@ -89,7 +89,8 @@ static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to,
                         .name = neap_net_strip_scope(op->name, op->scope),
                         .scope = op->scope,
                         .line = op->line,
-                        .device = op->device};
+                        .device = op->device,
+                        .origin = op->origin};
   status = neap_net_add(to, &call, NULL, c->error);
 done:
   neap_free(set);

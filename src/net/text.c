@@ -2,13 +2,14 @@
  *
  *   net NAME
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
- *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [at LINE]       "_" where one is absent
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [back OP|_] [draws N] [at LINE]
  *   grad NAME of NAME [resident]
  *   keep NAME, ..      outputs NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
  *   subnet NAME closed sees no name from around it: the body of a Do
  *
+ * "_" stands where an operand is absent. `back` and `draws` are the neap_net_origin of an expanded net's op.
  * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out
  * where the op is called as its first output; `in` and `at` stand there on request. Attributes that the user did not give
  * are left out. Axes count from 0.
@@ -130,6 +131,8 @@ static void print_op(const printer *p, const neap_net_op *op) {
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
   if (op->device[0] != '\0') neap_buffer_add(p->out, " on %s", op->device);
+  if (op->origin.backward) neap_buffer_add(p->out, " back %s", op->origin.forward != NULL ? op->origin.forward : "_");
+  if (op->origin.stream != 0) neap_buffer_add(p->out, " draws %u", (unsigned)op->origin.stream);
   print_line_suffix(p, op->line);
   neap_buffer_add(p->out, "\n");
 }
