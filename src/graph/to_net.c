@@ -120,7 +120,8 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with subnets can't be expanded yet", node->op->name, node->name);
   for (int i = 0; i < node->n_in; i++) in[i] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
-  for (int a = 0; a < neap_op_n_attrs(node->op); a++) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
+  for (int a = 0; a < neap_op_n_attrs(node->op); a++) /* to be given or not is part of what some attributes mean */
+    if (node->attrs[a].given) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
   inner = name_in_scope(name, node->scope);
