@@ -334,7 +334,7 @@ function Net:op(type_name, ins, outs, attrs, name)
       end
     end
   end
-  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self), state_of(self).line)
+  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self), state_of(self).line, state_of(self).device)
   local blobs = {}
   for i, out in ipairs(names) do blobs[i] = out and handle(self, out) end
   return table.unpack(blobs, 1, #names)
@@ -355,6 +355,18 @@ function Net:scope(name, f, ...)
   end
   if f == nil then return setmetatable({}, { __close = leave }) end
   local _ <close> = setmetatable({}, { __close = leave })
+  return (function(...) return ... end)(f(...))
+end
+
+--- net:device(label, f, ...) -> f's results: the ops that f adds run on this device, and their outputs lie there; blobs of
+-- different devices never share bytes by name. Gradients follow their forward ops.
+-- @usage net:device("cpu:1", function() net:Relu("x", "y") end)
+function Net:device(label, f, ...)
+  if type(label) ~= "string" or type(f) ~= "function" then error("net:device expects (label, function)", 2) end
+  local state = state_of(self)
+  local before = state.device
+  local _ <close> = setmetatable({}, { __close = function() state.device = before end })
+  state.device = label
   return (function(...) return ... end)(f(...))
 end
 

@@ -47,8 +47,8 @@ typedef struct neap_value {
   bool is_last; /* the last version of its blob's name: what fetch sees */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
-  int node, position; /* definition: node and output position; -1: exists before the graph runs */
-  int root;           /* oldest version of the same resident storage (enforced pairs); itself otherwise */
+  int node, position;      /* definition: node and output position; -1: exists before the graph runs */
+  int root;                /* oldest version of the same resident storage (enforced pairs); itself otherwise */
   const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
   int argument;       /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
                          region FRAME: item of the loop's frames */

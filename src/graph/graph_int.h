@@ -43,9 +43,9 @@ typedef struct neap_node_spec {
   neap_attr_value *attrs; /* in the graph's arena */
   int n_in, n_out;
   const neap_value_id *in;
-  const char *const *out_name; /* labels; NULL list or entry: made up */
+  const char *const *out_name;              /* labels; NULL list or entry: made up */
   const char *name, *scope, *line, *device; /* device NULL: none */
-  const char *const *in_blob; /* control ops: names of the operands, to match those written; else NULL */
+  const char *const *in_blob;               /* control ops: names of the operands, to match those written; else NULL */
 } neap_node_spec;
 /* Adds a node with its output values, inferred. *node gets its index. */
 neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);

@@ -14,10 +14,10 @@ typedef struct writer {
   const neap_graph *graph;
   const neap_net *from; /* may be NULL */
   neap_net *net;
-  const char **name;     /* by value */
-  neap_map taken;        /* names of blobs */
-  const char **op_name;  /* by node: as added to the net */
-  neap_map op_taken;     /* names of ops */
+  const char **name;    /* by value */
+  neap_map taken;       /* names of blobs */
+  const char **op_name; /* by node: as added to the net */
+  neap_map op_taken;    /* names of ops */
 } writer;
 
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
@@ -88,7 +88,8 @@ static neap_status declare_inputs(writer *w, neap_error *error) {
   for (int v = 0; v < w->graph->n_value; v++) {
     const neap_value *value = &w->graph->value[v];
     if (value->node >= 0 || value->root != v || neap_net_find_blob(w->net, w->name[v]) != NULL) continue;
-    NEAP_TRY(declare(w, w->name[v], value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role, &value->type, NULL, error));
+    NEAP_TRY(
+      declare(w, w->name[v], value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role, &value->type, NULL, error));
   }
   return NEAP_OK;
 }

@@ -188,6 +188,7 @@ void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_range(lua_State *L);
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
+void neap_lua_open_memonger(lua_State *L);
 
 /* ---- the module (module.c) ------------------------------------------------------------------------------------------------------ */
 

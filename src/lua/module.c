@@ -23,6 +23,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_plan(L);
   neap_lua_open_db(L);
   neap_lua_open_file(L);
+  neap_lua_open_memonger(L);
   neap_lua_set_text(L, "version", NEAP_VERSION);
   char kernels[160];
   neap_kernel_set_text(kernels);

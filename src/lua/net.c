@@ -173,17 +173,18 @@ static int declare(lua_State *L) {
   return 0;
 }
 
-/* net:_add(type, ins, outs, attrs, name, scope [, line]) -> names of the outputs, false where left out. outs nil: all
+/* net:_add(type, ins, outs, attrs, name, scope [, line [, device]]) -> names of the outputs, false where left out. outs nil: all
  * required ones, named here. line: what made the op, "gpt.lua:31", where the stack does not show it. */
 static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
-  lua_settop(L, 8);
+  lua_settop(L, 9);
   neap_net_call call = {.type = op->name, .name = luaL_optstring(L, 6, NULL), .scope = luaL_optstring(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, op->name, true, &call.n_in);
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
+  call.device = luaL_optstring(L, 9, NULL);
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
   const neap_net_op *added = neap_net_op_at(net->net, at);
@@ -282,6 +283,8 @@ static int ops(lua_State *L) {
     neap_lua_set_text(L, "name", op->name);
     neap_lua_set_text(L, "scope", op->scope);
     neap_lua_set_text(L, "line", op->line);
+    neap_lua_set_text(L, "device", op->device);
+    neap_lua_set_bool(L, "backward", op->origin.backward);
     push_names(L, op->n_in, op->in);
     lua_setfield(L, -2, "inputs");
     push_names(L, op->n_out, op->out);
@@ -296,6 +299,7 @@ static void push_blob(lua_State *L, const neap_net_blob *blob) {
   neap_lua_set_text(L, "name", blob->name);
   neap_lua_set_text(L, "role", neap_role_name(blob->role));
   neap_lua_set_text(L, "line", blob->line);
+  neap_lua_set_text(L, "gradient_of", blob->gradient_of);
   neap_lua_set_bool(L, "keep", blob->keep);
   neap_lua_set_bool(L, "trainable", blob->trainable);
   if (blob->type.dtype == NEAP_DTYPE_NONE) return;

@@ -44,7 +44,8 @@ static bool same_results(const neap_net *a, const neap_net *b, const neap_map *l
   bool same = neap_net_n_outputs(a) == neap_net_n_outputs(b);
   for (int k = 0; same && k < neap_net_n_outputs(a); k++)
     same = reading_of(last_a, neap_net_output_at(a, k)) == reading_of(last_b, neap_net_output_at(b, k));
-  if (!same && where != NULL) neap_buffer_add(where, "nets \"%s\" and \"%s\": their outputs come from different ops", a->name, b->name);
+  if (!same && where != NULL)
+    neap_buffer_add(where, "nets \"%s\" and \"%s\": their outputs come from different ops", a->name, b->name);
   return same;
 }
 

@@ -45,10 +45,10 @@ typedef struct neap_net_origin {
 
 typedef struct neap_net_op {
   const neap_op *op;
-  const char *name;       /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
-  const char *scope;      /* scope path, "" at the top */
-  const char *line;       /* "lenet.lua:12", "" when unknown */
-  const char *device;     /* where it runs, "cpu:1"; "" by default: its outputs lie there (memonger) */
+  const char *name;   /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  const char *scope;  /* scope path, "" at the top */
+  const char *line;   /* "lenet.lua:12", "" when unknown */
+  const char *device; /* where it runs, "cpu:1"; "" by default: its outputs lie there (memonger) */
   neap_net_origin origin;
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;

@@ -145,8 +145,14 @@ static neap_status add_frees(const copier *c, const neap_net_op *op, int at, nea
   for (int i = 0; i < c->edit->n_free; i++) {
     if (c->edit->free_after[i] != at) continue;
     const char *name = renamed(c, neap_intern(c->edit->freed[i]));
-    neap_net_call call = {
-      .type = "Free", .n_in = 1, .in = &name, .n_out = 1, .out = &name, .scope = op->scope, .line = op->line, .device = op->device};
+    neap_net_call call = {.type = "Free",
+                          .n_in = 1,
+                          .in = &name,
+                          .n_out = 1,
+                          .out = &name,
+                          .scope = op->scope,
+                          .line = op->line,
+                          .device = op->device};
     NEAP_TRY(neap_net_add(to, &call, NULL, c->error));
   }
   return NEAP_OK;

@@ -156,6 +156,77 @@ typedef struct neap_pack_result {
 
 neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error);
 
+/* ---- recycling by name: memonger (assign.c, recycle.c) ------------------------------------------------------------------- */
+
+typedef struct neap_assign_item {
+  size_t bytes;
+  int class_id;    /* items of different classes never share */
+  int first, last; /* inclusive steps; used when `conflict` is NULL */
+} neap_assign_item;
+
+typedef struct neap_assign_options {
+  bool exact;               /* search until proved or out of time, then the best so far; else greedy */
+  int64_t time_limit_ns;    /* 0: a second */
+  const uint64_t *conflict; /* n x n bits, as in neap_pack_options; NULL: lives on a line */
+  int n_word;
+} neap_assign_options;
+
+typedef struct neap_assign_result {
+  size_t bytes; /* sum over slots of the largest member */
+  int n_slot;
+  bool exact; /* proved the least */
+} neap_assign_result;
+
+/* slot[i] in [0, n_slot), numbered by their first member in order of definition (first, then index). */
+neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
+                        neap_assign_result *result, neap_error *error);
+/* Whether two items may not share a slot. */
+bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b);
+/* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the first. -1: none. */
+int neap_assign_best_slot(int n_slot, const size_t *slot_bytes, const bool *usable, size_t want_bytes);
+
+/* What the planner knows of one blob name of a net. */
+typedef struct neap_recycle_blob {
+  const char *name, *gradient_of, *device;
+  neap_role role;
+  neap_type type;  /* of the largest version */
+  size_t bytes;    /* aligned */
+  int first, last; /* ops: first write (-1: before the net), last read; unread: the last write */
+  bool is_view;    /* a view op reads or makes it: Alias, Reshape */
+  bool is_one_device;
+  const char *fixed; /* why it keeps its name and bytes ("is an output"); NULL: a transient of this net */
+} neap_recycle_blob;
+
+/* The ranges and conflicts of all blobs of a net without Gradient op, from the planner's own live ranges: one schedule of the
+ * graph in which node n is op n. In `dag`, conflicts are those of whatever may overlap. */
+typedef struct neap_recycle {
+  const neap_net *net; /* borrowed: must stay unchanged */
+  int n_blob, n_op;
+  neap_recycle_blob *blob;
+  uint64_t *conflict; /* n_blob x n_blob bits, of lives alone: classes and fixed blobs not counted */
+  int n_word;
+  size_t *live_bytes;                       /* by op: transient bytes live while it runs */
+  size_t baseline_bytes, lower_bound_bytes; /* sum of the transient blobs; the most live at once */
+  neap_graph *graph;
+  neap_arena arena;
+} neap_recycle;
+
+neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *options, bool dag,
+                              neap_error *error);
+void neap_recycle_close(neap_recycle *recycle);
+
+/* An order of the ops that keeps the meaning, names that are used again included. */
+typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
+/* order: n_op entries. */
+neap_status neap_recycle_sort(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error);
+
+/* What the net holds if nothing is reused but what Frees give back. */
+typedef struct neap_recycle_estimate {
+  size_t total_bytes, high_bytes; /* made in all; the most held at once */
+  size_t *made_bytes;             /* by op; owned by the recycle's arena */
+} neap_recycle_estimate;
+neap_status neap_recycle_estimate_memory(neap_recycle *recycle, neap_recycle_estimate *out, neap_error *error);
+
 /* Reachability by edges (reach.c): bit matrix over nodes; reach[i*n_word + j/64] bit j%64: a path leads from i to j. */
 neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word, neap_error *error);
 
