@@ -46,16 +46,11 @@ local function shape_options(shapes)
   return shapes
 end
 
-local function has_gradient_op(net)
-  for _, row in ipairs(net:_ops()) do
-    if row.type == "Gradient" then return true end
-  end
-  return false
-end
-
---- The net with its backward pass written out; itself when there is none to write.
+--- The net with its backward pass and the bodies of its Do ops written out; itself when there are none.
 local function expanded(net, shapes)
-  if has_gradient_op(net) then return net:expand(shape_options(shapes)) end
+  for _, row in ipairs(net:_ops()) do
+    if row.pseudo then return net:expand(shape_options(shapes)) end
+  end
   return net
 end
 

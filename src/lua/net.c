@@ -285,6 +285,7 @@ static int ops(lua_State *L) {
     neap_lua_set_text(L, "line", op->line);
     neap_lua_set_text(L, "device", op->device);
     neap_lua_set_bool(L, "backward", op->origin.backward);
+    neap_lua_set_bool(L, "pseudo", (op->op->effects & NEAP_EFFECT_PSEUDO) != 0);
     push_names(L, op->n_in, op->in);
     lua_setfield(L, -2, "inputs");
     push_names(L, op->n_out, op->out);
