@@ -16,7 +16,7 @@ local op = require "neap.op"
 local tensor = require "neap.tensor"
 local net = require "neap.net"
 require "neap.control"
-require "neap.scope"
+local scopes = require "neap.scope"
 local workspace = require "neap.workspace"
 local report = require "neap.report"
 require "neap.plan"
@@ -32,6 +32,7 @@ for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "ara
 end
 neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
+neap.variable_scope = scopes.variable_scope
 neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
 neap.db, neap.runs = db.open, db.runs
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.

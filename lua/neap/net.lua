@@ -34,6 +34,14 @@ local function scope_of(net)
   return scopes[#scopes] or ""
 end
 
+--- The path that parameters made now get in front: that of the scopes, but a second visit to a variable scope gives ops a path
+-- of their own and parameters the old one.
+local function param_scope_of(net)
+  local state = state_of(net)
+  local paths = state.param_scopes
+  return paths and paths[#state.scopes] or scope_of(net)
+end
+
 -- ---- blobs -----------------------------------------------------------------------------------------------------------
 
 local Blob = { __name = "neap.blob" }
@@ -156,6 +164,12 @@ local function written(net, name)
   return scope .. "/" .. name
 end
 
+local function written_param(net, name)
+  local scope = param_scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
 --- Whether a name means something in the net or around it.
 local function is_known(net, name)
   while net do
@@ -166,14 +180,24 @@ local function is_known(net, name)
   return false
 end
 
---- The full name of something read: the innermost scope's first.
-local function read(net, name)
-  local scope = scope_of(net)
+--- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when none does.
+local function read_in(net, name, scope)
   while scope ~= "" do
     if begins(name, scope) then return name end
     local full = scope .. "/" .. name
     if is_known(net, full) then return full end
     scope = scope:match "^(.*)/[^/]*$" or ""
+  end
+end
+
+--- The full name of something read: the innermost scope's first.
+local function read(net, name)
+  local full = read_in(net, name, scope_of(net))
+  if full then return full end
+  if param_scope_of(net) ~= scope_of(net) then
+    full = read_in(net, name, param_scope_of(net))
+    local row = full and net:_blob(full)
+    if row and row.role == "parameter" then return full end -- of the first visit nothing else is meant
   end
   is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
   return name
@@ -251,7 +275,8 @@ end
 function Net:param(name, shape, init, options)
   options = options or {}
   if type(init) == "number" then init = { op = "Constant", value = init } end
-  local full = written(self, name)
+  local full, variables = written_param(self, name), state_of(self).variables
+  if variables and #variables > 0 then return variables[#variables].param(self, full, shape, init, options) end
   if options.reuse and self:_blob(full) then return handle(self, full) end
   return self:declare(full, "parameter", shape, options.dtype, init or { op = "Constant", value = 0 }, options.trainable ~= false)
 end
@@ -346,8 +371,10 @@ function Net:scope(name, f, ...)
   if f ~= nil and type(f) ~= "function" then error("net:scope expects a function, got a " .. type(f), 2) end
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
+  local param_scope = param_scope_of(self)
   state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name
   local depth = #state.scopes
+  if state.param_scopes then state.param_scopes[depth] = param_scope == "" and name or param_scope .. "/" .. name end
   current[thread] = self
   local function leave()
     for i = #state.scopes, depth, -1 do state.scopes[i] = nil end
@@ -563,5 +590,5 @@ end
 
 net_module.Blob, net_module.methods = Blob, methods
 --- What the builders of subnets (neap.control) share with this file; nobody else's.
-net_module.naming = { state_of = state_of, scope_of = scope_of, handle = handle, written = written, is_known = is_known, reader = reader, current = current }
+net_module.naming = { param_scope_of = param_scope_of, state_of = state_of, scope_of = scope_of, handle = handle, written = written, is_known = is_known, reader = reader, current = current }
 return net_module

@@ -9,6 +9,7 @@ local options = require "neap.options"
 local naming = require("neap.net").naming
 
 local Net = core.Net
+local param_scope_of = naming.param_scope_of
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, naming.handle
 local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
 
@@ -112,4 +113,81 @@ function Net:Do(given, ...)
   return table.unpack(shown)
 end
 
-return {}
+-- ---- variable scopes -----------------------------------------------------------------------------------------------------------
+
+--- net:param inside a variable scope: makes the parameter, or gives the one that is there where `reuse` is asked.
+local function scoped_param(settings)
+  return function(net, full, shape, init, o)
+    local old = net:_blob(full)
+    if type(init) == "number" then init = { op = "Constant", value = init } end
+    if old == nil then
+      local trainable = o.trainable
+      if trainable == nil then trainable = settings.trainable end
+      return net:declare(full, "parameter", shape, o.dtype, init or settings.init or { op = "Constant", value = 0 }, trainable ~= false)
+    end
+    local reuse = o.reuse
+    if reuse == nil then reuse = settings.reuse end
+    local text
+    if not reuse then
+      text = "parameter \"%s\" is there already, made at %s"
+    elseif table.concat(old.shape or {}, ",") ~= table.concat(shape, ",") or (o.dtype or "f32") ~= old.dtype then
+      text = ("parameter \"%%s\" was made at %%s as %s (%s), and is asked for as %s (%s)"):format(old.dtype, table.concat(old.shape or {}, ","),
+        o.dtype or "f32", table.concat(shape, ","))
+    end
+    if text == nil then return handle(net, full) end
+    local where = old.line ~= "" and old.line or "an unknown line"
+    error(core.error { code = "name", message = text:format(full, where), blob = full, hint = reuse and "give it another name"
+      or "net:variable_scope(name, { reuse = true }, f) shares it" }, 3)
+  end
+end
+
+--- net:variable_scope(name, {reuse =, init =, trainable =}, f, ...) -> f's results
+--
+-- A name scope whose parameters are made once: a second visit with `reuse` finds them, without it an existing one is an error
+-- that names where it was made. `init` fills parameters that have no initialiser of their own, `trainable = false` freezes them;
+-- inner scopes inherit all three. What ops put out on a second visit is named "name_2/..", so that no handle of the first visit
+-- comes to mean something else.
+-- @usage local function encode(x) return net:FC { x, net:param("w", { 8, 4 }, neap.init.xavier {}) } end
+-- local a = net:variable_scope("encoder", {}, encode, left)
+-- local b = net:variable_scope("encoder", { reuse = true }, encode, right)
+function Net:variable_scope(name, given, f, ...)
+  if type(name) ~= "string" or name == "" then error("net:variable_scope expects a name, got a " .. type(name), 2) end
+  if type(given) == "function" then error("net:variable_scope expects (name, { reuse = .. }, f)", 2) end
+  if f ~= nil and type(f) ~= "function" then error("net:variable_scope expects a function, got a " .. type(f), 2) end
+  local o = options.read("net:variable_scope", { reuse = options.none, init = options.none, trainable = options.none }, given, 2)
+  local state = state_of(self)
+  state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {}, state.param_scopes or {}
+  local outer, param_path = state.variables[#state.variables] or {}, param_scope_of(self)
+  param_path = param_path == "" and name or param_path .. "/" .. name
+  if type(o.init) == "number" then o.init = { op = "Constant", value = o.init } end
+  for _, key in ipairs { "reuse", "init", "trainable" } do
+    if o[key] == nil then o[key] = outer[key] end
+  end
+  local path = scope_of(self) .. "/" .. name
+  state.visits[path] = (state.visits[path] or 0) + 1
+  local visit = state.visits[path]
+  local scope = self:scope(visit == 1 and name or name .. "_" .. visit)
+  state.param_scopes[#state.scopes] = param_path
+  local depth = #state.variables + 1
+  o.param = scoped_param(o)
+  state.variables[depth] = o
+  local leave_scope = getmetatable(scope).__close
+  local function leave()
+    for i = #state.variables, depth, -1 do state.variables[i] = nil end
+    leave_scope()
+  end
+  if f == nil then return setmetatable({}, { __close = leave }) end
+  local _ <close> = setmetatable({}, { __close = leave })
+  return (function(...) return ... end)(f(...))
+end
+
+local scope = {}
+
+--- neap.variable_scope(name, {..}, f, ...): in the net whose scope, branch or body is being built.
+function scope.variable_scope(name, given, f, ...)
+  local net = current[coroutine.running()]
+  if net == nil then error("neap.variable_scope works inside net:scope or a net's own functions; use net:variable_scope(name, {..}, f)", 2) end
+  return net:variable_scope(name, given, f, ...)
+end
+
+return scope
