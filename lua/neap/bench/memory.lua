@@ -59,15 +59,20 @@ function memory.row(plan, net, o)
   return row
 end
 
---- The forward of a net planned for both engines. Published figures are compared with `ref`, whose kernels need next to no
--- scratch: they speak of values only.
+--- The forward of a net planned for both engines, as it stands and fused. Published figures are compared with `ref`, whose
+-- kernels need next to no scratch, and unfused: they speak of the values of the net as it is written.
 local function inference_rows(rows, what, case, batch, unit)
   local file = netfile.load(case.file, nil, case.options)
   local net = netfile.build(file, { train = false, batch = batch })
+  local can_fuse = pcall(net.plan, net, { fuse = false, store = false }) -- else plans know no such option, and no net is fused
   for _, engine in ipairs { "ref", "default" } do
-    local plan = net:plan { engine = engine == "ref" and "ref" or nil, store = false }
-    rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = false,
-      published = engine == "ref" and case.published or nil, unit = unit })
+    for _, fused in ipairs(can_fuse and { false, true } or { false }) do
+      local options = { engine = engine == "ref" and "ref" or nil, store = false }
+      if can_fuse then options.fuse = fused end
+      local plan = net:plan(options)
+      rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = fused,
+        published = engine == "ref" and not fused and case.published or nil, unit = unit })
+    end
   end
 end
 
