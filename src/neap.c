@@ -108,8 +108,14 @@ neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path
 }
 
 neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error) {
-  return neap_workspace_load(workspace, path, NULL, error);
+  return neap_workspace_load(workspace, path, NEAP_IO_COPY, NULL, error);
 }
+
+neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable, neap_error *error) {
+  return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL, error);
+}
+
+int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
 
 /* ---- plans and sessions ------------------------------------------------------------------------------------------- */
 

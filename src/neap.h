@@ -230,6 +230,12 @@ NEAP_API neap_status neap_workspace_shape(neap_workspace *workspace, const char 
 /* Parameters, state, seed and step as a .safetensors file. Loading replaces the parameters of the same names. */
 NEAP_API neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path, neap_error *error);
 NEAP_API neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error);
+/* Makes each tensor of a file a blob whose bytes are the file's, mapped: nothing is read before it is used. Call it before a
+ * session makes parameters of these names. `writable`: what is written stays in memory and never reaches the file; else a
+ * session that would write a mapped blob is refused. The file may be replaced by rename, but must not be cut short in place. */
+NEAP_API neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable, neap_error *error);
+/* Bytes of files mapped now, by the whole process; not counted as held. */
+NEAP_API int64_t neap_mapped_bytes(void);
 
 /* ---- plans ---------------------------------------------------------------------------------------------------- */
 

@@ -63,20 +63,22 @@ function neap.bytes(x)
   return core.bytes_text(x)
 end
 
---- neap.memory() -> Report {held, high, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and high
+--- neap.memory() -> Report {held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and high
 -- are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
--- of policy "pool"), pool_used what is taken of it now; resident is the whole process.
+-- of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load, ws:load with map =), which the system reads
+-- when they are touched and drops when it needs memory; resident is the whole process.
 function neap.memory()
   local s = core.memory()
   local rows = {
     { what = "tensors, segments and arenas", bytes = s.held, high = s.high },
     { what = "of these, reserved by pools", bytes = s.pool },
+    { what = "files mapped, not of these", bytes = s.mapped },
     { what = "nets, plans and names", bytes = s.held_meta, high = s.high_meta },
     { what = "Lua", bytes = s.lua },
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
   }
   return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
-    totals = { held = s.held, held_meta = s.held_meta, high = s.high, pool = s.pool, pool_used = s.pool_used,
+    totals = { held = s.held, held_meta = s.held_meta, high = s.high, mapped = s.mapped, pool = s.pool, pool_used = s.pool_used,
       resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
       n_live = s.n_live, n_alloc = s.n_alloc } }
 end
@@ -119,7 +121,7 @@ local class_help = {
   ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
     .. "net:If(cond, f, g) net:scope(name, f) net:summary{} net:forecast{} net:plan{} net:text().",
   ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
-    .. "ws:init(net) ws:save(path) ws:load(path) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:run_once(net) "
+    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:run_once(net) "
     .. "ws:run_steps{..}.",
   ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
     .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
@@ -174,7 +176,8 @@ neap.use_db = core.use_db
 -- Parts that are loaded when first used: {module, field or nil}.
 local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
   progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" }, zoo = { "neap.zoo" }, check = { "neap.check" },
-  memonger = { "neap.memonger" } }
+  memonger = { "neap.memonger" },
+  export = { "neap.model", "export" }, import = { "neap.model", "import" } }
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

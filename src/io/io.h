@@ -16,7 +16,10 @@
 
 /* What becomes of a file's bytes. Mapped tensors are views of the file, which is read when they are touched; those that
  * cannot be (other byte order, unaligned, compressed) are copied all the same. A mapped Fortran-order tensor has the
- * strides of one; copies are dense. A mapped file may be replaced by rename, but must not be cut short by others. */
+ * strides of one; copies are dense. The mapping goes with the last reference to any of its tensors.
+ *
+ * A mapped file may be replaced by rename, as neap_io_save does: the mapping keeps the old bytes. It must not be cut short in
+ * place by others: the system answers the next touch of a missing page with SIGBUS, which ends the process. */
 typedef enum neap_io_map {
   NEAP_IO_COPY,      /* memory of their own */
   NEAP_IO_MAP_READ,  /* "r": shared with the file; the storage is read-only (neap_storage_is_read_only) */
@@ -39,6 +42,10 @@ typedef struct neap_io_list {
   neap_io_pair *meta; /* the text map of a .safetensors file */
   int n_meta, cap_meta;
 } neap_io_list;
+
+/* Bytes of all files mapped now, in the whole process. They are no DATA bytes: the system takes them back when it needs memory,
+ * but for pages of NEAP_IO_MAP_WRITE that have been written. */
+int64_t neap_io_mapped_bytes(void);
 
 /* Fills *list, which the caller ends with neap_io_list_fini; {0} after an error. The format is told by the first bytes
  * (.npy, .npz) or else by the ending; what is neither is read as .safetensors. Members of a .npz file that are not .npy

@@ -7,9 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST_NAMES = 100, MOST_AT_ONCE = 1 << 30 };
@@ -39,10 +42,26 @@ neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *
   return NEAP_OK;
 }
 
+/* As write(2), but a file above the process's limit (RLIMIT_FSIZE) is the error EFBIG only: the signal that comes with it, and
+ * whose default is to end the process, is held off this thread and taken back. */
+static ssize_t write_some(int fd, const void *data, size_t n) {
+  sigset_t limit, before, pending;
+  sigemptyset(&limit);
+  sigaddset(&limit, SIGXFSZ);
+  if (pthread_sigmask(SIG_BLOCK, &limit, &before) != 0) return write(fd, data, n);
+  bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+  ssize_t got = write(fd, data, n);
+  int code = errno;
+  if (got < 0 && code == EFBIG && !was_pending) (void)sigtimedwait(&limit, NULL, &(struct timespec){0});
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = code;
+  return got;
+}
+
 /* All n bytes, or an IO error; then the caller aborts. */
 neap_status neap_io_sink_write(neap_io_sink *sink, const void *data, size_t n, neap_error *error) {
   for (size_t done = 0; done < n;) {
-    ssize_t got = write(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
+    ssize_t got = write_some(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path, strerror(got < 0 ? errno : ENOSPC));
     done += (size_t)got;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +25,10 @@ neap_status neap_io_source_fail(const neap_io_source *source, neap_error *error,
   return neap_fail(error, code, "%s, member \"%s\": %s", source->path, source->member, text);
 }
 
+static _Atomic int64_t mapped_bytes;
+
+int64_t neap_io_mapped_bytes(void) { return atomic_load(&mapped_bytes); }
+
 /* The owner of a mapping, kept until its storage goes. */
 typedef struct mapping {
   void *data;
@@ -34,6 +39,7 @@ typedef struct mapping {
 static void unmap(void *owner) {
   mapping *m = owner;
   munmap(m->data, m->bytes);
+  atomic_fetch_sub(&mapped_bytes, (int64_t)m->bytes);
   neap_free(m);
 }
 
@@ -48,6 +54,7 @@ static neap_status map_file(neap_io_source *source, neap_io_map map, neap_error 
     neap_free(m);
     return neap_io_source_fail(source, error, NEAP_IO, "cannot be mapped: %s", strerror(errno));
   }
+  atomic_fetch_add(&mapped_bytes, (int64_t)m->bytes);
   source->memory = neap_storage_borrow(m->data, m->bytes, unmap, m);
   if (source->memory == NULL) {
     unmap(m);

@@ -62,6 +62,8 @@ const char *neap_lua_opt_name(lua_State *L, int index, const char *what);
  * or nil and `absent` allows it. The array is left on the stack. */
 const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n);
 /* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
+/* {map = "r"|"c"} at `index`, or nothing: how a file is to be mapped. */
+neap_io_map neap_lua_io_map(lua_State *L, int index);
 size_t neap_lua_bytes(lua_State *L, int index, const char *what);
 bool neap_lua_parse_bytes(const char *text, double *bytes);
 

@@ -20,14 +20,28 @@ static int list_release(lua_State *L) {
   return 0;
 }
 
+neap_io_map neap_lua_io_map(lua_State *L, int index) {
+  if (lua_isnoneornil(L, index)) return NEAP_IO_COPY;
+  neap_io_map map = NEAP_IO_COPY;
+  if (!lua_istable(L, index))
+    neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s", luaL_typename(L, index));
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+    const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+    if (strcmp(key, "map") != 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "load: unknown field \"%s\"%s", key,
+                    neap_text_distance(key, "map") <= 2 ? ", did you mean \"map\"?" : "; it takes map");
+    if (strcmp(kind, "r") != 0 && strcmp(kind, "c") != 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "load: map expects \"r\" (read-only) or \"c\" (copy on write)");
+    map = kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
+  }
+  return map;
+}
+
 /* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil, message, code */
 static int load(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
-  neap_io_map map = NEAP_IO_COPY;
-  if (lua_istable(L, 2) && lua_getfield(L, 2, "map") != LUA_TNIL) {
-    static const char *const kinds[] = {"r", "c", NULL};
-    map = luaL_checkoption(L, -1, NULL, kinds) == 0 ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
-  }
+  neap_io_map map = neap_lua_io_map(L, 2);
   neap_io_list *list = neap_lua_new(L, sizeof *list, LIST_CLASS);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);

@@ -3,6 +3,7 @@
  * A tensor's handle is a few dozen bytes to Lua, its storage may be gigabytes. `debt` adds up the DATA bytes taken since
  * the collector was last told; it is paid as if Lua had allocated them itself.
  */
+#include "io/io.h"
 #include "lua/binding.h"
 
 #include <sys/ioctl.h>
@@ -23,12 +24,13 @@ void neap_lua_collect(lua_State *L) {
 }
 
 /* memory() -> {held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua,
- * pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
+ * mapped (bytes of files mapped now, not of held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
   neap_pool_totals(&pool, &pool_used);
-  lua_createtable(L, 0, 11);
+  lua_createtable(L, 0, 12);
+  neap_lua_set_integer(L, "mapped", neap_io_mapped_bytes());
   neap_lua_set_integer(L, "pool", pool);
   neap_lua_set_integer(L, "pool_used", pool_used);
   neap_lua_set_integer(L, "held", s.held_bytes[NEAP_DATA_BYTES]);

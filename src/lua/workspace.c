@@ -383,13 +383,14 @@ static int save(lua_State *L) {
   return 1;
 }
 
-/* ws:load(path) -> {key = text}, or nil, message, code */
+/* ws:load(path [, {map = "r"|"c"}]) -> {key = text}, or nil, message, code */
 static int load(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *path = luaL_checkstring(L, 2);
+  neap_io_map map = neap_lua_io_map(L, 3);
   neap_io_list list = {0};
   neap_error error = {0};
-  if (neap_workspace_load(ws, path, &list, &error) != NEAP_OK) {
+  if (neap_workspace_load(ws, path, map, &list, &error) != NEAP_OK) {
     neap_io_list_fini(&list);
     return neap_lua_failure(L, &error);
   }

@@ -266,6 +266,33 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
   return NEAP_OK;
 }
 
+/* A program would write into the read-only bytes of its blob b: says which op, and where it was made. */
+static neap_status fail_read_only(neap_program *program, int b, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(program);
+  const char *name = neap_program_blob_at(program, b)->name;
+  const neap_node *writer = NULL;
+  for (int n = 0; n < graph->n_node && writer == NULL; n++)
+    for (int k = 0; k < graph->node[n].n_out; k++) {
+      int blob;
+      size_t offset;
+      if (neap_program_where(program, graph->node[n].out[k], &blob, &offset) && blob == b) writer = &graph->node[n];
+    }
+  neap_error inner = {0};
+  snprintf(inner.blob, sizeof inner.blob, "%s", name);
+  neap_fail(&inner, NEAP_GRAPH, "writes \"%s\", whose bytes are read-only: those of a file mapped with map = \"r\"", name);
+  neap_hint(&inner, "map = \"c\" copies what is written and leaves the file as it is");
+  if (writer != NULL) {
+    char what[sizeof inner.message];
+    snprintf(what, sizeof what, "%s", inner.message);
+    snprintf(inner.message, sizeof inner.message, "%s \"%s\": %.600s", writer->op->name, writer->name, what);
+    snprintf(inner.op, sizeof inner.op, "%s", writer->op->name);
+    snprintf(inner.scope, sizeof inner.scope, "%s", writer->scope);
+    snprintf(inner.line, sizeof inner.line, "%s", writer->line);
+  }
+  if (error != NULL && error->code == NEAP_OK) *error = inner;
+  return NEAP_GRAPH;
+}
+
 /* Looks every blob up again. No allocation but by reclaim: runs call it when names have moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const char *net = neap_program_graph(a->program)->name;
@@ -289,8 +316,7 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
       snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
       return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
     }
-    if (blob->written && neap_storage_is_read_only(t->storage))
-      return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": writes \"%s\", which shares bytes that are read-only", net, blob->name);
+    if (blob->written && neap_storage_is_read_only(t->storage)) return fail_read_only(a->program, b, error);
     neap_tensor fresh = neap_tensor_retain(t);
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = fresh;

@@ -79,8 +79,8 @@ static neap_status read_number(const neap_io_list *list, const char *key, const 
   return NEAP_OK;
 }
 
-/* Types of blobs that exist. */
-static neap_status check(const neap_workspace *ws, const neap_io_list *list, neap_error *error) {
+/* Types of blobs that exist. A segment's blobs can be copied into, but not be a file's bytes. */
+static neap_status check(const neap_workspace *ws, const neap_io_list *list, bool mapped, neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
     const char *name = neap_intern(list->item[i].name);
     if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
@@ -88,7 +88,12 @@ static neap_status check(const neap_workspace *ws, const neap_io_list *list, nea
     if (c < 0 || ws->cell[c].tensor.storage == NULL) continue;
     neap_type has = neap_tensor_type(&ws->cell[c].tensor), got = neap_tensor_type(&list->item[i].tensor);
     if (!neap_type_equal(&has, &got)) return neap_workspace_fail_type("load", name, &has, &got, error);
-    if (neap_storage_is_read_only(ws->cell[c].tensor.storage))
+    if (mapped && ws->cell[c].in_segment) {
+      neap_fail(error, NEAP_ARGUMENT, "load \"%s\": it lies in the segment of the %s, which can't be mapped", name,
+                neap_region_name(ws->cell[c].region));
+      return neap_hint(error, "map the file before ws:init(net) makes the blob");
+    }
+    if (!mapped && neap_storage_is_read_only(ws->cell[c].tensor.storage))
       return neap_fail(error, NEAP_ARGUMENT, "load \"%s\": the blob shares bytes that are read-only", name);
   }
   return NEAP_OK;
@@ -106,9 +111,14 @@ static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_
   return NEAP_OK;
 }
 
-/* Bytes of their own for names that are new: fresh[i] of item i, {0} where the blob has bytes. */
-static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, neap_tensor *fresh, neap_error *error) {
+/* Bytes for names that are new, or the file's for all: fresh[i] of item i, {0} where the blob has bytes to copy into. */
+static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, bool mapped, neap_tensor *fresh,
+                              neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
+    if (mapped) {
+      fresh[i] = neap_tensor_retain(&list->item[i].tensor);
+      continue;
+    }
     int c = neap_map_get(&ws->index, neap_intern(list->item[i].name), -1);
     if (c < 0 || ws->cell[c].tensor.storage == NULL) NEAP_TRY(neap_workspace_copy_in(&list->item[i].tensor, &fresh[i], error));
   }
@@ -116,7 +126,7 @@ static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list
 }
 
 /* Copies into blobs that have bytes, so that programs keep their pointers. Can't fail. */
-static void move_in(neap_workspace *ws, const neap_io_list *list, neap_tensor *fresh) {
+static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, neap_tensor *fresh) {
   const char *state = neap_io_list_meta(list, META_STATE);
   for (int i = 0; i < list->n_item; i++) {
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
@@ -126,7 +136,9 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, neap_tensor *f
       bool is_state = is_listed(state, cell->name);
       cell->role = is_state ? NEAP_ROLE_STATE : NEAP_ROLE_PARAMETER;
       cell->region = is_state ? NEAP_REGION_STATE : NEAP_REGION_PARAMETER;
+      neap_tensor_fini(&cell->tensor);
       cell->tensor = fresh[i];
+      cell->is_shared = mapped;
       fresh[i] = (neap_tensor){0};
       ws->version++;
     }
@@ -136,17 +148,17 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, neap_tensor *f
 }
 
 /* The file is in memory: check it, take all memory it needs, then change the workspace. */
-static neap_status apply(neap_workspace *ws, const char *path, const neap_io_list *list, neap_error *error) {
+static neap_status apply(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped, neap_error *error) {
   uint64_t seed = ws->seed, step = ws->step;
   NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
-  NEAP_TRY(check(ws, list, error));
+  NEAP_TRY(check(ws, list, mapped, error));
   neap_tensor *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
   if (fresh == NULL) return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
-  neap_status status = make_fresh(ws, list, fresh, error);
+  neap_status status = make_fresh(ws, list, mapped, fresh, error);
   if (status == NEAP_OK) status = add_cells(ws, list, error);
   if (status == NEAP_OK) {
-    move_in(ws, list, fresh);
+    move_in(ws, list, mapped, fresh);
     ws->seed = seed;
     ws->step = (uint32_t)step;
   }
@@ -155,11 +167,11 @@ static neap_status apply(neap_workspace *ws, const char *path, const neap_io_lis
   return status;
 }
 
-/* The tensors of the file are dropped as soon as they are copied: with them the workspace would hold everything twice. */
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error) {
+/* The list's tensors are dropped as soon as they are copied: with them the workspace would hold everything twice. */
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error) {
   neap_io_list list;
-  NEAP_TRY(neap_io_load(path, NEAP_IO_COPY, &list, error));
-  neap_status status = apply(ws, path, &list, error);
+  NEAP_TRY(neap_io_load(path, map, &list, error));
+  neap_status status = apply(ws, path, &list, map != NEAP_IO_COPY, error);
   if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map; the tensors have been copied */
     for (int i = 0; i < list.n_item; i++) neap_tensor_fini(&list.item[i].tensor);
     *meta = list;

@@ -178,6 +178,17 @@ static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
   ws->version++;
 }
 
+/* A blob that was fed or mapped before the net declared it: from now on it is what the net says, and part of checkpoints. */
+static void adopt(neap_workspace *ws, const neap_net *net, const batch *b) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    int c = blob->role == b->role ? neap_map_get(&ws->index, blob->name, -1) : -1;
+    if (c < 0 || ws->cell[c].in_segment || ws->cell[c].tensor.storage == NULL) continue;
+    ws->cell[c].role = b->role;
+    ws->cell[c].region = b->region;
+  }
+}
+
 /* Bytes, numbers and names are all there before the first cell changes; until then a failure only drops them. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
   batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
@@ -189,7 +200,10 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_all(ws, net, &batches[i], error);
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = add_names(ws, net, &batches[i], error);
   while (status != NEAP_OK && ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) move_views(ws, net, &batches[i]);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) {
+    move_views(ws, net, &batches[i]);
+    adopt(ws, net, &batches[i]);
+  }
   for (int i = 0; i < N_BATCH; i++) drop_views(&batches[i]);
   neap_arena_fini(&room);
   return status;

@@ -121,9 +121,15 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it ow
 
 /* Checkpoint (checkpoint.c): all own resident parameters and state, seed and step, as safetensors; written beside and renamed.
  * Texts of the caller's go with it: `meta` of n_meta pairs, borrowed; when loading, *meta (may be NULL) gets the file's text
- * map, ended by the caller with neap_io_list_fini. */
+ * map, ended by the caller with neap_io_list_fini.
+ *
+ * Loading copies into blobs that have bytes and makes those that are missing. With a map other than NEAP_IO_COPY, blobs are the
+ * mapped bytes themselves: nothing is read before it is used, and workspaces of several processes share the file's pages. Such a
+ * load comes before init, whose segments can't be mapped, and init then takes the blobs as the net's parameters. A program that
+ * would write a blob mapped with NEAP_IO_MAP_READ is refused before it runs; one mapped with NEAP_IO_MAP_WRITE may be trained,
+ * and the file stays as it is. */
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *meta, neap_error *error);
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_list *meta, neap_error *error);
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error);
 
 /* Nets by name. */
 neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error); /* takes it over */

@@ -138,6 +138,26 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK_OK(neap_workspace_shape(b, "w", &dtype, &n_dim, dim, &error));
   CHECK(dtype == NEAP_DTYPE_F32 && n_dim == 2 && dim[0] == 2 && dim[1] == 3);
   CHECK_FAILS(neap_workspace_load_file(b, "/nowhere/at/all", &error), NEAP_IO, "/nowhere/at/all");
+  /* the same file mapped: run from there, and not held */
+  neap_workspace *c = NULL;
+  neap_session *third = NULL;
+  float from_copy[8] = {0}, from_map[8] = {1};
+  int64_t mapped = neap_mapped_bytes();
+  CHECK_OK(neap_workspace_open(3, &c, &error));
+  CHECK_OK(neap_workspace_map_file(c, path, false, &error));
+  CHECK(neap_mapped_bytes() > mapped);
+  CHECK_OK(neap_session_open(c, net, NULL, &third, &error));
+  CHECK_OK(neap_workspace_write(a, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
+  CHECK_OK(neap_workspace_write(c, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
+  CHECK_OK(neap_session_run(first, &error));
+  CHECK_OK(neap_session_run(third, &error));
+  CHECK_OK(neap_workspace_read(a, "z", NEAP_DTYPE_F32, 8, from_copy, &error));
+  CHECK_OK(neap_workspace_read(c, "z", NEAP_DTYPE_F32, 8, from_map, &error));
+  CHECK(memcmp(from_copy, from_map, sizeof from_map) == 0);
+  CHECK_FAILS(neap_workspace_map_file(b, path, false, &error), NEAP_ARGUMENT, "segment of the parameters");
+  neap_session_free(third);
+  neap_workspace_release(c);
+  CHECK_EQ(neap_mapped_bytes(), mapped);
   neap_session_free(first);
   neap_session_free(second);
   neap_workspace_release(a);

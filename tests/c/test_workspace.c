@@ -330,7 +330,7 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK_OK(neap_workspace_save(a.ws, path, 0, NULL, &error));
   CHECK_OK(mlp_feed(b.ws, "w1", NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN, MLP_IN), 50, &error));
   CHECK(!mlp_same_bits(a.ws, b.ws, "w1"));
-  CHECK_OK(neap_workspace_load(b.ws, path, NULL, &error));
+  CHECK_OK(neap_workspace_load(b.ws, path, NEAP_IO_COPY, NULL, &error));
   CHECK(mlp_same_bits(a.ws, b.ws, "w1"));
   CHECK_EQ(neap_workspace_step(b.ws), 77);
   CHECK_EQ(neap_workspace_seed(b.ws), 123456789012345);
@@ -339,11 +339,11 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK(mlp_same_bits(a.ws, b.ws, "loss"));
 
   neap_workspace *empty = workspace(NULL), *other = workspace(NULL);
-  CHECK_OK(neap_workspace_load(empty, path, NULL, &error)); /* into nothing: the blobs are made */
+  CHECK_OK(neap_workspace_load(empty, path, NEAP_IO_COPY, NULL, &error)); /* into nothing: the blobs are made */
   CHECK(mlp_same_bits(a.ws, empty, "b2"));
   CHECK(!neap_workspace_has(empty, "x")); /* inputs are not part of it */
   CHECK_OK(mlp_feed_number(other, "w1", 3, &error));
-  CHECK_FAILS(neap_workspace_load(other, path, NULL, &error), NEAP_SHAPE, "w1");
+  CHECK_FAILS(neap_workspace_load(other, path, NEAP_IO_COPY, NULL, &error), NEAP_SHAPE, "w1");
   CHECK(!neap_workspace_has(other, "b2")); /* nothing has changed */
   CHECK_EQ(mlp_element(other, "w1", 0), 3);
   CHECK_EQ(neap_workspace_step(other), 0);
@@ -368,7 +368,7 @@ static neap_status do_everything(neap_workspace *parent, const neap_net *net, co
   if (s == NEAP_OK) s = neap_workspace_create(ws, "empty", true, error);
   if (s == NEAP_OK) s = neap_workspace_rename(ws, "empty", "other", error);
   if (s == NEAP_OK) s = neap_workspace_save(ws, path, 0, NULL, error);
-  if (s == NEAP_OK && neap_workspace_remove(ws, "b2")) s = neap_workspace_load(ws, path, NULL, error);
+  if (s == NEAP_OK && neap_workspace_remove(ws, "b2")) s = neap_workspace_load(ws, path, NEAP_IO_COPY, NULL, error);
   if (s == NEAP_OK) s = neap_workspace_fetch(ws, "b2", &t, error);
   neap_tensor_fini(&t);
   neap_workspace_release(ws);

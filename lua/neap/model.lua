@@ -1,0 +1,84 @@
+--- Models in one file: `neap.export` writes a net as text and its parameters and state as tensors into a .safetensors file,
+-- `neap.import` reads both and gives what can be called.
+--
+-- The text is `net:text()`, in the file's metadata under "neap.net"; the tensors have the names of its blobs. Any reader of
+-- safetensors sees the tensors.
+-- @module neap.model
+local core = require "neap.core"
+local named = require "neap.options"
+local net_module = require "neap.net"
+local op = require "neap.op"
+local workspace = require "neap.workspace"
+
+local model = {}
+
+--- Parameters and state that a net declares.
+local function stored_rows(net)
+  local rows = {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" or row.role == "state" then rows[#rows + 1] = row end
+  end
+  return rows
+end
+
+--- neap.export(model, path, {batch =}) or neap.export(net, path, {workspace = ws}): writes the net for inference, its parameters
+-- and state. The file is written beside `path` and renamed: a reader sees the old one or the new one.
+-- @param what module or net
+-- @param path string, ending in .safetensors
+-- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the same, workspace =}
+-- @return true, or nil, message, code
+-- @usage assert(neap.export(model, "lenet.safetensors"))
+-- local f = assert(neap.import "lenet.safetensors")
+-- print(f(pictures))
+function model.export(what, path, given)
+  local o = named.read("neap.export", { batch = 1, workspace = named.none }, given, 2)
+  local net, ws
+  if type(what) == "table" and rawget(what, "_is_module") then
+    net = what:net { batch = o.batch }
+    ws = what:workspace()
+    ws:init(net)
+  elseif type(what) == "userdata" and getmetatable(what) == core.Net.meta then
+    net, ws = what, o.workspace or error("neap.export of a net needs { workspace = ws }, where its parameters are", 2)
+  else
+    error("neap.export expects a model or a net, got a " .. type(what), 2)
+  end
+  local tensors = {}
+  for _, row in ipairs(stored_rows(net)) do tensors[row.name] = ws:fetch(row.name) end
+  return core.save(path, tensors, { meta = { ["neap.net"] = net:text(), ["neap.version"] = core.version } })
+end
+
+local Imported = { __name = "neap.imported" }
+Imported.__index = Imported
+
+--- f(x) for a net of one input, f{name = x} for any: one output as it is, several as a table by name.
+Imported.__call = function(self, x)
+  local inputs = self.net:inputs()
+  if op.is_tensor(x) then
+    if #inputs ~= 1 then error(("the net has %d inputs: call it with { name = tensor }"):format(#inputs), 2) end
+    x = { [inputs[1].name] = x }
+  end
+  local out = self.workspace:run(self.net, x)
+  local names = self.net:outputs()
+  return #names == 1 and out[names[1]] or out
+end
+
+--- neap.import(path [, {map = "r"|"c"}]) -> f, or nil, message, code. f.net is the net, f.workspace has its parameters; f(x) runs
+-- it. With map the parameters are the file's own bytes: nothing is read before it is used, and processes share it.
+function model.import(path, given)
+  local o = named.read("neap.import", { map = named.none }, given, 2)
+  local ws = workspace.new {}
+  local meta, message, code = ws:load(path, o.map and { map = o.map } or nil)
+  if not meta then return nil, message, code end
+  local text = meta["neap.net"]
+  if not text then return nil, path .. ": has no net in its metadata; neap.load reads the tensors", "data" end
+  local ok, net = pcall(net_module.read, text)
+  if not ok then return nil, ("%s: its net: %s"):format(path, tostring(net)), "data" end
+  for _, row in ipairs(stored_rows(net)) do
+    if not ws:has(row.name) then return nil, ("%s: has no tensor \"%s\", which its net declares"):format(path, row.name), "data" end
+  end
+  ok, message = pcall(ws.init, ws, net)
+  if not ok then return nil, ("%s: %s"):format(path, tostring(message)), "data" end
+  return setmetatable({ net = net, workspace = ws }, Imported)
+end
+
+return model
