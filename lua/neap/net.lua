@@ -590,5 +590,8 @@ end
 
 net_module.Blob, net_module.methods = Blob, methods
 --- What the builders of subnets (neap.control) share with this file; nobody else's.
-net_module.naming = { param_scope_of = param_scope_of, state_of = state_of, scope_of = scope_of, handle = handle, written = written, is_known = is_known, reader = reader, current = current }
+net_module.naming = {
+  param_scope_of = param_scope_of, state_of = state_of, scope_of = scope_of, handle = handle, written = written,
+  is_known = is_known, reader = reader, current = current,
+}
 return net_module

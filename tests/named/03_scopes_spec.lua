@@ -323,8 +323,8 @@ describe("The scope stack", function()
   end)
 
   it("gives frames back last in, first out, alive, with what the forward pass left in them", function()
-    local ws, scope, frames = workspace(), nil, {}
-    scope = ws:create_scope "s"
+    local ws, frames = workspace(), {}
+    local scope = ws:create_scope "s"
     ws:feed("a", neap.tensor { 0, 0 })
     ws:feed("g", neap.tensor { 9, 9 })
     for i = 1, 3 do

@@ -18,6 +18,7 @@ describe("example", function()
     return
   end
   file:close()
+  it("scopes", function() runs("scopes", "4 frames hold .*after trim: 0 B\n.*gradients differ by at most %d") end)
   it("xor", function() runs("xor", "final loss 0%.0") end)
   it("control_flow", function() runs("control_flow", "sqrt%(9%) = 3%.0+ .*trained inside the net: loss %d") end)
   it("lstm_step", function() runs("lstm_step", "gradients equal: true.*gradients equal: true.*gradients equal: true") end)
