@@ -54,7 +54,16 @@ function micro.update_net(name, parameters, optimizer)
   return net
 end
 
---- Makes the accumulators' bytes, filled; a run would refuse to read blobs that nobody has written.
+--- Accumulators that the workspace does not have yet.
+function micro.missing(ws, parameters)
+  local list = {}
+  for _, p in ipairs(parameters) do
+    if not ws:has(p.name .. ".accumulated") then list[#list + 1] = p end
+  end
+  return list
+end
+
+--- Fills accumulators that have been made; a run would refuse to read blobs that nobody has written.
 function micro.fill(ws, parameters)
   for _, p in ipairs(parameters) do
     local shape = {}

@@ -147,9 +147,10 @@ local function program_for(self, n, mode)
     local range = has_addresses(self.memory) and range_for(self, mode, n)
     local net, blobs, accumulate = net_of(self, mode, n)
     self.ws:init(net)
+    local fresh = mode == "micro" and micro.missing(self.ws, accumulate.parameters) or {}
     local program = range and self.ws:compile_within(net, range, self.memory) or self.ws:compile(net, self.memory)
-    if accumulate and mode == "micro" then micro.fill(self.ws, accumulate.parameters) end
-    entry = { net = net, blobs = blobs, program = program, parameters = accumulate and accumulate.parameters }
+    micro.fill(self.ws, fresh)
+    entry = { net = net, blobs = blobs, program = program, parameters = mode == "micro" and accumulate.parameters or nil }
     self.programs[key] = entry
     self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
@@ -332,6 +333,37 @@ end
 
 --- Its plan.
 function Trainer:plan(batch) return self:program(batch).plan end
+
+--- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans alone, nothing is allocated.
+-- @param rows integer|nil as of t:program
+-- @param example table|nil {x =, y =}, whose shapes count when no data has been seen yet
+-- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch, nil without)
+-- @usage print(t:forecast(64))
+function Trainer:forecast(rows, example)
+  rows = rows or self.batch
+  if not rows then error("the batch size is not known yet: t:forecast(64)", 2) end
+  if not self.input and example then learn_spec(self, example) end
+  local bytes, arena = {}, 0
+  local function add(plan, names)
+    arena = math.max(arena, plan.arena_bytes)
+    for _, name in ipairs(names) do bytes[name] = (bytes[name] or 0) + plan.regions[name] end
+  end
+  local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
+  local size = self.micro and micro_rows(self, rows)
+  local net, _, accumulate = net_of(self, size and "micro" or "train", size or rows)
+  add(net:plan(self.memory), held)
+  if size then -- parameters and accumulators are the same blobs
+    add(micro.update_net("update", accumulate.parameters, self.optimizer):plan(self.memory), { "state", "io", "constants", "frames" })
+  end
+  bytes.arena = arena
+  local report_rows, total = {}, 0
+  for _, name in ipairs { "parameters", "gradients", "state", "io", "constants", "frames", "arena" } do
+    total = total + (bytes[name] or 0)
+    if (bytes[name] or 0) > 0 then report_rows[#report_rows + 1] = { region = name, bytes = bytes[name], size = core.bytes_text(bytes[name]) } end
+  end
+  return report.new { rows = report_rows, columns = { "region", "size", "bytes" }, order = { "total_bytes" },
+    totals = { total_bytes = total, arena_bytes = arena, micro = size or nil } }
+end
 
 --- What it measured so far; op by op with profile = true.
 function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end

@@ -102,6 +102,18 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
   return status;
 }
 
+/* Programs that hold the old bytes of a cell see the new ones: else they would keep the old ones alive until their next run. */
+static void follow_move(neap_workspace *ws, const neap_storage *from, const neap_tensor *to) {
+  for (int a = 0; a < ws->n_attachment; a++)
+    for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++) {
+      neap_tensor *t = &ws->attachment[a].tensor[b];
+      if (t->storage != from) continue;
+      neap_tensor moved = neap_tensor_view(to->storage, to->offset_bytes, t->dtype, &t->shape);
+      neap_tensor_fini(t);
+      *t = moved;
+    }
+}
+
 /* Own blobs that are there already, fed for a small batch perhaps, get bytes with room for the largest; their contents go
  * with them. Segments have the room they were made with. */
 static neap_status make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error) {
@@ -112,14 +124,13 @@ static neap_status make_room(neap_workspace *ws, neap_program *program, const ne
     neap_cell *cell = &ws->cell[found.cell];
     if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared || cell->reserve_bytes >= blob->reserve_bytes)
       continue;
+    if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue; /* a part of other bytes */
     neap_type type = neap_tensor_type(&cell->tensor);
     neap_tensor roomy = {0};
     NEAP_TRY(neap_workspace_make_room(1, &type, &blob->reserve_bytes, &roomy, error));
-    neap_status status = neap_tensor_copy(&roomy, &cell->tensor, error);
-    if (status != NEAP_OK) {
-      neap_tensor_fini(&roomy);
-      return status;
-    }
+    size_t old_bytes = neap_storage_bytes(cell->tensor.storage), new_bytes = neap_storage_bytes(roomy.storage);
+    memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage), NEAP_MIN(old_bytes, new_bytes));
+    follow_move(ws, cell->tensor.storage, &roomy);
     neap_tensor_fini(&cell->tensor);
     cell->tensor = roomy;
     cell->reserve_bytes = blob->reserve_bytes;

@@ -1,0 +1,242 @@
+-- Point 11, working within memory: the largest batch that fits, gradient accumulation, steady memory.
+local neap = require "neap"
+local nn, optim, data = neap.nn, neap.optim, neap.data
+
+local function raises(words, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok, "nothing was raised, expected: " .. words)
+  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+  return err
+end
+
+
+local function model_of(width, extra)
+  return nn.Sequential { input = { 12 }, seed = 3, nn.Linear { 12, width }, nn.Tanh(), extra or nn.Identity(), nn.Linear { width, width },
+    nn.ReLU(), nn.Linear { width, 4 } }
+end
+
+--- Batch k of n rows, the same for everybody.
+local function batch(n, k)
+  local x, y = neap.zeros { n, 12 }, neap.zeros { n, dtype = "i64" }
+  local at = 0.37 * k
+  x:apply_(function()
+    at = (at + 0.61803398875) % 1
+    return 2 * at - 1
+  end)
+  y:apply_(function()
+    at = (at + 0.61803398875) % 1
+    return at * 4 // 1
+  end)
+  return { x = x, y = y }
+end
+
+local function trainer(o)
+  o.model = o.model or model_of(16)
+  o.memory = o.memory or { store = false }
+  return neap.trainer(o)
+end
+
+--- The largest difference between the parameters of two models.
+local function distance(a, b)
+  local worst, other = 0, b:state_dict()
+  for name, t in pairs(a:state_dict()) do worst = math.max(worst, (t - other[name]):abs():stats().max) end
+  return worst
+end
+
+--- Tensor bytes held once nothing is left to collect: what a finaliser lets go of waits for the next round.
+local function held()
+  local before
+  repeat
+    before = neap.memory().held
+    collectgarbage()
+    collectgarbage()
+  until neap.memory().held == before
+  return before
+end
+
+describe("neap.fit_batch", function()
+  it("gives the largest batch that fits a total or a budget: one more does not", function()
+    for _, train in ipairs { true, false } do
+      for _, limit in ipairs { { total = "200KiB" }, { budget = "37KiB" }, { total = 123456, budget = 45678 } } do
+        local model = model_of(24)
+        local o = { train = train, total = limit.total, budget = limit.budget }
+        if train then o.loss = nn.CrossEntropyLoss {} end
+        local n, plan = neap.fit_batch(model, o)
+        assert.is_true(n > 1)
+        assert.are.equal(n, plan.batch)
+        if limit.total then assert.is_true(plan.total_bytes <= neap.bytes(type(limit.total) == "string" and limit.total or limit.total .. "B") ) end
+        local again = { batch = n + 1, train = train, loss = o.loss, total = limit.total, budget = limit.budget }
+        assert.are.equal("memory", raises("", model.plan, model, again).code)
+      end
+    end
+  end)
+
+  it("gives the same for a net, keeps to max, and refuses what not even one example fits", function()
+    local net = model_of(24):net { batch = 5 }
+    local n = neap.fit_batch(net, { budget = "30KiB" })
+    local function plan(rows) return net:plan { x = { rows, 12 }, budget = "30KiB" } end
+    assert.are.equal(n, plan(n).batch)
+    assert.are.equal("memory", raises("", plan, n + 1).code)
+    assert.are.equal(7, (neap.fit_batch(net, { budget = "30KiB", max = 7 })))
+    assert.are.equal("memory", raises("", neap.fit_batch, model_of(24), { total = "1KiB" }).code)
+    raises("max expects", neap.fit_batch, net, { budget = 1e6 // 1, max = 0 })
+  end)
+
+  it("allocates nothing", function()
+    local model = model_of(24)
+    local before = held()
+    neap.fit_batch(model, { total = "100KiB", train = true, optimizer = optim.Adam {} })
+    assert.are.equal(before, held())
+  end)
+end)
+
+describe("gradient accumulation in the trainer", function()
+  local optimizers = {
+    ["SGD with momentum"] = function() return optim.SGD { lr = 0.1, momentum = 0.9 } end,
+    Adam = function() return optim.Adam { lr = 0.01 } end,
+    ["a clipped gradient"] = function() return optim.SGD { lr = 0.1, clip = 0.05 } end,
+    ["weight decay"] = function() return optim.SGD { lr = 0.1, momentum = 0.9, weight_decay = 0.1 } end,
+    ["groups"] = function() return optim.AdamW { lr = 0.01, { "*.bias", weight_decay = 0, lr = 0.02 } } end,
+  }
+  for name, make in pairs(optimizers) do
+    it("equals the large batch within rounding: " .. name, function()
+      for _, executor in ipairs { "simple", "dag" } do
+        for _, micro in ipairs { 4, 5, 12 } do -- 4 divides 12; 5 leaves an uneven last micro-batch; 12 is the batch
+          local memory = { store = false, executor = executor }
+          local whole <close> = trainer { optimizer = make(), metrics = { "accuracy" }, memory = memory }
+          local parts <close> = trainer { optimizer = make(), metrics = { "accuracy" }, memory = memory, micro = micro }
+          for k = 1, 3 do
+            local a, b = whole:step(batch(12, k)), parts:step(batch(12, k))
+            assert.is_true(math.abs(a.loss - b.loss) < 1e-5)
+            assert.is_true(math.abs(a.accuracy - b.accuracy) < 1e-6)
+            assert.are.equal(a.step, b.step)
+          end
+          assert.is_true(distance(whole.model, parts.model) < 1e-5)
+          assert.is_true(distance(whole.model, model_of(16)) > 1e-3) -- they have moved
+        end
+      end
+    end)
+  end
+
+  it("weighs micro-batches by the labels that count, where a loss ignores some", function()
+    local loss = function() return nn.CrossEntropyLoss { ignore_index = 3 } end
+    local whole <close> = trainer { optimizer = optim.SGD { lr = 0.1 }, loss = loss() }
+    local parts <close> = trainer { optimizer = optim.SGD { lr = 0.1 }, loss = loss(), micro = 5 }
+    for k = 1, 3 do
+      whole:step(batch(12, k))
+      parts:step(batch(12, k))
+    end
+    assert.is_true(distance(whole.model, parts.model) < 1e-5)
+  end)
+
+  it("needs less memory than the large batch, as its plan says and its run shows", function()
+    local whole <close> = trainer { model = model_of(64), optimizer = optim.SGD { lr = 0.1 } }
+    local parts <close> = trainer { model = model_of(64), optimizer = optim.SGD { lr = 0.1 }, micro = 16 }
+    whole:step(batch(256, 1))
+    parts:step(batch(256, 1))
+    assert.is_true(parts:plan(256).arena_bytes * 4 < whole:plan(256).arena_bytes)
+    assert.is_true(parts.ws:arena_bytes() * 4 < whole.ws:arena_bytes())
+    -- One micro-batch's arena serves all: a larger batch holds no more.
+    local arena = parts.ws:arena_bytes()
+    parts:step(batch(512, 2))
+    assert.are.equal(arena, parts.ws:arena_bytes())
+  end)
+
+  it("foretells what a step will hold before anything is allocated, to the byte", function()
+    for _, micro in ipairs { false, 16, 5 } do
+      local before = held()
+      local t <close> = trainer { model = model_of(32), optimizer = optim.Adam {}, micro = micro or nil }
+      local told = t:forecast(32, { x = batch(32, 1).x, y = batch(32, 1).y })
+      assert.are.equal(before, held() - (held() - before)) -- the count itself is steady
+      local empty = held()
+      t:step(batch(32, 1))
+      assert.are.equal(told.total_bytes, t.ws:held_bytes())
+      assert.is_true(held() - empty >= told.arena_bytes)
+    end
+  end)
+
+  it("fits micro-batches into a budget or a total: the largest that do", function()
+    for _, limit in ipairs { { total = "60KiB" }, { budget = "24KiB" } } do
+      local memory = { store = false, total = limit.total, budget = limit.budget }
+      local t <close> = trainer { model = model_of(32), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = "fit", memory = memory }
+      t:step(batch(200, 1))
+      local rows = t.micro_fit
+      assert.is_true(rows > 1 and rows < 200, tostring(rows))
+      if limit.total then assert.is_true(t.ws:held_bytes() <= neap.bytes "60KiB") end
+      if limit.budget then assert.is_true(t.ws:arena_bytes() <= neap.bytes "24KiB") end
+      local more <close> = trainer { model = model_of(32), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = rows + 1,
+        memory = { store = false, budget = limit.budget } }
+      if limit.budget then
+        assert.are.equal("memory", raises("", more.step, more, batch(200, 1)).code)
+      else
+        more:step(batch(200, 1))
+        assert.is_true(more.ws:held_bytes() > neap.bytes "60KiB")
+      end
+      local whole <close> = trainer { model = model_of(32), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
+      whole:step(batch(200, 1))
+      assert.is_true(distance(whole.model, t.model) < 1e-5)
+    end
+  end)
+
+  it("drops a step whole when one micro-batch is not finite, and begins the next one afresh", function()
+    local bad = batch(12, 2)
+    bad.x[{ 11, 3 }] = 0 / 0
+    local t <close> = trainer { optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 4, nan = "skip" }
+    local clean <close> = trainer { optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 4 }
+    t:step(batch(12, 1))
+    clean:step(batch(12, 1))
+    assert.is_true(t:step(bad).skipped)
+    assert.are.equal(0, distance(t.model, clean.model))
+    t:step(batch(12, 3))
+    clean:step(batch(12, 3))
+    assert.are.equal(0, distance(t.model, clean.model))
+    assert.are.equal(2, t.position.step)
+  end)
+
+  it("draws for each micro-batch as for a step of its own, the same on a second run", function()
+    local function run(micro)
+      local t <close> = trainer { model = model_of(16, nn.Dropout { 0.5 }), seed = 9, optimizer = optim.SGD { lr = 0.1 }, micro = micro }
+      for k = 1, 3 do t:step(batch(12, k)) end
+      assert.are.equal(micro and 3 * (12 // micro) or 3, t.ws:step())
+      return t.model
+    end
+    assert.are.equal(0, distance(run(4), run(4)))
+    assert.is_true(distance(run(4), run(6)) > 1e-4)
+  end)
+
+  it("goes on after a checkpoint with the same bits", function()
+    local path = os.tmpname() .. ".safetensors"
+    local function set() return data.tensors { x = batch(30, 5).x, y = batch(30, 5).y, batch = 12, shuffle = true, seed = 2 } end
+    local function make() return trainer { seed = 4, optimizer = optim.Adam { lr = 0.01 }, micro = 5 } end
+    local one <close> = make()
+    one:fit(set(), { epochs = 4, verbose = 0 })
+    local first <close> = make()
+    first:fit(set(), { epochs = 2, verbose = 0, checkpoint = path })
+    local second <close> = make()
+    second:fit(set(), { epochs = 4, verbose = 0, checkpoint = path, resume = true })
+    os.remove(path)
+    assert.are.equal(0, distance(one.model, second.model))
+  end)
+end)
+
+describe("memory over a training", function()
+  it("stays as it is from epoch to epoch, with a smaller last batch, validation, checkpoint and resume", function()
+    local path = os.tmpname() .. ".safetensors"
+    for _, micro in ipairs { false, 5 } do
+      os.remove(path)
+      local function set(n) return data.tensors { x = batch(n, 5).x, y = batch(n, 5).y, batch = 12, shuffle = true, seed = 2 } end
+      local train_set, valid = set(30), set(17)
+      local t <close> = trainer { seed = 4, optimizer = optim.Adam { lr = 0.01 }, micro = micro or nil }
+      local after = {}
+      t:fit(train_set, { epochs = 4, valid = valid, verbose = 0, checkpoint = path, on_epoch = function() after[#after + 1] = held() end })
+      for k = 2, 4 do assert.are.equal(after[1], after[k]) end
+      local arena = t.ws:arena_bytes()
+      local again <close> = trainer { seed = 4, optimizer = optim.Adam { lr = 0.01 }, micro = micro or nil }
+      again:fit(train_set, { epochs = 6, valid = valid, verbose = 0, checkpoint = path, resume = true })
+      assert.are.equal(arena, again.ws:arena_bytes())
+      assert.are.equal(t.ws:held_bytes(), again.ws:held_bytes())
+    end
+    os.remove(path)
+  end)
+end)
+
