@@ -134,6 +134,7 @@ static neap_status read_options(const neap_options *options, neap_compile_option
     return neap_fail(error, NEAP_ARGUMENT, "options: engine expects ref, blas or dnnl, got \"%s\"", options->engine);
   out->plan.budget_bytes = (size_t)options->budget_bytes;
   out->total_bytes = (size_t)options->total_bytes;
+  out->graph.no_fuse = options->no_fuse;
   out->plan.executor = options->dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
   return NEAP_OK;
 }

@@ -227,6 +227,9 @@ NEAP_API neap_status neap_workspace_read(neap_workspace *workspace, const char *
 /* Any of the three results may be NULL; `dim` has room for NEAP_MAX_DIM. */
 NEAP_API neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, neap_dtype *dtype, int *n_dim,
                                           int64_t *dim, neap_error *error);
+/* Says that bytes which the blob shares with others were written by other means than these functions: what has been computed
+ * from them once (packed weights, a folded normalisation) is computed again in the next run that needs it. */
+NEAP_API neap_status neap_workspace_touch(neap_workspace *workspace, const char *name, neap_error *error);
 /* Parameters, state, seed and step as a .safetensors file. Loading replaces the parameters of the same names. */
 NEAP_API neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path, neap_error *error);
 NEAP_API neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error);
@@ -245,6 +248,7 @@ typedef struct neap_options {
   int64_t total_bytes;  /* of everything the program holds */
   const char *policy;   /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes */
   const char *engine;   /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
+  bool no_fuse;         /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
   bool dag;             /* independent ops side by side, each on one thread */
   int n_thread;         /* default: NEAP_NUM_THREADS, else all cores */
 } neap_options;

@@ -105,11 +105,27 @@ function Plan:values()
     "reason", "partner" } }
 end
 
+--- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in the order in which it was done:
+-- rule, the ops absorbed, the op they are part of now, and the bytes of the values that are no more. Totals: n, saved_bytes.
+-- A rule's results differ from the unfused ones by less than 1e-5 of the largest; `fuse = false` leaves them out.
+-- @usage print(neap.zoo.resnet50():net({ batch = 1 }):plan({}):rewrites())
+function Plan:rewrites()
+  local rows, saved = self:_rewrites(), 0
+  for _, row in ipairs(rows) do saved = saved + row.saved_bytes end
+  return report.new { rows = rows, columns = { "rule", "absorbed", "into", "saved_bytes" }, totals = { n = #rows, saved_bytes = saved },
+    order = { "n", "saved_bytes" } }
+end
+
 --- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the nearest name.
 local function known_name(p, name)
   if p:_value(name) then return name end
   local slashed = name:gsub("%.", "/")
   if p:_value(slashed) then return slashed end
+  local gone = p:_gone(name) or p:_gone(slashed)
+  if gone then
+    error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\": \"%s\" has absorbed it"):format(figures(p).net, name, gone),
+      hint = "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" }, 3)
+  end
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
   local near = options.nearest(name, names) or options.nearest(slashed, names)

@@ -563,6 +563,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && b.graph != NULL && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = assign_roles(&b, error);
+  if (status == NEAP_OK && rewrite && !b.options->no_fuse && !b.graph->train) status = graph_fuse(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   builder_fini(&b);
   if (status != NEAP_OK) {

@@ -34,6 +34,7 @@ void neap_graph_free(neap_graph *graph) {
   neap_free(graph->value);
   neap_free(graph->edge);
   neap_free(graph->gone);
+  neap_free(graph->rewrite);
   neap_arena_fini(&graph->arena);
   neap_free(graph);
 }
@@ -71,6 +72,12 @@ bool graph_add_gone(neap_graph *graph, const char *name, const char *into) {
   if (!neap_list_grow(&graph->gone, &graph->cap_gone, graph->n_gone + 1, sizeof *graph->gone)) return false;
   graph->gone[graph->n_gone].name = name;
   graph->gone[graph->n_gone++].into = into;
+  return true;
+}
+
+bool graph_add_rewrite(neap_graph *graph, const neap_rewrite *rewrite) {
+  if (!neap_list_grow(&graph->rewrite, &graph->cap_rewrite, graph->n_rewrite + 1, sizeof *graph->rewrite)) return false;
+  graph->rewrite[graph->n_rewrite++] = *rewrite;
   return true;
 }
 

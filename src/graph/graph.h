@@ -139,6 +139,12 @@ typedef struct neap_edge {
   neap_edge_kind kind;
 } neap_edge;
 
+/* One rewrite of a graph that does not train (fuse.c): which ops became part of which. */
+typedef struct neap_rewrite {
+  const char *rule, *absorbed, *into; /* "norm", "Conv "c1", BatchNorm "n1"", "FusedConv "c1"" */
+  size_t saved_bytes;                 /* of values that are no more */
+} neap_rewrite;
+
 struct neap_graph {
   const char *name;
   int n_node, n_value, n_edge, n_output;
@@ -154,8 +160,10 @@ struct neap_graph {
   struct neap_gone {
     const char *name, *into;
   } * gone;
-  int cap_node, cap_value, cap_edge, cap_gone; /* growth; private to graph */
-  neap_arena arena;                            /* owns everything above but the lists of node, value, edge and gone */
+  int n_rewrite;
+  neap_rewrite *rewrite;
+  int cap_node, cap_value, cap_edge, cap_gone, cap_rewrite; /* growth; private to graph */
+  neap_arena arena;                            /* owns everything above but the lists of node, value, edge, gone and rewrite */
 };
 
 typedef struct neap_graph_options {
@@ -168,6 +176,7 @@ typedef struct neap_graph_options {
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;
   bool no_rewrite;
+  bool no_fuse; /* without the rewrites that only graphs which do not train get */
   /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are. The net has no Gradient op. */
   bool by_op;
 } neap_graph_options;

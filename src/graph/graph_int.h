@@ -30,6 +30,7 @@ neap_graph *graph_new(const char *name);
 int graph_add_value(neap_graph *graph, const char *name, const neap_type *type); /* -1: memory refused */
 int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out);   /* ids all NO_VALUE; -1: refused */
 bool graph_add_gone(neap_graph *graph, const char *name, const char *into);
+bool graph_add_rewrite(neap_graph *graph, const neap_rewrite *rewrite); /* texts in the graph's arena, or constant */
 /* Copies one record's worth of attribute values, lists included. NULL when refused. */
 neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs);
 /* "Conv "net/conv1": " in front of inner's message, op, scope and line filled; into error. Returns inner's code. */
@@ -113,6 +114,9 @@ neap_status graph_gradient_loop(neap_builder *b, int node, const neap_value_id *
 
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);
+
+/* fuse.c: rewrites a built top-level graph that does not train, roles assigned, before it is finished. */
+neap_status graph_fuse(neap_builder *b, neap_error *error);
 
 /* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters and state the graph does
  * not write region CONSTANT. */

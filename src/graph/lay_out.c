@@ -198,6 +198,12 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
   for (int i = 0; i < l->from->n_gone; i++)
     if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into)) return graph_no_memory(error);
+  for (int i = 0; i < l->from->n_rewrite; i++) {
+    neap_rewrite row = l->from->rewrite[i];
+    row.absorbed = neap_arena_strdup(&l->to->arena, row.absorbed);
+    row.into = neap_arena_strdup(&l->to->arena, row.into);
+    if (row.absorbed == NULL || row.into == NULL || !graph_add_rewrite(l->to, &row)) return graph_no_memory(error);
+  }
   return graph_make_edges(l->to, error);
 }
 

@@ -199,6 +199,34 @@ static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *p
   neap_lua_set_bool(L, "kept", value->keep);
 }
 
+/* plan:_rewrites() -> {rule, absorbed, into, saved_bytes} of each rewrite, in the order in which they were made */
+static int rewrites(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  lua_createtable(L, h->graph->n_rewrite, 0);
+  for (int i = 0; i < h->graph->n_rewrite; i++) {
+    const neap_rewrite *row = &h->graph->rewrite[i];
+    lua_createtable(L, 0, 4);
+    neap_lua_set_text(L, "rule", row->rule);
+    neap_lua_set_text(L, "absorbed", row->absorbed);
+    neap_lua_set_text(L, "into", row->into);
+    neap_lua_set_integer(L, "saved_bytes", (int64_t)row->saved_bytes);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* plan:_gone(name) -> the op that has absorbed the blob, or nil */
+static int gone(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  const char *name = luaL_checkstring(L, 2);
+  for (int i = 0; i < h->graph->n_gone; i++) {
+    if (strcmp(h->graph->gone[i].name, name) != 0) continue;
+    lua_pushstring(L, h->graph->gone[i].into);
+    return 1;
+  }
+  return 0;
+}
+
 /* plan:_values() -> one row per value */
 static int values(lua_State *L) {
   const handle *h = plan_at(L, 1);
@@ -301,9 +329,10 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},   {"_values", values}, {"_value", value_of},
-                                     {"_explain", explain}, {"_peak", peak}, {"text", text},      {"graph_text", graph_text},
-                                     {"verify", verify},    {"_why", why},   {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+    {"_figures", figures}, {"_ops", ops},         {"_values", values}, {"_rewrites", rewrites}, {"_gone", gone},
+    {"_value", value_of},  {"_explain", explain}, {"_peak", peak},     {"text", text},          {"graph_text", graph_text},
+    {"verify", verify},    {"_why", why},         {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

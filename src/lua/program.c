@@ -26,6 +26,7 @@ enum option {
   KEEP,
   KEEP_ALL,
   REWRITE,
+  FUSE,
   ENGINE,
   THREADS,
   PROFILE,
@@ -38,7 +39,7 @@ enum option {
   N_OPTION
 };
 static const char *const option_name[] = {"budget",   "total",   "policy", "executor", "in_place", "keep",
-                                          "keep_all", "rewrite", "engine", "threads",  "profile",  "store",
+                                          "keep_all", "rewrite", "fuse", "engine", "threads",  "profile",  "store",
                                           "seconds",  "train",   "tag",    "layouts",  "soft"};
 
 static enum option option_of(const char *key) {
@@ -116,6 +117,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case IN_PLACE: o->plan.no_in_place = !boolean_at_top(L, key); break;
     case KEEP_ALL: o->graph.keep_all = boolean_at_top(L, key); break;
     case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
+    case FUSE: o->graph.no_fuse = !boolean_at_top(L, key); break;
     case ENGINE: o->engine = luaL_checkstring(L, -1); break;
     case THREADS: o->n_thread = (int)luaL_checkinteger(L, -1); break;
     case PROFILE: o->profile = boolean_at_top(L, key); break;

@@ -87,10 +87,26 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
   }
 }
 
+/* How often each rule of fusion was applied; plan:rewrites() lists them one by one. */
+static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
+  for (int i = 0; i < graph->n_rewrite; i++) {
+    const char *rule = graph->rewrite[i].rule;
+    int n = 0;
+    size_t bytes = 0;
+    bool told = false;
+    for (int k = 0; k < i; k++) told = told || strcmp(graph->rewrite[k].rule, rule) == 0;
+    for (int k = i; k < graph->n_rewrite && !told; k++)
+      if (strcmp(graph->rewrite[k].rule, rule) == 0) n++, bytes += graph->rewrite[k].saved_bytes;
+    char text[24];
+    if (n > 0) neap_buffer_add(out, "fused: %d times %s, %s of values gone\n", n, rule, neap_bytes_text((double)bytes, text));
+  }
+}
+
 static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "%s: %d ops, %d values\n", graph->name != NULL ? graph->name : "net", plan->n_node, plan->n_value);
   explain_bytes(plan, out);
   explain_curve(plan, out);
+  explain_rewrites(graph, out);
   explain_reasons(plan, out);
   explain_largest(plan, graph, out);
   neap_plan_peak(plan, graph, out);

@@ -385,3 +385,12 @@ neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tenso
   *out = m.tensor;
   return NEAP_OK;
 }
+
+/* The cell's own bytes: transient ones hold nothing that a constant depends on. */
+neap_status neap_workspace_touch(neap_workspace *ws, const char *name, neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws == NULL) return neap_workspace_fail_unknown(ws, "touch", name, error);
+  neap_storage *storage = found.ws->cell[found.cell].tensor.storage;
+  if (storage != NULL) neap_storage_touch(storage);
+  return NEAP_OK;
+}

@@ -195,3 +195,337 @@ describe("constants", function()
     assert.are.equal(0, tight.regions.constants or 0)
   end)
 end)
+
+-- ---- fusion --------------------------------------------------------------------------------------------------------------------
+
+--- Asserts that fused and unfused results agree within `tolerance` of the largest, and that planned equals unplanned, bit for bit.
+local function agree(net, output, feeds, o)
+  o = o or {}
+  local function run(memory)
+    local ws <close> = neap.workspace { seed = 7, store = false }
+    ws:init(net)
+    for name, t in pairs(o.parameters or {}) do ws:feed(name, t) end
+    local program <close> = ws:compile(net, memory)
+    for name, t in pairs(feeds) do ws:feed(name, t) end
+    program:run()
+    return ws:fetch(output)
+  end
+  for _, engine in ipairs { "free", "ref", "blas" } do
+    local plain, fused = run { fuse = false, engine = engine }, run { engine = engine }
+    local scale = math.max((o.scale or plain):abs():max():item(), 1e-30)
+    local difference = (plain - fused):abs():max():item()
+    assert.is_true(difference <= (o.tolerance or 1e-5) * scale, ("%s: %g of %g"):format(engine, difference, scale))
+    if engine == "free" then
+      assert.is_true(fused:equal(run { policy = "none" }))
+      assert.is_true(fused:equal(run { policy = "name" }))
+    end
+  end
+end
+
+--- Rules applied to a net, with how often.
+local function rules(net, o)
+  local count, report = {}, net:plan(o or {}):rewrites()
+  for i = 1, #report do count[report[i].rule] = (count[report[i].rule] or 0) + 1 end
+  return count
+end
+
+local function types(net, o)
+  local count, ops = {}, net:plan(o or {}):ops()
+  for i = 1, #ops do count[ops[i].type] = (count[ops[i].type] or 0) + 1 end
+  return count
+end
+
+--- Conv and BatchNorm by running statistics, as blobs of `net`.
+local function conv_norm(net, x, c_in, c_out, kernel, o)
+  local name = o and o.name or "c" .. net:fresh_name "k"
+  local h = net:Conv({ x, net:param(name .. ".w", { c_out, c_in, kernel, kernel }, neap.init.xavier {}),
+      o and o.bias and net:param(name .. ".b", { c_out }, neap.init.normal {}) or nil },
+    name .. ".conv", { pad = kernel // 2 })
+  return net:BatchNorm({ h, net:param(name .. ".gamma", { c_out }, neap.init.normal {}), net:param(name .. ".beta", { c_out }, neap.init.normal {}),
+    net:param(name .. ".mean", { c_out }, neap.init.normal {}),
+      net:param(name .. ".var", { c_out }, neap.init.uniform { low = 0.1, high = 3 }) }, name .. ".norm", { training = false })
+end
+
+describe("fusion", function()
+  it("folds BatchNorm into the convolution before it", function()
+    for _, bias in ipairs { true, false } do
+      local net = neap.net "norm"
+      net:outputs { conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 8, 3, { name = "a", bias = bias }) }
+      assert.are.same({ norm = 1 }, rules(net))
+      assert.is_nil(types(net).BatchNorm)
+      agree(net, "a.norm", { x = neap.randn(2, 3, 8, 8) })
+    end
+  end)
+
+  it("folds BatchNorm into a fully connected layer", function()
+    local net = neap.net "norm"
+    local h = net:FC({ net:input("x", { 5, 7 }), net:param("w", { 6, 7 }, neap.init.xavier {}), net:param("b", { 6 }, neap.init.normal {}) }, "h")
+    local function vector(name, init) return net:param(name, { 6 }, init) end
+    net:outputs { net:BatchNorm({ h, vector("g", neap.init.normal {}), vector("be", neap.init.normal {}), vector("m", neap.init.normal {}),
+      vector("v", neap.init.uniform { low = 0.5, high = 2 }) }, "y", { training = false }) }
+    assert.are.same({ norm = 1 }, rules(net))
+    agree(net, "y", { x = neap.randn(5, 7) })
+  end)
+
+  it("keeps its tolerance with extreme statistics, against what the normalisation subtracts", function()
+    local net = neap.net "extreme"
+    net:outputs { conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 4, 3, { name = "a" }) }
+    local mean, var = neap.tensor { 0, 1e4, -1e6, 1e-8 }, neap.tensor { 0, 1e-12, 1e12, 1e20 }
+    local gamma = neap.tensor { 1, 1e-3, 1e3, 1 }
+    local subtracted = (mean * gamma) / (var + 1e-5):sqrt()
+    agree(net, "a.norm", { x = neap.randn(2, 3, 8, 8) },
+      { parameters = { ["a.mean"] = mean, ["a.var"] = var, ["a.gamma"] = gamma }, scale = subtracted })
+  end)
+
+  it("computes folded weights again when a statistic has changed", function()
+    local net = neap.net "norm"
+    net:outputs { conv_norm(net, net:input("x", { 1, 2, 4, 4 }), 2, 3, 3, { name = "a" }) }
+    local x = neap.randn(1, 2, 4, 4)
+    local ws <close> = neap.workspace { seed = 7 }
+    local before = ws:run(net, { x = x })["a.norm"]
+    for _, name in ipairs { "a.mean", "a.var", "a.gamma", "a.beta", "a.w" } do
+      ws:view(name):copy_(ws:fetch(name) * 1.5 + 0.25)
+      local now = ws:run(net, { x = x })["a.norm"]
+      assert.is_false(before:close(now, { atol = 1e-4 }), name)
+      local other <close> = neap.workspace { seed = 7 }
+      other:init(net)
+      for _, p in ipairs { "a.mean", "a.var", "a.gamma", "a.beta", "a.w" } do other:feed(p, ws:fetch(p)) end
+      assert.is_true(now:equal(other:run(net, { x = x })["a.norm"]), name)
+      before = now
+    end
+  end)
+
+  it("makes an activation part of the convolution or the layer before it", function()
+    for _, name in ipairs { "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu" } do
+      local net = neap.net(name)
+      local h = net:Conv({ net:input("x", { 2, 3, 8, 8 }), net:param("w", { 16, 3, 3, 3 }, neap.init.xavier {}),
+        net:param("b", { 16 }, neap.init.normal {}) }, "h")
+      net:outputs { net:op(name, { h }, { "y" }) }
+      assert.are.same({ activation = 1 }, rules(net))
+      agree(net, "y", { x = neap.randn(2, 3, 8, 8) })
+      local fc = neap.net(name)
+      local g = fc:FC({ fc:input("x", { 300, 7 }), fc:param("w", { 5, 7 }, neap.init.xavier {}) }, "h")
+      fc:outputs { fc:op(name, { g }, { "y" }) }
+      assert.are.same({ activation = 1 }, rules(fc))
+      agree(fc, "y", { x = neap.randn(300, 7) })
+    end
+  end)
+
+  it("makes a residual block one op after another, and its values fewer", function()
+    local net = neap.net "block"
+    local x = net:input("x", { 2, 16, 8, 8 })
+    local h = conv_norm(net, x, 16, 16, 3, { name = "a" }):relu()
+    net:outputs { net:Add({ conv_norm(net, h, 16, 16, 3, { name = "b" }), x }, "sum"):relu() }
+    local count = types(net)
+    assert.are.equal(2, count.FusedConv)
+    assert.is_nil(count.Add)
+    assert.is_nil(count.Relu)
+    assert.is_nil(count.BatchNorm)
+    local fused, plain = net:plan {}, net:plan { fuse = false }
+    assert.is_true(fused.arena_bytes <= plain.arena_bytes)
+    assert.are.equal(plain.baseline_bytes, fused.baseline_bytes)
+    agree(net, "relu_2", { x = neap.randn(2, 16, 8, 8) })
+  end)
+
+  it("turns MatMul by a parameter and a bias into a fully connected layer", function()
+    for _, turned in ipairs { false, true } do
+      local net = neap.net "bias"
+      local y = net:MatMul({ net:input("x", { 2, 5, 6 }), net:param("w", turned and { 4, 6 } or { 6, 4 }, neap.init.xavier {}) }, "m", { trans_b = turned })
+      net:outputs { net:Add({ y, net:param("b", { 4 }, neap.init.normal {}) }, "y") }
+      assert.are.same({ bias = 1 }, rules(net))
+      agree(net, "y", { x = neap.randn(2, 5, 6) })
+    end
+  end)
+
+  it("finds LayerNorm written out", function()
+    local function square(net, d, how) return how == "Square" and net:Square(d) or how == "Mul" and d * d or d ^ 2 end
+    for _, how in ipairs { "Square", "Mul", "Pow" } do
+      for _, inverse in ipairs { false, true } do
+        local net = neap.net "ln"
+        local x = net:input("x", { 3, 4, 33 })
+        local d = x - net:Mean(x, nil, { axes = { -1 }, keepdim = true })
+        local v = net:Mean(square(net, d, how), nil, { axes = { -1 }, keepdim = true }) + 1e-5
+        local y = inverse and d * net:Rsqrt(v) or d / net:Sqrt(v)
+        y = y * net:param("gamma", { 33 }, neap.init.normal {}) + net:param("beta", { 33 }, neap.init.normal {})
+        net:outputs { y }
+        assert.are.equal(1, types(net).LayerNorm, how)
+        assert.is_nil(types(net).Mean)
+        agree(net, y.name, { x = neap.randn(3, 4, 33) * 3 + 1 })
+      end
+    end
+  end)
+
+  it("finds Gelu written out, in both forms", function()
+    local net = neap.net "erf"
+    local x = net:input("x", { 3, 40 })
+    local y = x * 0.5 * (net:Erf(x / 1.4142135623730951) + 1)
+    net:outputs { y }
+    assert.are.same({ gelu = 1 }, rules(net))
+    agree(net, y.name, { x = neap.randn(3, 40) * 3 })
+    net = neap.net "tanh"
+    x = net:input("x", { 3, 40 })
+    y = (net:Tanh((x + x ^ 3 * 0.044715) * 0.7978845608028654) + 1) * (x * 0.5)
+    net:outputs { y }
+    assert.are.same({ gelu = 1 }, rules(net))
+    agree(net, y.name, { x = neap.randn(3, 40) * 3 })
+  end)
+
+  it("finds attention written out, with and without a mask", function()
+    for _, masked in ipairs { false, true } do
+      for _, rank in ipairs { 3, 4 } do
+        local net = neap.net "attention"
+        local shape = rank == 4 and { 2, 3, 9, 8 } or { 2, 9, 8 }
+        local q, k, v = net:input("q", shape), net:input("k", shape), net:input("v", shape)
+        local s = net:MatMul({ q, k }, "s", { trans_b = true }) / math.sqrt(8)
+        if masked then s = s + net:input("mask", { 9, 9 }) end
+        net:outputs { net:MatMul({ net:Softmax(s, nil, { axis = -1 }), v }, "y") }
+        assert.are.equal(1, types(net).Attention)
+        assert.is_nil(types(net).Softmax)
+        local feeds = { q = neap.randn(shape), k = neap.randn(shape), v = neap.randn(shape) }
+        if masked then feeds.mask = neap.randn(9, 9) end
+        agree(net, "y", feeds)
+      end
+    end
+  end)
+
+  it("takes out what changes nothing, and what is computed twice", function()
+    local net = neap.net "same"
+    local x = net:input("x", { 4, 6 })
+    local a = net:Dropout(net:Reshape(net:Exp(x), nil, { shape = { 4, 6 } }), nil, { training = false }) * 1 + 0
+    net:outputs { net:Add({ net:Tanh(a), net:Exp(net:Tanh(a)) }, "y") }
+    local count = rules(net)
+    assert.are.equal(4, count.identity)
+    assert.are.equal(1, count.duplicate)
+    assert.are.equal(1, types(net).Tanh)
+    agree(net, "y", { x = neap.randn(4, 6) }, { tolerance = 0 })
+  end)
+
+  it("does not draw alike what was to be random twice", function()
+    local net = neap.net "random"
+    local x = net:input("x", { 64 })
+    net:outputs { net:Sub({ net:Dropout(x, nil, { rate = 0.5 }), net:Dropout(x, nil, { rate = 0.5 }) }, "y") }
+    assert.is_nil(rules(net).duplicate)
+  end)
+
+  it("never takes a blob that is kept, declared or read elsewhere", function()
+    local function build(outputs)
+      local net = neap.net "kept"
+      local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+      local y = net:Relu(h, "y")
+      net:outputs(outputs(net, h, y))
+      return net
+    end
+    local alone = build(function(_, _, y) return { y } end)
+    assert.are.same({ activation = 1 }, rules(alone))
+    assert.are.same({}, rules(alone, { keep = { "h" } }))
+    assert.are.same({}, rules(build(function(_, h, y) return { h, y } end)))
+    assert.are.same({}, rules(build(function(net, h, y) return { y, net:Exp(h, "z") } end)))
+    local kept = build(function(net, h, y) net:keep(h) return { y } end)
+    assert.are.same({}, rules(kept))
+  end)
+
+  it("tells who absorbed a blob when it is fetched, and keeps it when asked", function()
+    local net = neap.net "gone"
+    local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+    net:outputs { net:Relu(h, "y") }
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:run(net, { x = neap.randn(1, 3, 6, 6) })
+    local ok, err = pcall(ws.fetch, ws, "h")
+    assert.is_false(ok)
+    assert.are.equal("released", err.code)
+    assert.is_truthy(tostring(err):find("absorbed", 1, true))
+    assert.is_truthy(tostring(err):find("keep", 1, true))
+  end)
+
+  it("leaves nets that train as they are", function()
+    local net = neap.net "train"
+    local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+    local loss = net:Mean(net:Relu(h), "loss")
+    net:gradient(loss)
+    net:outputs { loss }
+    assert.are.same({}, rules(net))
+    assert.are.equal(1, types(net).Conv)
+  end)
+
+  it("leaves alone what is read before a blob is overwritten, and freed blobs", function()
+    local net = neap.net "written"
+    local w = net:param("w", { 4, 4 }, neap.init.xavier {})
+    local s = net:declare("s", "state", { 2, 4 }, "f32", { op = "Constant", value = 1 })
+    local h = net:FC({ s, w }, "h")
+    net:op("RunningAverage", { s, net:input("x", { 2, 4 }) }, { s }, { momentum = 0.5 })
+    net:outputs { net:Relu(h, "y") }
+    local ws, plain = neap.workspace { seed = 1 }, neap.workspace { seed = 1 }
+    ws:init(net)
+    plain:init(net)
+    local a <close> = ws:compile(net)
+    local b <close> = plain:compile(net, { fuse = false })
+    for step = 1, 3 do
+      local x = neap.full { 2, 4, value = step }
+      ws:feed("x", x)
+      plain:feed("x", x)
+      a:run()
+      b:run()
+      assert.is_true(ws:fetch("y"):close(plain:fetch("y"), { rtol = 1e-5, atol = 1e-6 }))
+      assert.is_true(ws:fetch("s"):equal(plain:fetch("s")))
+    end
+  end)
+
+  it("keeps a NaN a NaN, in every engine", function()
+    local net = neap.net "nan"
+    net:outputs { net:Relu(net:Conv({ net:input("x", { 2, 16, 8, 8 }), net:param("w", { 16, 16, 3, 3 }, neap.init.xavier {}) }, "h", { pad = 1 }), "y") }
+    local x = neap.randn(2, 16, 8, 8)
+    x:set(0 / 0, 1, 1, 4, 4)
+    for _, engine in ipairs { "free", "ref", "blas" } do
+      local ws <close> = neap.workspace { seed = 1 }
+      local program <close> = ws:compile(net, { engine = engine })
+      ws:feed("x", x)
+      program:run()
+      local stats = ws:fetch("y"):stats()
+      assert.are.equal(9 * 16, stats.nan, engine)
+    end
+  end)
+
+  it("gives what whole nets give unfused, in less memory, planned as unplanned, in both schedules", function()
+    local netfile = require "neap.netfile"
+    for _, case in ipairs { { "resnet18c", 1e-4 }, { "lenet", 1e-5 }, { "gpt", 1e-5 } } do
+      local net = netfile.build(netfile.load(case[1]), { train = false, batch = 2 })
+      local feeds = {}
+      for _, input in ipairs(net:inputs()) do
+        local float = input.dtype == "f32"
+        local x = float and neap.randn(table.unpack(input.shape)) or neap.zeros { dtype = input.dtype, table.unpack(input.shape) }
+        local k = 0
+        if not float then x:apply_(function() k = k + 1 return k % 7 end) end
+        feeds[input.name] = x
+      end
+      local results = {}
+      for _, fuse in ipairs { true, false } do
+        local ws <close> = neap.workspace { seed = 5, store = false }
+        local program <close> = ws:compile(net, { fuse = fuse })
+        -- statistics as after training, so that the folded ones are not those of a fresh net
+        for _, blob in ipairs(ws:_blobs()) do
+          if blob.name:find "running_mean" or blob.name:find "running_var" then
+            local at = 0
+            ws:view(blob.name):apply_(function() at = at + 1 return 0.5 + at % 5 / 4 end)
+          end
+        end
+        for name, x in pairs(feeds) do ws:feed(name, x) end
+        program:run()
+        results[#results + 1] = ws:fetch(net:outputs()[1])
+        results[#results + 1] = { arena_bytes = program.plan.arena_bytes, n_rewrite = #program.plan:rewrites() }
+      end
+      local fused, plain = results[1], results[3]
+      assert.is_true(plain:abs():max():item() > 0)
+      assert.is_true((fused - plain):abs():max():item() <= case[2] * plain:abs():max():item(), case[1])
+      assert.is_true(results[2].arena_bytes <= results[4].arena_bytes, case[1])
+      assert.is_true(results[2].n_rewrite > 0 and results[4].n_rewrite == 0, case[1])
+    end
+    for _, name in ipairs { "resnet18c:2", "lenet:2" } do
+      for _, executor in ipairs { "simple", "dag" } do
+        local r = neap.check.plan(name, { train = false, executor = executor, steps = 2, poison = true })
+        assert.is_true(r.same, r.different)
+        assert.are.equal(r.forecast_bytes, r.held_bytes)
+        assert.are.equal(0, r.allocations)
+      end
+    end
+  end)
+end)

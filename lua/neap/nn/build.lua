@@ -195,6 +195,7 @@ function Module.summary(self, o)
   net_options.train, net_options.traced, net_options.loss = false, true, nil
   local net, blobs, record = Module.net(self, net_options)
   local flop, rows, seen = {}, {}, {}
+  memory.fuse = false -- a row is a layer as it was written
   for _, op in ipairs(net:plan(memory):_ops()) do flop[op.outputs[1]] = op.flop end
   local totals = { parameters = 0, trainable = 0, mult_adds = 0, parameter_bytes = 0 }
   for _, t in ipairs(record.trace) do

@@ -1,0 +1,247 @@
+/* fuse.c: rewrites of graphs that do not train, engine-free: fewer ops, fewer values, the same results within what is written
+ * here. See fuse.h for how a rewrite works and what holds.
+ *
+ *   rule         rewrites                                            results, against the largest of the same value
+ *   identity     Reshape to its own shape, Dropout, x * 1, x + 0     equal bits
+ *   duplicate    the same op on the same values twice                equal bits
+ *   layer_norm   Mean, Sub, Square, Sqrt, Div, Mul, Add              1e-5
+ *   gelu         its erf and tanh forms, written out                 1e-5
+ *   attention    MatMul, scale, mask, Softmax, MatMul                1e-5
+ *   bias         MatMul by a parameter, Add of a vector              1e-5 (another order of sums)
+ *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and |mean gamma / sqrt(var + eps)|
+ *   residual     Conv or FC, Add of a value of the same shape        1e-5
+ *   activation   Conv or FC, Relu or another activation              equal, but -infinity may give NaN for 0
+ *
+ * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is constant folding, and
+ * ops that nobody reads are taken out of every graph (finish.c).
+ */
+#include "graph/fuse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ORDER FUSE: what simplifies comes first, so that patterns are met in one form; what makes products before what joins them. */
+static const struct {
+  const char *name;
+  fuse_rule rule;
+} rules[] = {
+  {"identity", fuse_identity}, {"duplicate", fuse_duplicate}, {"layer_norm", fuse_layer_norm},
+  {"gelu", fuse_gelu},         {"attention", fuse_attention}, {"bias", fuse_bias},
+  {"norm", fuse_norm},         {"residual", fuse_residual},   {"activation", fuse_activation},
+};
+
+/* ---- looking --------------------------------------------------------------------------------------------------------------- */
+
+int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
+  int n = v == NEAP_NO_VALUE ? -1 : f->graph->value[v].node;
+  return n >= 0 && fuse_is_op(f, n, name) ? n : -1;
+}
+
+bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
+  const neap_value *value = &f->graph->value[v];
+  return value->region == NEAP_REGION_ARENA && !value->keep && f->n_read[v] == n_read;
+}
+
+bool fuse_is_stable(const fuser *f, neap_value_id v) { return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root]; }
+
+bool fuse_is_fixed(const fuser *f, neap_value_id v) {
+  if (v == NEAP_NO_VALUE) return true;
+  const neap_value *value = &f->graph->value[v];
+  bool kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
+  if (value->node < 0) return kept && fuse_is_stable(f, v);
+  const neap_node *node = &f->graph->node[value->node];
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || value->root != v) return false;
+  for (int i = 0; i < node->n_in; i++)
+    if (!fuse_is_fixed(f, node->in[i])) return false;
+  return true;
+}
+
+bool fuse_is_number(const fuser *f, neap_value_id v, double *number) {
+  int n = fuse_made_by(f, v, "Constant");
+  if (n < 0) return false;
+  *number = fuse_attr(f, n, "value")->f;
+  return true;
+}
+
+const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name) {
+  static const neap_attr_value none;
+  int i = neap_op_attr_index(f->graph->node[n].op, name);
+  return i < 0 ? &none : &f->graph->node[n].attrs[i];
+}
+
+/* ---- changing -------------------------------------------------------------------------------------------------------------- */
+
+/* The lists by value, for the values there are now. */
+static neap_status count_readers(fuser *f, neap_error *error) {
+  const neap_graph *g = f->graph;
+  if (g->n_value > f->n_value || f->n_read == NULL) {
+    neap_free(f->n_read);
+    neap_free(f->unstable);
+    f->n_value = 2 * g->n_value + 16;
+    f->n_read = neap_alloc((size_t)f->n_value * sizeof *f->n_read);
+    f->unstable = neap_alloc((size_t)f->n_value * sizeof *f->unstable);
+    if (f->n_read == NULL || f->unstable == NULL) return graph_no_memory(error);
+  }
+  memset(f->n_read, 0, (size_t)f->n_value * sizeof *f->n_read);
+  memset(f->unstable, 0, (size_t)f->n_value * sizeof *f->unstable);
+  for (int n = 0; n < g->n_node; n++)
+    for (int i = 0; i < g->node[n].n_in; i++) {
+      neap_value_id v = g->node[n].in[i];
+      if (v == NEAP_NO_VALUE) continue;
+      f->n_read[v]++;
+      if ((g->node[n].effects & NEAP_EFFECT_RELEASE) != 0) f->unstable[g->value[v].root] = true;
+    }
+  for (int v = 0; v < g->n_value; v++)
+    if (g->value[v].root != v) f->unstable[g->value[v].root] = true;
+  return NEAP_OK;
+}
+
+neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
+                     const neap_set *set, neap_error *error) {
+  neap_graph *graph = f->graph;
+  neap_grad g = {.graph = f->b};
+  f->b->emit_error = error;
+  neap_grad_emit(&g, type, n_in, in, n_out, out, NULL, set);
+  NEAP_TRY(f->b->emit_status);
+  neap_node *node = &graph->node[graph->n_node - 1];
+  char text[256];
+  snprintf(text, sizeof text, "%s.%s", graph->node[like].name, type);
+  node->name = neap_intern(text), node->scope = graph->node[like].scope, node->line = graph->node[like].line;
+  if (node->name == NULL) return graph_no_memory(error);
+  for (int k = 0; k < n_out; k++) {
+    snprintf(text, sizeof text, "%s.%s", graph->node[like].name, neap_op_output(node->op, k)->name);
+    if ((graph->value[out[k]].name = neap_intern(text)) == NULL) return graph_no_memory(error);
+  }
+  return NEAP_OK;
+}
+
+neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like, const neap_set *set,
+                     bool *did, neap_error *error) {
+  neap_graph *graph = f->graph;
+  neap_error refused = {0};
+  neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
+  int n_node = graph->n_node, n_value = graph->n_value;
+  neap_grad inherit = {0}, g = {.graph = f->b};
+  if (like >= 0) inherit.op = graph->node[like].op, inherit.attrs = graph->node[like].attrs;
+  *did = false;
+  f->b->emit_error = &refused;
+  neap_grad_emit(&g, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set);
+  neap_status status = f->b->emit_status;
+  f->b->emit_status = NEAP_OK;
+  if (status == NEAP_MEMORY) return graph_no_memory(error);
+  bool fits = status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
+  for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1; /* they were only there to be inferred */
+  graph->n_node = n_node;
+  if (!fits) return NEAP_OK;
+  neap_node made = graph->node[n_node], *node = &graph->node[n];
+  const neap_node *named = &graph->node[like >= 0 ? like : n];
+  made.name = named->name, made.scope = named->scope, made.line = named->line;
+  made.forward = n, made.stream = node->stream;
+  made.out[0] = old;
+  *node = made;
+  graph->value[old].position = 0;
+  *did = true;
+  return NEAP_OK;
+}
+
+neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
+  neap_graph *graph = f->graph;
+  neap_node *node = &graph->node[m];
+  size_t used = strlen(f->absorbed);
+  if (m != f->at) snprintf(f->absorbed + used, sizeof f->absorbed - used, ", %s \"%s\"", node->op->name, node->name);
+  for (int k = 0; k < node->n_out; k++) {
+    neap_value *value = &graph->value[node->out[k]];
+    f->saved_bytes += value->bytes;
+    if (value->is_blob && value->is_last && !graph_add_gone(graph, value->name, graph->node[into].name))
+      return graph_no_memory(error);
+    value->is_blob = value->is_last = false;
+  }
+  for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
+  return NEAP_OK;
+}
+
+neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_error *error) {
+  neap_graph *graph = f->graph;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] == from) graph->node[n].in[i] = to;
+  int m = graph->value[from].node, into = graph->value[to].node;
+  f->into = into >= 0 ? into : m;
+  return fuse_absorb(f, m, f->into, error);
+}
+
+/* ---- the list, for people ------------------------------------------------------------------------------------------------- */
+
+static neap_status note(fuser *f, neap_error *error) {
+  neap_graph *graph = f->graph;
+  const neap_node *node = &graph->node[f->into];
+  char into[200];
+  snprintf(into, sizeof into, "%s \"%s\"", node->op->name, node->name);
+  neap_rewrite row = {.rule = f->rule,
+                      .absorbed = neap_arena_strdup(&graph->arena, f->absorbed),
+                      .into = neap_arena_strdup(&graph->arena, into),
+                      .saved_bytes = f->saved_bytes};
+  if (row.absorbed == NULL || row.into == NULL) return graph_no_memory(error);
+  return graph_add_rewrite(graph, &row) ? NEAP_OK : graph_no_memory(error);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------------------------------------- */
+
+/* Nodes from `first` on work on parameters alone; they come before all others, in their order. */
+static neap_status move_to_front(neap_graph *graph, int first, neap_error *error) {
+  int n = graph->n_node, n_new = n - first;
+  if (n_new == 0) return NEAP_OK;
+  neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
+  if (sorted == NULL) return graph_no_memory(error);
+  for (int i = 0; i < n; i++) {
+    int place = i >= first ? i - first : i + n_new;
+    sorted[place] = graph->node[i];
+    sorted[place].forward = place; /* there is no backward */
+  }
+  memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node >= 0)
+      graph->value[v].node = graph->value[v].node >= first ? graph->value[v].node - first : graph->value[v].node + n_new;
+  neap_free(sorted);
+  return NEAP_OK;
+}
+
+static bool is_dead(const fuser *f, int n) {
+  const neap_node *node = &f->graph->node[n];
+  for (int k = 0; k < node->n_out; k++)
+    if (!fuse_may_go(f, node->out[k], 0)) return false;
+  return node->n_out > 0 && node->effects == NEAP_EFFECT_NONE;
+}
+
+/* Rule after rule over all nodes, each again and again at one node until it no longer applies there. */
+static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
+  for (int r = 0; r < NEAP_COUNT(rules); r++)
+    for (int n = 0; n < n_node; n++) {
+      bool did = !is_dead(f, n);
+      while (did) {
+        f->rule = rules[r].name;
+        f->at = f->into = n;
+        snprintf(f->absorbed, sizeof f->absorbed, "%s \"%s\"", f->graph->node[n].op->name, f->graph->node[n].name);
+        f->saved_bytes = 0;
+        did = false;
+        NEAP_TRY(rules[r].rule(f, n, &did, error));
+        if (!did) break;
+        NEAP_TRY(note(f, error));
+        NEAP_TRY(count_readers(f, error));
+        did = !is_dead(f, n);
+      }
+    }
+  return NEAP_OK;
+}
+
+neap_status graph_fuse(neap_builder *b, neap_error *error) {
+  fuser f = {.b = b, .graph = b->graph};
+  int n_node = b->graph->n_node;
+  b->emit_status = NEAP_OK;
+  neap_status status = count_readers(&f, error);
+  if (status == NEAP_OK) status = apply_rules(&f, n_node, error);
+  if (status == NEAP_OK) status = move_to_front(b->graph, n_node, error);
+  neap_free(f.n_read);
+  neap_free(f.unstable);
+  return status;
+}

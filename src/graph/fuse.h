@@ -1,0 +1,79 @@
+/* fuse.h: what the rewrites of inference graphs share. Private to src/graph.
+ *
+ * A rewrite looks at one node, the last of its pattern, and puts another op in its place: one that reads what the pattern reads
+ * and defines what the last node defined. The nodes before it then have no readers and die (finish.c). So the order of
+ * definition stays a valid one, except for nodes that work on parameters, which are added behind and moved to the front.
+ *
+ * INVARIANT: a value is absorbed only when nobody can ask for it (region ARENA: no output, not kept), and only the pattern reads
+ * it; its name goes to the graph's list of the gone.
+ * INVARIANT: what is read later than before has one version and is not freed (fuse_is_stable).
+ */
+#ifndef NEAP_GRAPH_FUSE_H
+#define NEAP_GRAPH_FUSE_H
+
+#include "graph/graph_int.h"
+
+#include "ops/fused.h"
+
+typedef struct fuser {
+  neap_builder *b;
+  neap_graph *graph;
+  int n_value;        /* of the lists below */
+  int *n_read;        /* by value: operand positions that read it */
+  bool *unstable;     /* by root: another version is written, or it is freed */
+  const char *rule;   /* that is at work */
+  int at, into;       /* on this node; the node that takes part in its place */
+  size_t saved_bytes; /* of the values absorbed by the rewrite at hand */
+  char absorbed[400]; /* names of the ops */
+} fuser;
+
+/* A rule: tries node n; *did when it has rewritten. Fails only when memory is refused. */
+typedef neap_status (*fuse_rule)(fuser *f, int n, bool *did, neap_error *error);
+neap_status fuse_identity(fuser *f, int n, bool *did, neap_error *error);   /* fuse_simplify.c */
+neap_status fuse_duplicate(fuser *f, int n, bool *did, neap_error *error);  /* fuse_simplify.c */
+neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
+neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
+neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error);   /* fuse_product.c */
+neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error); /* fuse_product.c */
+neap_status fuse_layer_norm(fuser *f, int n, bool *did, neap_error *error); /* fuse_pattern.c */
+neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error);       /* fuse_pattern.c */
+neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error);  /* fuse_pattern.c */
+
+/* ---- looking (fuse.c) ---- */
+
+static inline bool fuse_is_op(const fuser *f, int n, const char *name) {
+  const char *has = f->graph->node[n].op->name;
+  while (*has != '\0' && *has == *name) has++, name++;
+  return *has == *name;
+}
+/* The node of type `name` that defines v; -1 when another does, or none. */
+int fuse_made_by(const fuser *f, neap_value_id v, const char *name);
+/* Nobody can ask for v, and it is read at n_read places. */
+bool fuse_may_go(const fuser *f, neap_value_id v, int n_read);
+/* v has the same content wherever a node stands that reads it. */
+bool fuse_is_stable(const fuser *f, neap_value_id v);
+/* v follows from parameters and state alone. */
+bool fuse_is_fixed(const fuser *f, neap_value_id v);
+/* Every element of v is one number known now (a Constant op). */
+bool fuse_is_number(const fuser *f, neap_value_id v, double *number);
+static inline neap_value_id fuse_in(const fuser *f, int n, int i) {
+  return i < f->graph->node[n].n_in ? f->graph->node[n].in[i] : NEAP_NO_VALUE;
+}
+/* Attribute `name` of node n. */
+const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name);
+
+/* ---- changing (fuse.c) ---- */
+
+/* Adds a node at the end, to work on parameters, for the sake of node `like`, after which it is named; its outputs to `out`. */
+neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
+                     const neap_set *set, neap_error *error);
+/* Puts an op in the place of node n, for its output 0. Attributes are those of node `like` (-1: none) where names agree, then
+ * `set`; name, scope and line are those of `like`. *did is false, and nothing has changed, when the op does not take it. */
+neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like, const neap_set *set,
+                     bool *did, neap_error *error);
+/* Node m, all of whose outputs may go, is part of what becomes node `into`. Call after fuse_put. */
+neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error);
+/* Readers of value `from` read `to` instead; the node that defines `from` is part of the one that defines `to`. */
+neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_error *error);
+
+#endif

@@ -1,0 +1,118 @@
+/* fuse_product.c: what follows a convolution or a fully connected layer and can be part of it. */
+#include "graph/fuse.h"
+
+/* The Conv or FC, fused already or not, that defines v and ends in its plain sum: no activation yet. -1: none. */
+static int product_of(const fuser *f, neap_value_id v) {
+  static const char *const types[] = {"Conv", "FC", "FusedConv", "FusedFC"};
+  for (int t = 0; t < NEAP_COUNT(types); t++) {
+    int m = fuse_made_by(f, v, types[t]);
+    if (m >= 0) return t < 2 || fuse_attr(f, m, "activation")->i == NEAP_ACTIVATION_NONE ? m : -1;
+  }
+  return -1;
+}
+
+static bool is_conv(const fuser *f, int m) { return fuse_is_op(f, m, "Conv") || fuse_is_op(f, m, "FusedConv"); }
+
+/* Product m may move to the place of the node that reads v alone. */
+static bool can_absorb(const fuser *f, int m, neap_value_id v) {
+  if (m < 0 || f->graph->node[m].n_enforced > 0 || !fuse_may_go(f, v, 1)) return false;
+  for (int i = 0; i < f->graph->node[m].n_in; i++)
+    if (!fuse_is_stable(f, f->graph->node[m].in[i])) return false;
+  return true;
+}
+
+/* Node n becomes product m with these operands and this activation. */
+static neap_status become(fuser *f, int n, int m, const neap_value_id in[4], int64_t activation, bool *did, neap_error *error) {
+  NEAP_TRY(fuse_put(f, n, is_conv(f, m) ? "FusedConv" : "FusedFC", 4, in, m,
+                    (neap_set[]){NEAP_SET_INT("activation", activation), {0}}, did, error));
+  return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
+}
+
+static void operands(const fuser *f, int m, neap_value_id in[4]) {
+  for (int i = 0; i < 4; i++) in[i] = fuse_in(f, m, i);
+}
+
+/* ---- normalisation --------------------------------------------------------------------------------------------------------- */
+
+/* BatchNorm by running statistics. A relu that is part of it (rewrite.c) becomes the product's. FC only where its features are
+ * the channels. */
+neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
+  if (!fuse_is_op(f, n, "BatchNorm") || fuse_attr(f, n, "training")->i != 0) return NEAP_OK;
+  neap_node *norm = &f->graph->node[n];
+  neap_value_id x = norm->in[0], in[4], folded[2];
+  int m = product_of(f, x);
+  if (!can_absorb(f, m, x) || fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE) return NEAP_OK;
+  if (!is_conv(f, m) && f->graph->value[x].type.shape.n_dim != 2) return NEAP_OK;
+  operands(f, m, in);
+  if (!fuse_is_fixed(f, in[1]) || !fuse_is_fixed(f, in[2])) return NEAP_OK;
+  for (int i = 1; i < norm->n_in; i++)
+    if (!fuse_is_fixed(f, norm->in[i]) || norm->in[i] == NEAP_NO_VALUE) return NEAP_OK;
+  for (int k = 1; k < norm->n_out; k++)
+    if (!fuse_may_go(f, norm->out[k], 0)) return NEAP_OK;
+  int64_t activation = fuse_attr(f, n, "relu")->i != 0 ? NEAP_ACTIVATION_RELU : NEAP_ACTIVATION_NONE;
+  double eps = fuse_attr(f, n, "eps")->f;
+  NEAP_TRY(fuse_add(f, "FoldNorm", in[2] != NEAP_NO_VALUE ? 6 : 5,
+                    (neap_value_id[]){in[1], norm->in[1], norm->in[2], norm->in[3], norm->in[4], in[2]}, 2, folded, m,
+                    (neap_set[]){NEAP_SET_FLOAT("eps", eps), {0}}, error));
+  in[1] = folded[0], in[2] = folded[1];
+  return become(f, n, m, in, activation, did, error);
+}
+
+/* ---- residual and activation ----------------------------------------------------------------------------------------------- */
+
+neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
+  const neap_node *add = &f->graph->node[n];
+  if (!fuse_is_op(f, n, "Add") && !fuse_is_op(f, n, "AddN")) return NEAP_OK;
+  if (add->n_in != 2 || add->in[0] == add->in[1]) return NEAP_OK;
+  const neap_type *y = &f->graph->value[add->out[0]].type;
+  int best = -1, best_m = -1;
+  for (int i = 0; i < 2; i++) { /* of two products the later one: the other is not kept waiting */
+    int m = product_of(f, add->in[i]);
+    if (!neap_type_equal(&f->graph->value[add->in[i]].type, y) || !can_absorb(f, m, add->in[i])) continue;
+    if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE || m < best_m) continue;
+    best = i, best_m = m;
+  }
+  if (best < 0 || !neap_type_equal(&f->graph->value[add->in[1 - best]].type, y)) return NEAP_OK;
+  neap_value_id in[4];
+  operands(f, best_m, in);
+  in[NEAP_FUSED_Z] = add->in[1 - best];
+  return become(f, n, best_m, in, NEAP_ACTIVATION_NONE, did, error);
+}
+
+neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
+  const neap_node *node = &f->graph->node[n];
+  neap_activation activation = neap_activation_of(node->op, node->attrs);
+  if (activation == NEAP_ACTIVATION_NONE) return NEAP_OK;
+  int m = product_of(f, node->in[0]);
+  if (!can_absorb(f, m, node->in[0])) return NEAP_OK;
+  const neap_shape *y = &f->graph->value[node->out[0]].type.shape;
+  if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0) return NEAP_OK; /* padding: see fused.c */
+  neap_value_id in[4];
+  operands(f, m, in);
+  return become(f, n, m, in, activation, did, error);
+}
+
+/* ---- bias ------------------------------------------------------------------------------------------------------------------ */
+
+/* x (...,K) by a weight (K,N), or (N,K) transposed, that follows from parameters, and a vector (N): FC. The weight is turned once. */
+neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error) {
+  const neap_node *add = &f->graph->node[n];
+  if (!fuse_is_op(f, n, "Add")) return NEAP_OK;
+  for (int i = 0; i < 2; i++) {
+    int m = fuse_made_by(f, add->in[i], "MatMul");
+    neap_value_id bias = add->in[1 - i];
+    if (!can_absorb(f, m, add->in[i]) || fuse_attr(f, m, "trans_a")->i != 0) continue;
+    neap_value_id x = fuse_in(f, m, 0), w = fuse_in(f, m, 1);
+    const neap_shape *sw = &f->graph->value[w].type.shape, *sb = &f->graph->value[bias].type.shape;
+    if (f->graph->value[x].type.shape.n_dim < 2 || sw->n_dim != 2 || sb->n_dim != 1 || !fuse_is_fixed(f, w)) continue;
+    bool turned = fuse_attr(f, m, "trans_b")->i != 0;
+    if (sb->dim[0] != sw->dim[turned ? 0 : 1]) continue;
+    neap_value_id weight = w;
+    if (!turned)
+      NEAP_TRY(
+        fuse_add(f, "Permute", 1, &w, 1, &weight, m, (neap_set[]){NEAP_SET_INTS("axes", 2, ((int64_t[]){1, 0})), {0}}, error));
+    NEAP_TRY(fuse_put(f, n, "FC", 3, (neap_value_id[]){x, weight, bias}, m, NULL, did, error));
+    return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
+  }
+  return NEAP_OK;
+}
