@@ -202,6 +202,7 @@ static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error
   for (int v = 0; v < plan->n_value; v++) {
     neap_place *place = &plan->place[v];
     const life *l = &r->life[place->storage];
+    if (place->region == NEAP_REGION_CONSTANT) continue; /* outside the pool: those offsets stand */
     place->offset = place->region == NEAP_REGION_ARENA && l->bytes > 0 ? from_begin(r->offset[place->storage], reach) : 0;
   }
   for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = from_begin(plan->scratch_offset[n], reach);

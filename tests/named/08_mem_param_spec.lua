@@ -268,12 +268,12 @@ describe("mem_param", function()
     fill(ws)
     ws:run(net, {}, { mem_param = { optimize_test = true, exclude_blob = { "relu1" } } })
     assert.are.same({ 16, 24 }, ws:fetch("relu1").shape)
-    raises("belong to", ws.fetch, ws, "fc1")
+    raises("exclude_blob", ws.fetch, ws, "fc1")
     local shared <close> = neap.workspace { seed = 4, store = false, mem_param = { optimize_test = true } }
     shared:init(net)
     fill(shared)
     shared:run(net, {})
-    raises("belong to", shared.fetch, shared, "fc1")
+    raises("exclude_blob", shared.fetch, shared, "fc1")
     local function model()
       return nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } }
     end

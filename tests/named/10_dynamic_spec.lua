@@ -391,7 +391,7 @@ describe("the dynamic executor", function()
     local ok, err = pcall(ws.run, ws, net, { x = neap.rand(400, 16) })
     assert.is_false(ok)
     assert.are.equal("memory", err.code)
-    assert.are.equal("h", err.blob)
+    assert.are.equal("tanh_1", err.blob) -- h is part of it: the net does not train
     assert.is_truthy(tostring(err):find("50.0 KiB", 1, true), tostring(err))
     assert.are.equal(w, ws:fetch("w1"):hash())
     assert.are.equal(before, ws:run(net, { x = neap.ones(4, 16) }).y:hash())
