@@ -82,7 +82,7 @@ local function choose(net, type_name, cond, f, g)
     error(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results), 3)
   end
   if not second and #first.results > 0 then error(who .. ": a branch that returns blobs needs another one for when the condition is false", 3) end
-  local function outside(name) return is_known(net, name) end
+  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
   -- Written by name: outer blobs in any branch; without results also what both branches define.
   local written_names, seen = {}, {}
   for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
@@ -177,7 +177,7 @@ end
 local function loop(net, spec)
   local loop_name = net:fresh_name(spec.type:lower())
   local states, rows = parameters(net, spec.init, "state"), parameters(net, spec.seq, "row", true)
-  local function outside(name) return is_known(net, name) end
+  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
   local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
   if #results < #states then

@@ -80,6 +80,12 @@ static int local_name(lua_State *L) {
   return 1;
 }
 
+/* net:_is_scope(name): whether the name means a scope here. */
+static int is_scope(lua_State *L) {
+  lua_pushboolean(L, neap_net_is_scope(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2)));
+  return 1;
+}
+
 /* net:_has_local(name): whether that is the full name of a local of some frame. */
 static int has_local(lua_State *L) {
   lua_pushboolean(L, neap_net_has_local(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2)));
@@ -400,6 +406,7 @@ void neap_lua_open_net(lua_State *L) {
   static const luaL_Reg methods[] = {{"_sub", sub},
                                      {"_copy_sub", copy_sub},
                                      {"_local", local_name},
+                                     {"_is_scope", is_scope},
                                      {"_has_local", has_local},
                                      {"_take", take},
                                      {"_declare", declare},

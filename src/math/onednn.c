@@ -316,6 +316,11 @@ bool neap_onednn_ask(neap_onednn_case *problem) {
   return false;
 }
 
+bool neap_onednn_ask_bytes(neap_onednn_case *problem) {
+  (void)problem;
+  return false;
+}
+
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error) {
   (void)problem, (void)out;
   return neap_fail(error, NEAP_PLAN, "the plan asks for engine dnnl, but this Neap is built without oneDNN");

@@ -124,6 +124,7 @@ const char *neap_net_do_name(const neap_net_op *op, const char *inner);
 /* Position of the body among a Do's attributes, and whether it keeps copies of what it reads from outside. */
 const neap_net *neap_net_do_body(const neap_net_op *op);
 bool neap_net_do_copies(const neap_net_op *op);
+bool neap_net_is_scope(const neap_net *net, const char *name); /* as far as `net` can see */
 /* What `name`, a local of the top frame of `scope`, is called around it; NULL when there is none. */
 const char *neap_net_local(const neap_net *net, const char *scope, const char *name);
 /* Whether `name` is a local of some frame, as it is called around it. */

@@ -97,6 +97,12 @@ void neap_net_enter_frame(neap_net *net, neap_net_op *op) {
   scope->n_frame = NEAP_MAX(scope->n_frame, op->frame);
 }
 
+bool neap_net_is_scope(const neap_net *net, const char *name) {
+  const char *key = neap_intern(name);
+  const neap_net_cell *cell = key != NULL ? neap_net_look_up(net, key).cell : NULL;
+  return cell != NULL && cell->is_scope;
+}
+
 /* Whether an earlier Do has left `name` in the frame: its body wrote it, or it kept a copy of what is bound to it. */
 static bool is_local(const neap_net *net, const char *scope, int frame, const char *name) {
   for (int i = 0; i < net->n_op; i++) {

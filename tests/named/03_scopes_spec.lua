@@ -170,9 +170,13 @@ describe("Do", function()
     neap.seed(3)
     local x, first = { x = neap.randn(8, 16) }, nil
     for _, o in ipairs { { policy = "none" }, { policy = "name" }, { policy = "offset" }, { policy = "none", executor = "dag" }, { executor = "dag" } } do
-      local out = run(build(), x, o)
-      first = first or out
-      assert.is_true(first.loss:equal(out.loss) and first.w_grad:equal(out.w_grad))
+      for _, poison in ipairs { false, true } do
+        local ws <close> = neap.workspace { store = false, policy = o.policy, executor = o.executor }
+        ws:poison(poison)
+        local out = ws:run(build(), x)
+        first = first or out
+        assert.is_true(first.loss:equal(out.loss) and first.w_grad:equal(out.w_grad))
+      end
     end
     local plain = build():plan { policy = "none" }
     assert.is_true(build():plan { keep = "s.2/h" }.arena_bytes < plain.arena_bytes)
@@ -253,6 +257,37 @@ describe("Do", function()
       return b:Do { bindings = { x = "a" }, scope = "own", body = function(d) return d:Neg "x" end }
     end, function(b) return b:Copy "a" end)
     assert.are.same({ -1, -2 }, run(net, { a = feeds.a, b = feeds.b, cond = true })[y.name]:totable())
+  end)
+end)
+
+describe("Do in the body of a While", function()
+  --- Doubles x three times, each time by a Do on scope `s`.
+  local function doubling(create_inside)
+    local net = neap.net "f"
+    net:param("x", { 1 }, 5)
+    net:CreateScope({}, "s")
+    local function one(value) return net:const(value):reshape(1) end
+    local _, y = net:While { init = { one(0), "x" }, max = 3, cond = function(b, i) return b:Lt { i, b:const(3):reshape(1) } end,
+      body = function(b, i, v)
+        if create_inside then b:CreateScope({}, "s") end
+        local doubled = b:Do { bindings = { u = v }, scope = "s", body = function(d) return d:Add { "u", "u" } end }
+        return b:Add { i, b:const(1):reshape(1) }, doubled
+      end }
+    net:gradient(net:Sum(y, "loss"))
+    return net:outputs { "loss", "x_grad" }
+  end
+
+  it("works on a scope that the body creates, gradient included", function()
+    for _, o in ipairs { {}, { policy = "none" }, { executor = "dag" } } do
+      local out = run(doubling(true), {}, o)
+      assert.are.equal(40, out.loss:item())
+      assert.are.same({ 8 }, out.x_grad:totable())
+    end
+  end)
+
+  it("on an outer scope is an error that says to create it inside", function()
+    local err = raises("scope \"s\" belongs to net \"f\"", doubling, false)
+    assert.are.equal("create the scope inside the branch or body", err.hint)
   end)
 end)
 
