@@ -66,6 +66,17 @@ describe("output memory at inference, batch 1,", function()
     end)
   end
 
+  it("is no more when products take in what follows them, and proved least as well: for ResNet-110 two maps instead of three", function()
+    for _, name in ipairs { "alexnet two towers:128", "alexnet:128", "vgg_a:128", "googlenet:128", "resnet110:128", "resnet50:1", "squeezenet1_1:1" } do
+      for _, engine in ipairs { " ref", " default" } do
+        local plain, fused = rows[name .. engine], rows[name .. engine .. " fused"]
+        assert.is_true(fused.arena_bytes <= plain.arena_bytes, name)
+        assert.is_true(fused.proved)
+      end
+    end
+    assert.are.equal(2 * floats(128, 16, 32, 32), rows["resnet110:128 ref fused"].arena_bytes)
+  end)
+
   it("of every figure printed is met where one is published", function()
     local all = memory.run()
     assert.is_true(all.n_published >= 8)

@@ -64,12 +64,9 @@ end
 local function inference_rows(rows, what, case, batch, unit)
   local file = netfile.load(case.file, nil, case.options)
   local net = netfile.build(file, { train = false, batch = batch })
-  local can_fuse = pcall(net.plan, net, { fuse = false, store = false }) -- else plans know no such option, and no net is fused
   for _, engine in ipairs { "ref", "default" } do
-    for _, fused in ipairs(can_fuse and { false, true } or { false }) do
-      local options = { engine = engine == "ref" and "ref" or nil, store = false }
-      if can_fuse then options.fuse = fused end
-      local plan = net:plan(options)
+    for _, fused in ipairs { false, true } do
+      local plan = net:plan { engine = engine == "ref" and "ref" or nil, fuse = fused, store = false }
       rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = fused,
         published = engine == "ref" and not fused and case.published or nil, unit = unit })
     end
