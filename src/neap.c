@@ -125,11 +125,15 @@ static neap_status read_options(const neap_options *options, neap_compile_option
   if (options == NULL) options = &defaults;
   *out = (neap_compile_options){.plan.policy = NEAP_POLICY_OFFSET, .engine = options->engine, .n_thread = options->n_thread};
   neap_engine engine;
-  if (options->budget_bytes < 0 || options->total_bytes < 0 || options->n_thread < 0)
-    return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes and n_thread can't be negative");
-  if (options->policy != NULL &&
-      (!neap_policy_from_name(options->policy, &out->plan.policy) || out->plan.policy == NEAP_POLICY_POOL))
-    return neap_fail(error, NEAP_ARGUMENT, "options: policy expects offset, name or none, got \"%s\"", options->policy);
+  if (options->budget_bytes < 0 || options->total_bytes < 0 || options->soft_bytes < 0 || options->n_thread < 0)
+    return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes, soft_bytes and n_thread can't be negative");
+  if (options->policy != NULL && !neap_policy_from_name(options->policy, &out->plan.policy))
+    return neap_fail(error, NEAP_ARGUMENT, "options: policy expects offset, name, none or pool, got \"%s\"", options->policy);
+  if (options->dynamic && options->policy != NULL && out->plan.policy != NEAP_POLICY_POOL)
+    return neap_fail(error, NEAP_ARGUMENT, "options: dynamic takes bytes from a pool, policy \"%s\" plans them", options->policy);
+  if (options->dynamic) out->plan.policy = NEAP_POLICY_POOL;
+  out->dynamic = options->dynamic;
+  out->soft_bytes = (size_t)options->soft_bytes;
   if (options->engine != NULL && !neap_engine_from_name(options->engine, &engine))
     return neap_fail(error, NEAP_ARGUMENT, "options: engine expects ref, blas or dnnl, got \"%s\"", options->engine);
   out->plan.budget_bytes = (size_t)options->budget_bytes;
@@ -223,6 +227,20 @@ neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step 
   neap_compile_options compile;
   NEAP_TRY(read_options(options, &compile, error));
   return neap_driver_run_steps(workspace, root, 0, NULL, &compile, NULL, error);
+}
+
+neap_pool_figures neap_session_pool(neap_session *session) {
+  neap_program *program = neap_session_program(session);
+  if (neap_program_plan(program)->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
+  neap_pool_stats pool = neap_workspace_pool(neap_session_workspace(session));
+  neap_dynamic_stats dynamic = neap_session_dynamic_stats(session);
+  return (neap_pool_figures){.reserved_bytes = (int64_t)pool.reserved_bytes,
+                             .used_bytes = (int64_t)pool.used_bytes,
+                             .high_bytes = (int64_t)pool.high_bytes,
+                             .n_take = pool.n_take,
+                             .n_program = dynamic.n_program,
+                             .n_made = dynamic.n_made,
+                             .n_restart = dynamic.n_restart};
 }
 
 /* The value a name stands for, or the op that took it in. */

@@ -246,11 +246,13 @@ NEAP_API int64_t neap_mapped_bytes(void);
 typedef struct neap_options {
   int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
   int64_t total_bytes;  /* of everything the program holds */
-  const char *policy;   /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes */
-  const char *engine;   /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
-  bool no_fuse;         /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
-  bool dag;             /* independent ops side by side, each on one thread */
-  int n_thread;         /* default: NEAP_NUM_THREADS, else all cores */
+  const char *policy; /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes; "pool": below */
+  const char *engine; /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
+  bool no_fuse;       /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
+  bool dag;           /* independent ops side by side, each on one thread */
+  int n_thread;       /* default: NEAP_NUM_THREADS, else all cores */
+  bool dynamic;       /* policy "pool" for inputs of any shape: see "pools" */
+  int64_t soft_bytes; /* policy "pool": above this the pool is cut down again by the next run that needs less; 0: never */
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -358,6 +360,25 @@ typedef struct neap_step {
  * neap_interrupt does. */
 NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
                                               neap_error *error);
+
+/* ---- pools: addresses found while running ----------------------------------------------------------------------- */
+
+/* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader
+ * (or its Free). The pool is one region, kept between runs and empty between them; budget_bytes is its hard limit, refused with
+ * MEMORY before anything runs. A transient blob can't be read after the run: declare it an output.
+ *
+ * With `dynamic` a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
+ * combination of shapes; the last few are kept, all take from the one pool. Ops whose outputs' length depends on data (Compress,
+ * NonZero) need it: a run that finds another length than the last one begins anew, with the same random numbers. */
+typedef struct neap_pool_figures {
+  int64_t reserved_bytes, used_bytes; /* the region; what is taken of it now: 0 between runs */
+  int64_t high_bytes;                 /* most that was taken at once */
+  int64_t n_take;                     /* blocks taken so far */
+  int n_program;                      /* dynamic: programs at hand */
+  int64_t n_made, n_restart;          /* dynamic: programs made so far; runs begun anew */
+} neap_pool_figures;
+/* Zeros for a session whose addresses are planned. */
+NEAP_API neap_pool_figures neap_session_pool(neap_session *session);
 
 /* Stops the runs of this process at the next instruction; may be called from a signal handler. The flag stays set until
  * neap_interrupt(false). */

@@ -104,6 +104,9 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
                         neap_error *error) {
   neap_forecast forecast;
   if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
+  if (options->dynamic && options->plan.policy != NEAP_POLICY_POOL)
+    return neap_fail(error, NEAP_ARGUMENT, "executor dynamic takes bytes from a pool; policy %s plans them",
+                     neap_policy_name(options->plan.policy));
   if (options->dynamic) {
     NEAP_TRY(neap_dynamic_new(session->ws, net, options, &session->dynamic, error));
     use_dynamic(session);

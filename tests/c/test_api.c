@@ -200,8 +200,49 @@ TEST(a_loop_of_the_manual_runs_and_gives_its_frames_back) {
   }
 }
 
+TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
+  static const char *const text =
+    "net rows\ninput x f32 (1,3)\ninput m bool (1)\nparam w f32 (2,3) = Constant { value = 0.5 }\n"
+    "y = FC(x, w)\nz = Compress(y, m) { axis = 0 }\noutputs z\n";
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_FAILS(neap_session_open(ws, net, NULL, &session, &error), NEAP_GRAPH, "executor = \"dynamic\"");
+  CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.dynamic = true, .policy = "offset"}, &session, &error), NEAP_ARGUMENT,
+              "pool");
+  CHECK_OK(neap_session_open(ws, net, &(neap_options){.dynamic = true, .soft_bytes = 1 << 20}, &session, &error));
+  neap_net_free(net); /* the session has its own */
+  for (int64_t n = 1; n <= 4; n++) {
+    const bool mask[4] = {true, n == 3, true, false};
+    int64_t want = n >= 3 ? n == 3 ? 3 : 2 : 1, dim[NEAP_MAX_DIM] = {0};
+    int n_dim = 0;
+    neap_dtype dtype = NEAP_DTYPE_NONE;
+    float got[8] = {0};
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, 3}, numbers, &error));
+    CHECK_OK(neap_workspace_write(ws, "m", NEAP_DTYPE_BOOL, 1, &n, mask, &error));
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_OK(neap_workspace_shape(ws, "z", &dtype, &n_dim, dim, &error));
+    CHECK(n_dim == 2 && dim[0] == want && dim[1] == 2);
+    CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * want, got, &error));
+    CHECK(got[0] == 3.0f);
+  }
+  neap_pool_figures pool = neap_session_pool(session);
+  CHECK(pool.reserved_bytes > 0 && pool.used_bytes == 0 && pool.high_bytes > 0 && pool.n_take > 0);
+  CHECK(pool.n_made >= 4 && pool.n_restart >= 2 && pool.n_program <= pool.n_made);
+  int64_t made = pool.n_made;
+  CHECK_OK(neap_session_run(session, &error)); /* shapes and length known */
+  CHECK_EQ(neap_session_figures(session).n_alloc, 0);
+  CHECK_EQ(neap_session_pool(session).n_made, made);
+  CHECK_FAILS(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 8, (float[8]){0}, &error), NEAP_RELEASED, "pool");
+  neap_session_free(session);
+  neap_workspace_release(ws);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(wrong_use_says_what_where_expected_and_got), T(a_net_made_line_by_line_prints_what_reads_back),
-             T(a_checkpoint_carries_the_parameters), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
+             T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
+             T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
 }
