@@ -2,10 +2,11 @@
  * ones the net is prepared, chosen for, rehearsed and bound once. All programs take from the workspace's one pool, which is
  * empty between runs, so that memory is that of the largest shape, not of all shapes together.
  *
- * Lengths that depend on data are shapes too, known a little later: an EXTENT op that finds another length than its program was
- * made for stops the run, and the program for that length begins it anew. What came before is computed a second time, with the
- * same random numbers; nothing has been committed. The lengths found last are the guess for the next run, so a run restarts at
- * most once for each such op, and not at all while lengths stay.
+ * Lengths that depend on data are shapes too, known a little later. The lengths found last are the guess for the next run; an
+ * EXTENT op that finds another one stops it, before anything is committed. Then, or at once when guesses have been wrong of
+ * late, the lengths are looked for by probes: programs of no more than the EXTENT ops and what leads to them. One probe finds
+ * all lengths that depend on no unknown one. Last runs the program for what was found. What a probe computes is computed a second
+ * time, with the same random numbers.
  *
  * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all; the one used longest ago goes
  * first. INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
@@ -19,8 +20,9 @@ enum { MOST_PROGRAMS = 16, MOST_BYTES = 64 << 20 };
 
 typedef struct entry {
   neap_program *program;
-  neap_type *type;      /* of each input */
-  int64_t *extent;      /* as given when it was made; n_extent of the cache */
+  neap_type *type; /* of each input */
+  int64_t *extent; /* as given when it was made; n_extent of the cache */
+  bool probe;
   size_t planned_bytes; /* all regions */
   size_t bytes;         /* graph, plan, tables and kernels' own records in Neap's allocator */
   uint64_t used_at;
@@ -35,6 +37,9 @@ struct neap_dynamic {
   neap_type *declared, *type; /* of each input: as declared, and as the run under way has them */
   int n_extent;               /* EXTENT ops of the net; known when the first program is made */
   int64_t *extent;            /* what is guessed of each; -1: unknown */
+  int64_t *previous;          /* what the last finished run had */
+  bool probe;                 /* the program at hand is to find lengths */
+  bool trust;                 /* lengths were the same in the last two runs */
   entry entry[MOST_PROGRAMS];
   int n_entry;
   entry *current; /* ran last, or will run first */
@@ -61,7 +66,6 @@ void neap_dynamic_free(neap_dynamic *d) {
   for (int i = 0; i < d->n_entry; i++) entry_fini(d, &d->entry[i]);
   neap_net_free(d->net);
   neap_arena_fini(&d->arena);
-  neap_free(d->extent);
   neap_free(d);
 }
 
@@ -104,12 +108,31 @@ static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, n
   return NEAP_OK;
 }
 
+static void forget_extents(neap_dynamic *d) {
+  for (int k = 0; k < d->n_extent; k++) d->extent[k] = -1;
+}
+
+/* The net's EXTENT ops. Where there are some, the first program is a probe. */
+static neap_status find_extents(neap_dynamic *d, neap_error *error) {
+  d->n_extent = neap_graph_count_extents(d->net);
+  size_t bytes = ((size_t)d->n_extent + 1) * sizeof *d->extent;
+  d->extent = neap_arena_alloc(&d->arena, bytes);
+  d->previous = neap_arena_alloc(&d->arena, bytes);
+  if (d->extent == NULL || d->previous == NULL) return refused(error, bytes);
+  forget_extents(d);
+  neap_copy_bytes(d->previous, d->extent, bytes);
+  d->options.graph.n_extent = d->n_extent;
+  d->options.graph.extent = d->extent;
+  d->probe = d->n_extent > 0;
+  return NEAP_OK;
+}
+
 /* ---- the cache -------------------------------------------------------------------------------------------------- */
 
 static entry *look_up(neap_dynamic *d) {
   for (int i = 0; i < d->n_entry; i++) {
     entry *e = &d->entry[i];
-    bool same = memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
+    bool same = e->probe == d->probe && memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
     for (int k = 0; k < d->n_input && same; k++) same = neap_type_equal(&e->type[k], &d->type[k]);
     if (same) return e;
   }
@@ -130,30 +153,13 @@ static void make_room(neap_dynamic *d) {
   }
 }
 
-/* Room for the lengths, now that the net is known to have n EXTENT ops. */
-static neap_status grow_extents(neap_dynamic *d, int n, neap_error *error) {
-  int64_t *extent = neap_alloc(((size_t)n + 1) * sizeof *extent);
-  if (extent == NULL) return refused(error, (size_t)n * sizeof *extent);
-  for (int k = 0; k < n; k++) extent[k] = -1;
-  neap_free(d->extent);
-  d->extent = extent;
-  d->n_extent = n;
-  return NEAP_OK;
-}
-
 /* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller drops *e. */
 static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   neap_forecast forecast;
-  d->options.graph.n_extent = d->n_extent;
-  d->options.graph.extent = d->extent;
+  d->options.graph.probe = e->probe = d->probe;
   NEAP_TRY(neap_session_bind(d->net, &d->options, &forecast, &e->program, error));
   e->planned_bytes = forecast.total_bytes;
-  int n;
-  (void)neap_program_extents(e->program, &n);
-  if (d->n_entry == 0) {
-    NEAP_TRY(grow_extents(d, n, error));
-    NEAP_TRY(neap_workspace_init(d->ws, d->net, error));
-  }
+  if (d->n_entry == 0) NEAP_TRY(neap_workspace_init(d->ws, d->net, error));
   size_t type_bytes = (size_t)d->n_input * sizeof *e->type, extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
   e->type = neap_alloc(type_bytes + 1);
   e->extent = neap_alloc(extent_bytes + 1);
@@ -199,7 +205,7 @@ neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net, const neap
   neap_status status = neap_net_clone(net, &d->net, error);
   if (status == NEAP_OK) status = copy_options(d, options, error);
   if (status == NEAP_OK) status = find_inputs(d, options, error);
-  if (status == NEAP_OK) status = grow_extents(d, 0, error);
+  if (status == NEAP_OK) status = find_extents(d, error);
   if (status == NEAP_OK) status = switch_program(d, error);
   if (status != NEAP_OK) {
     neap_dynamic_free(d);
@@ -218,31 +224,58 @@ static void read_types(neap_dynamic *d) {
   }
 }
 
-/* The lengths that the run has found replace the guesses; those it did not reach stay. */
-static void take_extents(neap_dynamic *d) {
+/* One run of the program for the types and lengths at hand. What it finds replaces the guesses; what it did not reach stays. */
+static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
+  d->probe = probe;
+  NEAP_TRY(switch_program(d, error));
+  neap_status status = neap_workspace_run(d->ws, d->current->program, NULL, error);
   int n;
   const int64_t *found = neap_program_extents(d->current->program, &n);
   for (int k = 0; k < NEAP_MIN(n, d->n_extent); k++)
     if (found[k] >= 0) d->extent[k] = found[k];
+  return status;
 }
 
+static bool all_known(const neap_dynamic *d) {
+  for (int k = 0; k < d->n_extent; k++)
+    if (d->extent[k] < 0) return false;
+  return true;
+}
+
+/* Each probe finds at least the first unknown length, so there are at most as many as lengths. */
+static neap_status find_lengths(neap_dynamic *d, neap_error *error) {
+  forget_extents(d);
+  for (int round = 0; round < d->n_extent && !all_known(d); round++) NEAP_TRY(run_once(d, true, error));
+  return NEAP_OK;
+}
+
+/* After a finished run: whether to guess next time. */
+static void judge(neap_dynamic *d) {
+  size_t bytes = (size_t)d->n_extent * sizeof *d->extent;
+  bool first = d->n_extent > 0 && d->previous[0] < 0;
+  d->trust = first || memcmp(d->previous, d->extent, bytes) == 0;
+  neap_copy_bytes(d->previous, d->extent, bytes);
+}
+
+/* A program that was made for probed lengths and yet finds others draws other random numbers than the probe did; then what it
+ * found is taken for true, a few times. */
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
-  neap_status status = NEAP_OK;
-  for (int round = 0; round <= d->n_extent; round++) {
+  if (d->n_extent == 0) return run_once(d, false, error);
+  if (!d->trust) NEAP_TRY(find_lengths(d, error));
+  for (int round = 0;; round++) {
     neap_error own = {0};
-    status = switch_program(d, &own);
-    if (status == NEAP_OK) status = neap_workspace_run(d->ws, d->current->program, NULL, &own);
-    bool again = status == NEAP_DATA && neap_program_is_outgrown(d->current->program) && round < d->n_extent;
-    if (again) {
-      take_extents(d);
-      d->stats.n_restart++;
-      continue;
+    neap_status status = run_once(d, false, &own);
+    bool again = status == NEAP_DATA && neap_program_is_outgrown(d->current->program) && round <= d->n_extent;
+    if (!again) {
+      if (status == NEAP_OK) judge(d);
+      d->trust = d->trust && status == NEAP_OK;
+      if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = own;
+      return status;
     }
-    if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = own;
-    break;
+    d->stats.n_restart++;
+    if (round == 0 && d->trust) NEAP_TRY(find_lengths(d, error));
   }
-  return status;
 }
 
 neap_program *neap_dynamic_program(const neap_dynamic *d) { return d->current->program; }

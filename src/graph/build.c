@@ -424,7 +424,45 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, con
   return status;
 }
 
+/* ---- probes: the part of a net that finds unknown lengths ------------------------------------------------------------- */
+
+enum { UNKNOWN = -2 }; /* in the environment: the name stands for something whose size is not known yet */
+
+int neap_graph_count_extents(const neap_net *net) {
+  int n = 0;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    const neap_net *body = neap_net_do_body(op);
+    n += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  }
+  return n;
+}
+
+/* Updates and the backward pass lead to no length. */
+static bool is_left_out(const neap_builder *b, const neap_net_op *op) {
+  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == UNKNOWN) return true;
+  return false;
+}
+
+static neap_status mark_unknown(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  for (int k = 0; k < op->n_out; k++)
+    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], UNKNOWN)) return graph_no_memory(error);
+  return NEAP_OK;
+}
+
+/* The ops after it keep their numbers and their random numbers. */
+static neap_status leave_out(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  const neap_net *body = neap_net_do_body(op);
+  ++*b->stream;
+  b->n_extent += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  return mark_unknown(b, op, error);
+}
+
 neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  bool probe = b->options->probe && !b->is_sub;
+  if (probe && is_left_out(b, op)) return leave_out(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
   if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
     ++*b->stream; /* clones keep the streams of the ops after this one */
@@ -452,7 +490,9 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
   spec.in = in;
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
-  return bind_names(b, op, node, error);
+  NEAP_TRY(bind_names(b, op, node, error));
+  bool unknown = b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0;
+  return probe && unknown ? mark_unknown(b, op, error) : NEAP_OK;
 }
 
 static neap_status build_ops(neap_builder *b, neap_error *error) {
@@ -560,10 +600,12 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
                     .forward = -1,
                     .stream = &stream};
+  if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
-  if (status == NEAP_OK && b.graph != NULL && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
-  if (status == NEAP_OK) status = assign_roles(&b, error);
-  if (status == NEAP_OK && rewrite && !b.options->no_fuse && !b.graph->train) status = graph_fuse(&b, error);
+  if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
+  if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
+  bool fuse = rewrite && !b.options->no_fuse && !b.options->probe;
+  if (status == NEAP_OK && fuse && !b.graph->train) status = graph_fuse(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   builder_fini(&b);
   if (status != NEAP_OK) {

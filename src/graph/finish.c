@@ -60,7 +60,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
     if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last && graph->value[v].node >= 0) needed[v] = true;
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
-    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 || (graph->probe && node->extent > 0);
     for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
     if (live[n]) mark_inputs(node, needed);
   }

@@ -155,6 +155,7 @@ struct neap_graph {
   int n_param;           /* subgraphs: parameters in order */
   neap_value_id *param;
   bool train;            /* holds a backward pass */
+  bool probe;            /* made to find lengths: see neap_graph_options */
   size_t baseline_bytes; /* all transient values as the user named them, before rewrites: DESIGN section 5 */
   int n_gone;            /* names of blobs that a rewrite removed, each with the op that absorbed it */
   struct neap_gone {
@@ -175,12 +176,15 @@ typedef struct neap_graph_options {
   bool keep_all; /* every named blob is resident: policy for debugging */
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;
+  bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
   bool no_rewrite;
   bool no_fuse; /* without the rewrites that only graphs which do not train get */
   /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are. The net has no Gradient op. */
   bool by_op;
 } neap_graph_options;
 
+/* EXTENT ops of a net, those of its Do bodies included. */
+int neap_graph_count_extents(const neap_net *net);
 /* Net to graph: SSA, inference, gradient, dead ops, engine-free rewrites, edges. */
 neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error);
 void neap_graph_free(neap_graph *graph);

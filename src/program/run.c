@@ -107,7 +107,7 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
 /* Types downstream were made for another length: the run must end here, and a program for this length begin. */
 static void check_extent(neap_program *program, const neap_instruction *i) {
   int64_t found = *i->call.extent;
-  if (i->call.fault->set || found == i->n_found) return;
+  if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe)) return;
   program->outgrown = true;
   if (i->n_found < 0)
     neap_call_fault(&i->call, "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",

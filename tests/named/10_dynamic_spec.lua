@@ -321,12 +321,15 @@ describe("the dynamic executor", function()
     ws:feed("lr", core.tensor(0.0))
     ws:feed("m", neap.tensor(masks[1]):gt(0.5))
     program:run()
-    assert.are.equal(1, program:stats().n_restart)
+    assert.are.equal(0, program:stats().n_restart) -- a probe has found the length
+    assert.are.equal(2, program:stats().n_made)
     program:run(5)
-    assert.are.equal(1, program:stats().n_restart)
+    assert.are.equal(0, program:stats().n_restart)
+    assert.are.equal(2, program:stats().n_made)
     ws:feed("m", neap.tensor(masks[3]):gt(0.5))
     program:run()
-    assert.are.equal(2, program:stats().n_restart)
+    assert.are.equal(1, program:stats().n_restart) -- the guess was wrong
+    assert.are.equal(3, program:stats().n_made) -- the probe is the old one
     assert.are.equal(7, ws:step()) -- a step that began twice counts once
   end)
 
@@ -342,6 +345,30 @@ describe("the dynamic executor", function()
       assert.is_true(got.loss:close(want.loss, { rtol = 1e-5, atol = 1e-6 }))
       for _, name in ipairs { "w", "b" } do
         assert.is_true(ws:fetch(name):close(other:fetch(name), { rtol = 1e-5, atol = 1e-6 }), name)
+      end
+    end
+  end)
+
+  it("finds lengths that follow from one another, and ops that need two of them alike", function()
+    local net = neap.net "chained"
+    local x, m = net:input("x", { 1, 3 }), net:input("m", { 1 }, "bool")
+    local some = net:Compress({ x, m }, "some", { axis = 1 }) -- the rows that m picks,
+    local sums = net:Sum(some, "sums", { axes = { 2 } })
+    local large = net:Gt({ sums, net:const(0) }, "large")
+    local rest = net:Compress({ some, large }, "rest", { axis = 1 }) -- of these the ones with a positive sum,
+    local same = net:Compress({ sums, large }, "same")
+    net:outputs { net:Add({ net:Sum(rest, nil, { axes = { 2 } }), same }, "twice"), net:NonZero(large, "where") } -- and both again
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    for _, n in ipairs { 7, 3, 7 } do
+      for seed = 1, 3 do
+        neap.seed(seed)
+        local t, pick = neap.rand { n, 3, low = -1, high = 1 }, neap.rand(n):gt(0.4)
+        local out = ws:run(net, { x = t, m = pick })
+        local s = t:compress(pick, { axis = 1 }):sum { axes = { 2 } }
+        local want = s:compress(s:gt(0)) * 2
+        assert.same(want.shape, out.twice.shape)
+        assert.is_true(out.twice:close(want))
+        assert.are.equal(neap.non_zero(s:gt(0)):hash(), out.where:hash())
       end
     end
   end)
