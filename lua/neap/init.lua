@@ -175,7 +175,8 @@ neap.use_db = core.use_db
 
 -- Parts that are loaded when first used: {module, field or nil}.
 local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
-  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" }, zoo = { "neap.zoo" }, check = { "neap.check" },
+  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" },
+  cache = { "neap.model_memory", "cache" }, count_memory = { "neap.count_memory", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
   memonger = { "neap.memonger" },
   export = { "neap.model", "export" }, import = { "neap.model", "import" } }
 

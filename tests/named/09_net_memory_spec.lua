@@ -120,3 +120,146 @@ describe("a declared maximum batch", function()
     end
   end)
 end)
+
+--- Linear (2 to 2), ReLU, Linear (2 to 1) with numbers that a person can follow.
+local function by_hand()
+  local model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2, name = "fc1" }, nn.ReLU(), nn.Linear { 2, 1, name = "fc2" } }
+  model:param("fc1.weight").data = { { 1, 2 }, { -1, 1 } }
+  model:param("fc1.bias").data = { 0.5, -1 }
+  model:param("fc2.weight").data = { { 3, -2 } }
+  model:param("fc2.bias").data = { 0.25 }
+  return model
+end
+
+describe("the four lists of a model's memory", function()
+  it("hold params, outputs, inputs and caches by name, data and diff, with values worked out by hand", function()
+    local model = by_hand()
+    local memory = model:memory()
+    -- x = (1, 2): fc1 = (1 + 4 + 0.5, -1 + 2 - 1) = (5.5, 0); relu the same; fc2 = 3 * 5.5 + 0.25 = 16.75
+    local y = memory:forward(neap.tensor { { 1, 2 } })
+    assert.are.equal(16.75, y:item())
+    assert.are.same({ { 5.5, 0 } }, model.outputs[1].data:totable())
+    assert.are.same({ { 5.5, 0 } }, model.inputs[3].data:totable())
+    assert.are.same({ "fc1", "relu1", "fc2" }, { model.outputs[1].name, model.outputs[2].name, model.outputs[3].name })
+    for _, cache in ipairs(model.caches) do assert.are.equal(1, #cache) end
+    -- dy = 2: fc2.weight 2 * (5.5, 0), bias 2; relu lets the first through; fc1.weight (6, 0)^T (1, 2), bias (6, 0); dx = 6 * (1, 2)
+    local dx = memory:backward(neap.tensor { { 2 } })
+    assert.are.same({ { 6, 12 } }, dx:totable())
+    assert.are.same({ { 11, 0 } }, model.params["fc2.weight"].diff:totable())
+    assert.are.same({ 2 }, model:param("fc2.bias").diff:totable())
+    assert.are.same({ { 6, 12 }, { 0, 0 } }, model.params["fc1.weight"].diff:totable())
+    assert.are.same({ 6, 0 }, model:param("fc1.bias").diff:totable())
+    assert.are.same({ { 6, -4 } }, model.outputs[2].diff:totable())
+    assert.are.same({ { 6, 0 } }, model.inputs[2].diff:totable())
+    for _, cache in ipairs(model.caches) do assert.are.equal(0, #cache) end
+  end)
+
+  it("find what is there, and nil for what is not", function()
+    local model = by_hand()
+    assert.are.same({ { 1, 2 }, { -1, 1 } }, model.params["fc1.weight"].data:totable())
+    assert.is_nil(model.params["fc3.weight"])
+    assert.is_nil(model.params["fc1.weight"].diff)
+    assert.is_nil(model.params["fc1.weight"].velocity)
+    assert.are.equal(4, #model.params)
+    local t <close> = neap.trainer { model = model, loss = nn.MseLoss {}, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, memory = { store = false } }
+    t:step { x = neap.ones(3, 2), y = neap.zeros(3, 1) }
+    assert.are.same({ 2, 2 }, model.params["fc1.weight"].velocity.shape)
+  end)
+
+  it("take parameters of the user's own, each name once", function()
+    local model = by_hand()
+    local mine = neap.ones(3)
+    model:attach_param("scale", mine)
+    assert.are.same({ 1, 1, 1 }, model.params.scale.data:totable())
+    mine:fill_(2) -- held by reference
+    assert.are.same({ 2, 2, 2 }, model.params.scale.data:totable())
+    assert.has_error(function() model:attach_param("scale", mine) end)
+    assert.has_error(function() model:attach_param("fc1.weight", mine) end)
+    assert.has_error(function() model:attach_param("other", 3) end)
+    assert.are.equal(5, #model.params)
+  end)
+
+  it("share one storage between an output and the input above it, and let it go in any order without leak or double free", function()
+    local model = nn.Sequential { input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 } }
+    local memory = model:memory()
+    memory:forward(neap.ones(8, 64))
+    model.inputs[2].data:fill_(7)
+    assert.are.equal(7, model.outputs[1].data[{ 3, 5 }])
+    memory:free()
+    local empty = held()
+    local orders = { { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 2, 4, 1, 3 }, { 3, 1, 4, 2 }, { 1, 3, 2, 4 }, { 4, 2, 3, 1 } }
+    for _, order in ipairs(orders) do
+      memory:forward(neap.ones(8, 64))
+      local handles = { model.outputs[1].data, model.inputs[2].data, model.outputs[2].data, model.inputs[3].data }
+      memory:free()
+      for _, k in ipairs(order) do
+        local twin = ({ 2, 1, 4, 3 })[k]
+        local value = handles[twin] and handles[twin][{ 1, 1 }]
+        handles[k] = nil
+        collectgarbage()
+        if handles[twin] then assert.are.equal(value, handles[twin][{ 1, 1 }]) end -- the other one still lives
+      end
+      assert.are.equal(empty, held())
+    end
+  end)
+
+  it("pass no cache at inference", function()
+    local model = by_hand()
+    model:eval()
+    model:memory():forward(neap.ones(2, 2))
+    for _, cache in ipairs(model.caches) do assert.are.equal(0, #cache) end
+    assert.has_error(function() model:memory():backward(neap.ones(2, 1)) end)
+  end)
+
+  it("give what the whole model's backward gives, statistics counted once", function()
+    local function make()
+      return nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
+    end
+    local a, b = make(), make()
+    local x, dy = neap.zeros(5, 6), neap.ones(5, 3)
+    local at = 0.2
+    x:apply_(function()
+      at = (at + 0.61803398875) % 1
+      return at
+    end)
+    local y = a:memory():forward(x)
+    local dx = a:memory():backward(dy)
+    assert.is_true(b(x):close(y, { rtol = 1e-6, atol = 1e-6 }))
+    local running = b:param("norm1.running_mean").data:clone()
+    assert.is_true(b:backward(x, dy):close(dx, { rtol = 1e-5, atol = 1e-5 }))
+    for name, p in b:parameters() do assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-5, atol = 1e-5 }), name) end
+    assert.is_true(a:param("norm1.running_mean").data:equal(running))
+  end)
+end)
+
+describe("a layer's cache", function()
+  it("is a stack without bound, and errs on a pop out of order or of another type", function()
+    local cache = neap.cache "conv1"
+    for k = 1, 100 do cache:push(neap.full { 2, value = k }, "t" .. k) end
+    assert.are.equal(100, #cache)
+    assert.has_error(function() cache:pop "t1" end)
+    assert.has_error(function() cache:pop { shape = { 3 } } end)
+    assert.has_error(function() cache:pop { dtype = "f64" } end)
+    assert.are.equal(100, #cache) -- a refused pop takes nothing
+    for k = 100, 1, -1 do assert.are.equal(k, cache:pop { label = "t" .. k, shape = { 2 }, dtype = "f32" }[1]) end
+    assert.has_error(function() cache:pop() end)
+    assert.has_error(function() cache:push(3) end)
+  end)
+end)
+
+describe("the counters of the allocator", function()
+  it("give totals, print, and start their high-water mark again", function()
+    local before = held()
+    local n = neap.memory().n_alloc
+    do
+      local t <const> = neap.zeros(1000)
+      assert.are.equal(4000, t:n_bytes())
+      assert.is_true(neap.memory().held >= before + 4000)
+      assert.is_true(neap.memory().n_alloc > n)
+    end
+    held()
+    neap.reset_peak()
+    assert.are.equal(neap.memory().held, neap.memory().high)
+    assert.is_truthy(tostring(neap.memory()):find("tensors", 1, true))
+  end)
+end)

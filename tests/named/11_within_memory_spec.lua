@@ -240,3 +240,71 @@ describe("memory over a training", function()
   end)
 end)
 
+
+describe("neap.count_memory", function()
+  local function counted(report)
+    local by = {}
+    for _, row in ipairs(report) do by[row.class] = row end
+    return by
+  end
+
+  it("counts bytes by class, each storage once, before and after planning, with nothing allocated", function()
+    local model = nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 16 }, nn.ReLU(), nn.Linear { 16, 4 } }
+    local before = held()
+    local at_test = neap.count_memory(model, { batch = 10, store = false, engine = "ref" })
+    local by = counted(at_test)
+    -- Two weights and two biases; the outputs of three layers, the last of which the user gets, and the input.
+    assert.are.equal(4 * (8 * 16 + 16 + 16 * 4 + 4), by.parameters.before)
+    assert.are.equal(by.parameters.before, by.parameters.after)
+    assert.are.equal(0, by.gradients.before)
+    assert.are.equal(0, by["gradient inputs"].before)
+    assert.are.equal(4 * 10 * (8 + 16 + 16 + 4), by.outputs.before)
+    assert.are.equal(4 * 10 * (8 + 16 + 4), by.outputs.after) -- relu in place
+    local at_training = counted(model:count { batch = 10, train = true, loss = nn.CrossEntropyLoss {}, optimizer = optim.Adam {}, store = false,
+      engine = "ref" })
+    assert.are.equal(at_training.parameters.before, at_training.gradients.before)
+    assert.is_true(at_training.buffers.before >= 2 * at_training.parameters.before) -- Adam's two moments
+    assert.is_true(at_training["gradient inputs"].before >= 4 * 10 * (16 + 4))
+    assert.is_true(at_training.total.after < at_training.total.before)
+    assert.are.equal(before, held())
+  end)
+end)
+
+describe("m:optimize and m:undo", function()
+  it("gives gradients back at inference, refuses backward with the way out, and restores everything bit for bit", function()
+    local model = model_of(16)
+    local x, dy = batch(6, 1).x, neap.ones(6, 4)
+    local y = model(x)
+    local dx = model:backward(x, dy)
+    local w, g = model:param("linear1.weight").data:clone(), model:param("linear1.weight").grad:clone()
+    local full = held()
+    local same, said = model:optimize { mode = "inference" }
+    assert.are.equal(model, same)
+    assert.is_truthy(said:find("given back", 1, true))
+    assert.is_true(held() < full)
+    assert.is_nil(model:param("linear1.weight").grad)
+    assert.is_true(model(x):equal(y))
+    local err = raises("optimised for inference", model.backward, model, x, dy)
+    assert.are.equal("released", err.code)
+    assert.is_truthy(err.hint:find("m:undo()", 1, true))
+    raises("m:undo()", model.net, model, { batch = 2, train = true, loss = nn.CrossEntropyLoss {} })
+    model:undo()
+    assert.is_true(model(x):equal(y))
+    assert.is_true(model:backward(x, dy):equal(dx))
+    assert.is_true(model:param("linear1.weight").data:equal(w))
+    assert.is_true(model:param("linear1.weight").grad:equal(g))
+  end)
+
+  it("does nothing a second time, and says so", function()
+    local model = model_of(8)
+    local _, first = model:optimize { mode = "training" }
+    local _, second = model:optimize { mode = "inference" }
+    assert.is_truthy(second:find("already", 1, true))
+    assert.are_not.equal(first, second)
+    assert.is_not_nil(model:backward(batch(3, 1).x, neap.ones(3, 4))) -- it is optimised for training
+    model:undo()
+    local _, third = model:undo()
+    assert.is_truthy(third:find("not optimised", 1, true))
+    raises("mode is", model.optimize, model, { mode = "infer" })
+  end)
+end)

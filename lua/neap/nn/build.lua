@@ -3,6 +3,7 @@
 -- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
 local core = require "neap.core"
+local count_memory = require "neap.count_memory"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
@@ -110,6 +111,7 @@ local net_spec = { batch = 1, train = false, loss = none, optimizer = none, inpu
 function Module.net(self, given)
   local o = options.read("m:net", net_spec, given, 2)
   if math.type(o.batch) ~= "integer" or o.batch < 1 then error("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch), 2) end
+  if o.train and o.loss then count_memory.check_gradients(module.root_of(self), "m:net { train = true }", 2) end
   local shape, blobs = example_shape(self, o, 2), {}
   local metrics = build.metric_names(o.metrics)
   local record = building(o.name or rawget(self, "_wanted_name") or "model", o.train, o.traced, function(record)
@@ -181,6 +183,9 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
     return name == "plan" and plan or plan:forecast()
   end
 end
+
+--- The net of which neap.count_memory counts the plans.
+function Module.count_net(self, o) return (Module.net(self, (apart(o, "neap.count_memory")))) end
 
 local function elems(shape)
   local n = 1
@@ -279,6 +284,7 @@ end
 -- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
 function Module.backward(self, ...)
   local root, xs = module.root_of(self), { ... }
+  count_memory.check_gradients(root, "m:backward", 2)
   if #xs < 2 then error("m:backward takes (x, .., dy): the inputs, then the gradient of the output", 2) end
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {} }

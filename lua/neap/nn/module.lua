@@ -326,6 +326,9 @@ end
 
 -- ---- classes ---------------------------------------------------------------------------------------------------------
 
+--- Lists of a model's memory, by neap.model_memory: {name, data, diff} each.
+local memory_lists = { params = true, outputs = true, inputs = true, caches = true }
+
 local function index(self, key)
   local params = rawget(self, "_params")
   if type(key) == "string" and params[key] then
@@ -338,6 +341,11 @@ local function index(self, key)
   if key == "training" then return Module.is_training(self) end
   local method = rawget(self, "_methods")[key]
   if method ~= nil then return method end
+  if memory_lists[key] then
+    local memory = require("neap.model_memory").of(root_of(self))
+    if key == "params" then return memory:params() end
+    return memory[key]
+  end
   return Module[key]
 end
 

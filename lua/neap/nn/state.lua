@@ -110,6 +110,12 @@ end
 -- @return {data, grad (= diff), trainable, shape}
 function Module.find_param(self, name, level) return Module.as_parameter(find_record(self, name, (level or 1) + 1)) end
 
+--- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.model_memory.
+function Module.memory(self) return require("neap.model_memory").of(root_of(self)) end
+
+--- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a name that is taken is an error.
+function Module.attach_param(self, name, tensor) return Module.memory(self):attach_param(name, tensor) end
+
 --- Parameters by name, in order of definition; tied ones once, statistics not.
 -- @return iterator of (name, {data, grad, trainable, shape})
 function Module.parameters(self)
