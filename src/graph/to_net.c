@@ -109,6 +109,11 @@ static const char *name_in_scope(const char *name, const char *scope) {
   return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' ? name + n + 1 : NULL;
 }
 
+/* Given by the user, or set by a rewrite. Others stay defaults: to be given or not is part of what some attributes mean. */
+static bool is_told(const neap_attr *attr, const neap_attr_value *value) {
+  return value->given || value->n != attr->value.n || value->i != attr->value.i;
+}
+
 static neap_status write_node(writer *w, int n, neap_error *error) {
   const neap_node *node = &w->graph->node[n];
   const char *in[256], *out[256];
@@ -121,8 +126,8 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with subnets can't be expanded yet", node->op->name, node->name);
   for (int i = 0; i < node->n_in; i++) in[i] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
-  for (int a = 0; a < neap_op_n_attrs(node->op); a++) /* to be given or not is part of what some attributes mean */
-    if (node->attrs[a].given) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
+  for (int a = 0; a < neap_op_n_attrs(node->op); a++)
+    if (is_told(&node->op->attrs[a], &node->attrs[a])) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
   inner = name_in_scope(name, node->scope);

@@ -248,7 +248,7 @@ static bool has_pair(const neap_pair *pair, int n, int in, int out) {
 /* Whether the record lets output `out` carry the name of input `in`. A control op writes the blobs around it by name, so it
  * may do so everywhere. */
 static bool may_share_name(const neap_op *op, int in, int out) {
-  return (op->effects & NEAP_EFFECT_CONTROL) != 0 || (op->inplace_any_input && out == 0) ||
+  return (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0 || (op->inplace_any_input && out == 0) ||
          has_pair(op->inplace, op->n_inplace, in, out) || has_pair(op->enforced, op->n_enforced, in, out) ||
          has_pair(op->alias, op->n_alias, in, out);
 }
@@ -289,9 +289,24 @@ static const char *why_not_freed(const neap_net *net, neap_net_found found) {
   return blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared" : NULL;
 }
 
-/* The inputs of Free. */
+/* The inputs of Free, each once; its outputs, if any are named, are the inputs in their order. */
 static neap_status check_release(const draft *d, neap_error *error) {
   if ((d->op.op->effects & NEAP_EFFECT_RELEASE) == 0) return NEAP_OK;
+  if (d->op.n_out != 0 && d->op.n_out != d->op.n_in)
+    return neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as inputs, each the same blob, got %d and %d", d->who, d->op.n_out,
+                     d->op.n_in);
+  for (int k = 0; k < d->op.n_out; k++)
+    if (d->op.out[k] != d->op.in[k]) {
+      neap_fail(error, NEAP_GRAPH, "%soutput %d must be its input: expected \"%s\", got \"%s\"", d->who, k + 1, d->op.in[k],
+                d->op.out[k] != NULL ? d->op.out[k] : "_");
+      return located(d, NEAP_GRAPH, d->op.in[k], error);
+    }
+  for (int i = 1; i < d->op.n_in; i++)
+    for (int k = 0; k < i; k++)
+      if (d->op.in[k] == d->op.in[i]) {
+        neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" would be freed twice", d->who, d->op.in[i]);
+        return located(d, NEAP_GRAPH, d->op.in[i], error);
+      }
   for (int i = 0; i < d->op.n_in; i++) {
     const char *name = d->op.in[i];
     const char *why = name != NULL ? why_not_freed(d->net, neap_net_look_up(d->net, name)) : NULL;
@@ -409,7 +424,7 @@ static void commit(draft *d) {
     for (int k = 0; sub != NULL && k < sub->n_outside; k++) neap_net_mark_read(net, sub->outside[k]);
   }
   /* Map values for new cells count up in output order, as write_output fills them. */
-  for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
+  for (int j = 0; j < d->op.n_out && (op->effects & NEAP_EFFECT_RELEASE) == 0; j++) write_output(d, j);
   neap_net_enter_frame(net, &d->op);
   net->op[net->n_op++] = d->op;
   net->n_gradient += is_gradient(op);

@@ -1,4 +1,5 @@
-/* free.c: Free, the end of a blob's life as the user states it. */
+/* free.c: Free, the end of a blob's life as the user states it. Its outputs, where they are named, are its inputs, one by one:
+ * net/add.c enforces it, for a list of any length. No gradient: asking for one through Free is an error. */
 #include "ops/op.h"
 
 static neap_status infer(neap_infer *infer, neap_error *error) {
@@ -17,6 +18,7 @@ const neap_op neap_op_Free = {
   .example = "net:Free(\"x\")",
   .source = "Caffe2 Free",
   .inputs = {{"x", "blobs that are neither kept nor declared", NEAP_ANY, NEAP_ARG_VARIADIC}},
+  .outputs = {{"y", "the same blobs, untyped from here on; may be left out", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_RELEASE,
   .infer = infer,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},

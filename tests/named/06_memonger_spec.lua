@@ -1,0 +1,829 @@
+-- memonger: names recycled net to net. Every planned net is run under policy `name` and compared, bit for bit, with the
+-- unplanned run of the net it came from: losses, outputs, parameters after updates and their gradients.
+local neap = require "neap"
+local netfile = require "neap.netfile"
+local M = neap.memonger
+
+-- ---- helpers ---------------------------------------------------------------------------------------------------------------------
+
+--- The same numbers for everybody: floats from -1 to 1, integers 0 and 1.
+local function numbers(shape, dtype, seed)
+  local x, at = neap.zeros { dtype = dtype, table.unpack(shape) }, seed
+  if #shape == 0 then return neap.tensor(0.05, dtype) end
+  local float = dtype == "f32" or dtype == "f64"
+  return x:apply_(function()
+    at = (at + 0.61803398875) % 1
+    return float and 2 * at - 1 or at * 2 // 1
+  end)
+end
+
+--- Bits of all blobs that stay, after two steps.
+local function bits(net, memory)
+  memory.store, memory.engine = false, memory.engine or "ref"
+  local ws <close> = neap.workspace { seed = 3, store = false }
+  ws:poison(memory.policy == "name")
+  ws:init(net)
+  local program <close> = ws:compile(net, memory)
+  for step = 1, 2 do
+    for i, input in ipairs(net:inputs()) do ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i + 0.07 * step)) end
+    program:run()
+  end
+  local found = {}
+  for _, row in ipairs(ws:_blobs()) do
+    if row.kind == "tensor" and not row.shares then found[row.name] = ws:view(row.name):hash() end
+  end
+  return found
+end
+
+--- Runs both nets and compares what both have; `names` must be among it.
+local function assert_same_run(net, planned, names, executor)
+  executor = executor or "simple"
+  local threads = executor == "dag" and 2 or nil
+  local a = bits(net, { policy = "none", executor = executor, threads = threads })
+  local b = bits(planned, { policy = "name", executor = executor, threads = threads })
+  local n = 0
+  for name, hash in pairs(a) do
+    if b[name] then
+      n = n + 1
+      assert.are.equal(hash, b[name], name)
+    end
+  end
+  assert.is_true(n > 1)
+  for _, name in ipairs(names) do assert.is_truthy(a[name] and b[name], name .. " is not in both runs") end
+end
+
+local function n_names(net)
+  local seen, n = {}, 0
+  for _, op in ipairs(net:_ops()) do
+    for _, list in ipairs { op.inputs, op.outputs } do
+      for _, name in ipairs(list) do
+        if name and not seen[name] then
+          seen[name] = true
+          n = n + 1
+        end
+      end
+    end
+  end
+  return n
+end
+
+local function has_name(net, name)
+  for _, op in ipairs(net:_ops()) do
+    for _, list in ipairs { op.inputs, op.outputs } do
+      for _, other in ipairs(list) do
+        if other == name then return true end
+      end
+    end
+  end
+  return false
+end
+
+--- Sum over names of the bytes a plan by name gives to the arena.
+local function arena(net, policy) return net:plan({ policy = policy, engine = "ref", store = false }).arena_bytes end
+
+local function fc(net, x, y, n_out, n_in)
+  net:param(y .. "_w", { n_out, n_in }, neap.init.xavier())
+  net:param(y .. "_b", { n_out })
+  return net:FC({ x, y .. "_w", y .. "_b" }, y)
+end
+
+--- x -> n layers of width 8 -> softmax loss.
+local function chain(n, o)
+  o = o or {}
+  local net = neap.net "chain"
+  net:input("x", { 4, 8 })
+  net:input("label", { 4 }, "i64")
+  local at = "x"
+  for i = 1, n do
+    fc(net, at, "fc" .. i, 8, 8)
+    at = "fc" .. i
+  end
+  net:SoftmaxCrossEntropy({ at, "label" }, "loss")
+  net:outputs { "loss" }
+  if o.train ~= false then net:gradient "loss" end
+  return net
+end
+
+--- A trunk, two branches that meet, two losses.
+local function tree(o)
+  o = o or {}
+  local net = neap.net "tree"
+  net:input("x", { 4, 8 })
+  net:input("label", { 4 }, "i64")
+  fc(net, "x", "fc1", 8, 8)
+  fc(net, "fc1", "fc2", 8, 8)
+  fc(net, "fc2", "left1", 8, 8)
+  fc(net, "left1", "left2", 8, 8)
+  fc(net, "fc2", "right1", 8, 8)
+  fc(net, "right1", "right2", 8, 8)
+  net:Add({ "left2", "right2" }, "join")
+  fc(net, "join", "fc5", 8, 8)
+  fc(net, "fc5", "fc6", 8, 8)
+  net:SoftmaxCrossEntropy({ "fc6", "label" }, "loss1")
+  if o.side then
+    fc(net, "join", "side1", 8, 8)
+    fc(net, "side1", "side2", 8, 8)
+    net:SoftmaxCrossEntropy({ "side2", "label" }, "loss2")
+  else
+    net:SoftmaxCrossEntropy({ "right2", "label" }, "loss2")
+  end
+  net:Add({ "loss1", "loss2" }, "loss")
+  net:outputs { "loss1", "loss2", "loss" }
+  if o.train then net:gradient "loss" end
+  return net
+end
+
+-- ---- the linear planner -------------------------------------------------------------------------------------------------------------
+
+describe("a chain of layers with its gradient", function()
+  for _, algo in ipairs { "greedy", "exact" } do
+    it("gives the same loss and gradients after planning by " .. algo .. ", in fewer bytes", function()
+      local net = chain(3)
+      local planned, slots, canonical = M.optimize_interference(net, nil, nil, nil, algo, 0.2)
+      assert.is_true(n_names(planned) < n_names(net:expand {}))
+      assert_same_run(net, planned, { "loss", "fc1_w_grad", "fc1_w" })
+      assert.is_true(M.verify_assignments(slots))
+      local s = M.compute_statistics(slots)
+      assert.is_true(s.optimized_bytes < s.baseline_bytes and s.lower_bound_bytes <= s.optimized_bytes)
+      assert.are.equal("fc1_w", canonical.fc1_w)
+      assert.is_true(arena(planned, "name") < arena(net, "none"))
+      -- Planned again with sizes: what is given instead of the real bytes is used.
+      local again, slots2 = M.optimize_interference(net, nil, nil, M.collect_blob_sizes(net), algo, 0.2)
+      assert.is_true(M.compute_statistics(slots2).optimized_bytes <= s.baseline_bytes)
+      assert_same_run(net, again, { "loss", "fc1_w_grad" })
+    end)
+  end
+
+  it("loses names in the linear planner and keeps its numbers", function()
+    local net = chain(3)
+    local planned, slots = M.optimize_inference_net(net)
+    assert.is_true(n_names(planned) < n_names(net:expand {}))
+    assert.is_true(slots.saved > 0 and slots.planned_bytes < slots.baseline_bytes)
+    assert.are.equal(1 - slots.planned_bytes / slots.baseline_bytes, slots.saved)
+    assert_same_run(net, planned, { "loss", "fc1_w_grad" })
+  end)
+
+  it("keeps all outputs apart when an op reads one input twice", function()
+    local net = neap.net "twice"
+    net:input("x", { 4, 8 })
+    local at = "x"
+    for i = 1, 6 do at = net:Add({ at, at }, "s" .. i).name end
+    net:outputs { "s6" }
+    local planned = M.optimize_inference_net(net)
+    for _, op in ipairs(planned:_ops()) do
+      local seen = {}
+      for _, name in ipairs(op.outputs) do
+        assert.is_nil(seen[name])
+        seen[name] = true
+      end
+    end
+    assert.is_true(n_names(planned) < n_names(net))
+    assert_same_run(net, planned, { "s6" })
+  end)
+end)
+
+describe("the linear planner", function()
+  it("leaves outputs, kept and declared blobs their names without being told", function()
+    local net = chain(5, { train = false })
+    net:keep "fc3"
+    local planned = M.optimize_inference_net(net)
+    for _, name in ipairs { "x", "fc1_w", "fc3", "loss" } do assert.is_true(has_name(planned, name), name) end
+    assert_same_run(net, planned, { "loss", "fc3" })
+  end)
+
+  it("does nothing to a net that it has planned", function()
+    for _, net in ipairs { chain(5), tree { train = true } } do
+      local once = M.optimize_inference_net(net)
+      local twice, slots = M.optimize_inference_net(once)
+      assert.are.equal(once:text(), twice:text())
+      assert.are.equal(0, slots.n_shared)
+      local dag = M.compute_blob_recycling_for_dag(net)
+      assert.are.equal(dag:text(), M.compute_blob_recycling_for_dag(dag):text())
+    end
+  end)
+
+  it("never makes an op work in place that did not", function()
+    local net = neap.net "again"
+    net:input("x", { 4 })
+    net:Relu("x", "a")
+    net:Tanh("a", "b")
+    net:Relu("b", "c")
+    net:Tanh("c", "a")
+    net:Copy("a", "y")
+    net:outputs { "y" }
+    local planned = M.optimize_inference_net(net)
+    for _, op in ipairs(planned:_ops()) do assert.are_not.equal(op.inputs[1], op.outputs[1]) end
+    assert.is_true(M.verify_inplace_blobs(net, planned))
+    assert_same_run(net, planned, { "y" })
+  end)
+
+  it("gives an output that nobody reads its bytes for one op only: 13 ops, two slots a size", function()
+    local net = neap.net "unread"
+    net:input("x", { 4, 8 })
+    local at = "x"
+    for i = 1, 13 do
+      net:Tanh(at, "unread" .. i)
+      net:Relu(at, "y" .. i)
+      at = "y" .. i
+    end
+    net:outputs { "y13" }
+    local planned, slots = M.optimize_inference_net(net)
+    -- Relu reads its input after Tanh has written what nobody reads: at most three are alive, and three names remain.
+    assert.is_true(slots.n_shared <= 3)
+    assert_same_run(net, planned, { "y13" })
+    local pool = neap.net "window"
+    pool:input("x", { 1, 1, 8, 8 })
+    at = "x"
+    for i = 1, 13 do
+      pool:Dropout(at, { "d" .. i, "mask" .. i }, { rate = 0.5 })
+      at = "d" .. i
+    end
+    pool:outputs { at }
+    local _, few = M.optimize_inference_net(pool)
+    local f32 = 0
+    for i = 1, #few do
+      if few[i].blobs:find "d%d" then f32 = f32 + 1 end
+    end
+    assert.is_true(f32 <= 2, "slots of the chain: " .. f32)
+  end)
+
+  it("chooses sizes without regard to the order in which they came", function()
+    local bytes = { 100, 12, 4, 9 }
+    local native = require("neap.core").memonger
+    assert.are.equal(2, native.best_slot({ 100, 12 }, 10))
+    assert.are.equal(1, native.best_slot({ 12, 100 }, 10))
+    assert.are.equal(2, native.best_slot({ 4, 9 }, 10))
+    assert.are.equal(1, native.best_slot({ 9, 4 }, 10))
+    assert.are.equal(2, native.best_slot(bytes, 10))
+    assert.is_nil(native.best_slot({ false, false }, 10))
+  end)
+end)
+
+-- ---- gradients ------------------------------------------------------------------------------------------------------------------------
+
+describe("shared gradients", function()
+  it("take fewer names, fewer still with activations; the last activation keeps its name", function()
+    local net = chain(5)
+    local e = net:expand {}
+    local shared = M.share_grad_blobs(net, { "loss" }, nil, "name_x")
+    local more = M.share_grad_blobs(net, { "loss" }, nil, "name_x", { share_activations = true })
+    assert.is_true(n_names(shared) < n_names(e))
+    assert.is_true(n_names(more) <= n_names(shared))
+    assert.is_true(has_name(shared, "fc5") and has_name(more, "fc5"))
+    assert.is_truthy(shared:text():find("name_x/shared_1", 1, true))
+    assert_same_run(net, shared, { "loss", "fc1_w_grad" }, "dag")
+    assert_same_run(net, more, { "loss", "fc1_w_grad" }, "dag")
+    assert_same_run(net, more, { "loss", "fc1_w_grad" })
+  end)
+
+  it("know gradients by what the net says of them, not by how a name ends", function()
+    local net = neap.net "names"
+    net:input("x_grad", { 4, 8 })
+    net:input("label", { 4 }, "i64")
+    fc(net, "x_grad", "split_grad_info", 8, 8)
+    net:Relu("split_grad_info", "user_grad")
+    fc(net, "user_grad", "out_grad", 8, 8)
+    net:SoftmaxCrossEntropy({ "out_grad", "label" }, "loss")
+    net:outputs { "loss" }
+    net:gradient "loss"
+    local e = net:expand {}
+    assert.is_nil(e:_blob("user_grad").gradient_of)
+    assert.are.equal("gradient", e:_blob("out_grad_w_grad").role)
+    assert.are.equal("out_grad_w", e:_blob("out_grad_w_grad").gradient_of)
+    local marked = 0
+    for _, row in ipairs(e:_blobs()) do
+      if row.gradient_of == "user_grad" then marked = marked + 1 end
+    end
+    assert.is_true(marked >= 1)
+    local shared = M.share_grad_blobs(net, { "loss" })
+    for _, name in ipairs { "split_grad_info", "user_grad", "out_grad" } do assert.is_true(has_name(shared, name), name) end
+    assert_same_run(net, shared, { "loss", "out_grad_w_grad" })
+    assert.are.equal(e:text(), neap.net_from(e:text()):text())
+    assert.are.equal(e:text(), e:clone():text())
+  end)
+
+  it("over a tree with two losses: kept activations stay, a scope may end in a slash or not", function()
+    local net = tree { train = true }
+    local shared = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope/", { share_activations = true, dont_share = { "fc6", "right1" } })
+    assert.is_true(n_names(shared) < n_names(net:expand {}))
+    assert.is_true(has_name(shared, "fc6") and has_name(shared, "right1"))
+    assert_same_run(net, shared, { "loss1", "loss2", "fc1_w_grad" }, "dag")
+    local other = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope", { share_activations = true, dont_share = { "fc6", "right1" } })
+    assert.are.equal(shared:text(), other:text())
+  end)
+
+  it("of an LSTM network: the planned net is the one that is run", function()
+    local net = neap.net "rnn"
+    net:input("x", { 5, 2, 4 })
+    net:input("label", { 10 }, "i64")
+    local at, width = "x", 4
+    for layer = 1, 2 do
+      net:param("w_" .. layer, { 24, width }, neap.init.xavier())
+      net:param("r_" .. layer, { 24, 6 }, neap.init.xavier())
+      net:param("b_" .. layer, { 24 })
+      net:LSTM({ at, "w_" .. layer, "r_" .. layer, "b_" .. layer }, { "h_" .. layer, "last_h" .. layer, "last_c" .. layer })
+      at, width = "h_" .. layer, 6
+    end
+    net:Reshape(at, "flat", { shape = { 10, 6 } })
+    fc(net, "flat", "score", 3, 6)
+    net:SoftmaxCrossEntropy({ "score", "label" }, "loss")
+    net:outputs { "loss" }
+    net:gradient "loss"
+    local shared = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true })
+    assert.is_true(n_names(shared) < n_names(net:expand {}))
+    assert_same_run(net, shared, { "loss", "r_1_grad" })
+  end)
+end)
+
+-- ---- devices ---------------------------------------------------------------------------------------------------------------------------
+
+describe("devices", function()
+  it("never mix: no blob but a copy's is touched on both", function()
+    local net = neap.net "mixed"
+    net:input("x", { 4, 8 })
+    net:input("label", { 4 }, "i64")
+    fc(net, "x", "fc1", 8, 8)
+    fc(net, "fc1", "fc2", 8, 8)
+    net:device("cpu:1", function()
+      net:Copy("fc2", "over")
+      fc(net, "over", "fc3", 8, 8)
+      fc(net, "fc3", "fc4", 8, 8)
+    end)
+    net:Copy("fc4", "back")
+    net:SoftmaxCrossEntropy({ "back", "label" }, "loss")
+    net:outputs { "loss" }
+    net:gradient "loss"
+    local planned = M.optimize_net(net)
+    assert.is_true(n_names(planned) < n_names(net:expand {}))
+    local device = {}
+    for _, op in ipairs(planned:_ops()) do
+      for _, name in ipairs(op.outputs) do
+        if name then
+          assert.is_true(device[name] == nil or device[name] == (op.device or ""), name)
+          device[name] = op.device or ""
+        end
+      end
+    end
+    local there = 0
+    for _, d in pairs(device) do there = there + (d == "cpu:1" and 1 or 0) end
+    assert.is_true(there >= 3, "the backward pass follows its forward ops")
+    assert_same_run(net, planned, { "loss", "fc3_w_grad" })
+    assert.are.equal(planned:text(), neap.net_from(planned:text()):text())
+  end)
+end)
+
+-- ---- forks and joins --------------------------------------------------------------------------------------------------------------------
+
+describe("forks and joins", function()
+  it("share along paths only: both losses are as before in a dag", function()
+    local net = tree()
+    local planned = M.compute_blob_recycling_for_dag(net, { "x" })
+    assert.is_true(n_names(planned) < n_names(net))
+    assert_same_run(net, planned, { "loss1", "loss2" }, "dag")
+    local function arena_of_dag(n, policy) return n:plan({ policy = policy, engine = "ref", executor = "dag", store = false }).arena_bytes end
+    assert.is_true(arena_of_dag(planned, "name") < arena_of_dag(net, "none"))
+  end)
+
+  it("do not let two branches share before they join", function()
+    local net = tree()
+    local planned, slots = M.compute_blob_recycling_for_dag(net)
+    for i = 1, #slots do
+      local text = slots[i].blobs
+      assert.is_false(text:find "left" ~= nil and text:find "right" ~= nil, text)
+    end
+    assert.is_true(#slots >= 1)
+    assert_same_run(net, planned, { "loss" }, "dag")
+  end)
+
+  it("with a side branch behind the join: a parameter as one more head changes nothing", function()
+    local net = tree { side = true }
+    local one, a = M.compute_blob_recycling_for_dag(net, { "x" })
+    local two, b = M.compute_blob_recycling_for_dag(net, { "x", "fc1_w" })
+    assert.are.equal(n_names(one), n_names(two))
+    assert.are.equal(a.n_shared, b.n_shared)
+    assert.is_true(n_names(one) < n_names(net))
+    assert_same_run(net, one, { "loss1", "loss2" }, "dag")
+  end)
+
+  it("respects the ops that take part, what may be shared, and what may neither give nor take", function()
+    local net = chain(8, { train = false })
+    local planned = M.compute_blob_recycling_for_dag(net, { "x" }, { 1, 2, 3, 4 })
+    assert.is_true(has_name(planned, "fc5") and has_name(planned, "fc6") and not has_name(planned, "fc1"))
+    planned = M.compute_blob_recycling_for_dag(net, { "x" }, nil, { "fc1", "fc3", "fc5" }, "few")
+    assert.is_true(has_name(planned, "fc2") and has_name(planned, "few/shared_1") and not has_name(planned, "fc1"))
+    planned = M.compute_blob_recycling_for_dag(net, { "x" }, nil, nil, "", { "fc1", "fc7" })
+    assert.is_true(has_name(planned, "fc1") and has_name(planned, "fc7"))
+    assert_same_run(net, planned, { "loss" })
+    assert.has_error(function() M.compute_blob_recycling_for_dag(net, { "nothing" }) end)
+  end)
+
+  it("gives the same names in every run", function()
+    local a = M.compute_blob_recycling_for_dag(tree { train = true }):text()
+    for _ = 1, 3 do assert.are.equal(a, M.compute_blob_recycling_for_dag(tree { train = true }):text()) end
+  end)
+
+  it("refuses a backward pass where inference was asked for", function()
+    assert.has_error(function() M.optimize_inference_for_dag(chain(2)) end)
+    assert.has_error(function() M.optimize_inference_for_dag(chain(2):expand {}) end)
+    local planned = M.optimize_inference_for_dag(chain(6, { train = false }), { "x" }, "inference")
+    assert.is_true(has_name(planned, "inference/shared_1"))
+  end)
+end)
+
+-- ---- orders ------------------------------------------------------------------------------------------------------------------------------
+
+local function of_copies(...)
+  local net = neap.net "copies"
+  net:input("data", { 2 })
+  net:input("w", { 2 })
+  for _, op in ipairs { ... } do
+    if #op == 3 then net:Add({ op[1], op[2] }, op[3]) else net:Copy(op[1], op[2]) end
+  end
+  return net
+end
+
+describe("the interference graph", function()
+  it("of three copies in place is a chain with all its shortcuts", function()
+    local net = of_copies({ "data", "x" }, { "x", "x" }, { "x", "x" })
+    assert.are.same({ { 1, 2 }, { 1, 3 }, { 2, 3 } }, M.compute_interference_graph(net))
+  end)
+end)
+
+describe("an order of ops", function()
+  local two_chains = { { "w", "w0" }, { "data", "w0", "c1" }, { "w", "w2" }, { "c1", "w2", "c2" } }
+  it("is a valid one; by the longest path each op comes right before it is needed", function()
+    local net = of_copies(table.unpack(two_chains))
+    assert.are.same({ 1, 2, 3, 4 }, M.topological_sort_traversal(net))
+    assert.are.same({ 1, 2, 3, 4 }, M.topological_sort_traversal_longest_path(net))
+    local mixed = of_copies({ "w", "w2" }, { "w", "w0" }, { "data", "w0", "c1" }, { "c1", "w2", "c2" })
+    assert.are.same({ 2, 3, 1, 4 }, M.topological_sort_traversal_longest_path(mixed))
+  end)
+  it("takes the longer of several targets first", function()
+    local net = of_copies({ "w", "w4" }, { "data", "w4", "c4" }, { "w", "w2" }, { "w", "w0" }, { "data", "w0", "c1" }, { "c1", "w2", "c2" })
+    assert.are.same({ 4, 5, 3, 6, 1, 2 }, M.topological_sort_traversal_longest_path(net))
+    local sorted = of_copies({ "w", "w0" }, { "data", "w0", "c1" }, { "w", "w2" }, { "c1", "w2", "c2" }, { "w", "w4" }, { "data", "w4", "c4" })
+    assert.are.same({ 1, 2, 3, 4, 5, 6 }, M.topological_sort_traversal_longest_path(sorted))
+  end)
+  it("of one op is that op", function()
+    for _, kind in ipairs { "plain", "longest_path", "least_memory" } do
+      assert.are.same({ 1 }, M.topological_sort_traversal(of_copies { "data", "y" }, kind))
+    end
+  end)
+  it("keeps a name that is written again behind the readers of what it was", function()
+    local net = of_copies({ "data", "a" }, { "a", "b" }, { "w", "a" }, { "a", "b", "c" })
+    for _, kind in ipairs { "plain", "longest_path", "least_memory" } do
+      local at = {}
+      for i, op in ipairs(M.topological_sort_traversal(net, kind)) do at[op] = i end
+      assert.is_true(at[1] < at[2] and at[2] < at[3] and at[3] < at[4], kind)
+    end
+  end)
+  it("of least memory is never worse than as defined, and the reordered net computes the same", function()
+    local net = neap.net "wide"
+    net:input("x", { 64 })
+    for i = 1, 4 do net:Relu("x", "wide" .. i) end
+    for i = 1, 4 do net:Sum("wide" .. i, "small" .. i, { axes = { 1 } }) end
+    net:Add({ "small1", "small2" }, "a")
+    net:Add({ "small3", "small4" }, "b")
+    net:Add({ "a", "b" }, "y")
+    net:outputs { "y" }
+    local plain, least = M.optimize_net(net), M.optimize_net(net, { order = "least_memory" })
+    assert.is_true(arena(least, "name") < arena(plain, "name"))
+    assert_same_run(net, least, { "y", "x" })
+    local _, slots = M.optimize_interference(net, nil, "least_memory")
+    assert.is_true(M.verify_assignments(slots))
+  end)
+end)
+
+-- ---- assignments ----------------------------------------------------------------------------------------------------------------------------
+
+describe("an assignment", function()
+  local ranges = { { name = "b1", defined = 1, used = 3, size = 10 }, { name = "b2", defined = 3, used = 4, size = 1 },
+    { name = "b3", defined = 5, used = 6, size = 1 }, { name = "b4", defined = 5, used = 7, size = 10 } }
+  local function names(slots)
+    local out = {}
+    for i, slot in ipairs(slots) do
+      out[i] = {}
+      for k, range in ipairs(slot) do out[i][k] = range.name end
+    end
+    return out
+  end
+  it("puts large with large: greedy, cost 11", function()
+    local slots, s = M.compute_assignments(ranges)
+    assert.are.same({ { "b1", "b4" }, { "b2", "b3" } }, names(slots))
+    assert.are.equal(11, s.optimized_bytes)
+    assert.are.equal(22, s.baseline_bytes)
+    assert.are.equal(11, s.lower_bound_bytes)
+    assert.are.equal(0.5, s.saved)
+  end)
+  it("searched exactly, cost 11", function()
+    local slots, s = M.compute_assignments(ranges, nil, "exact")
+    assert.are.equal(11, s.optimized_bytes)
+    assert.is_true(s.proved)
+    assert.is_true(M.verify_assignments(slots))
+  end)
+  it("avoids the trap of the order of definition, cost 11", function()
+    local trap = { { name = "b1", defined = 1, used = 2, size = 10 }, { name = "b2", defined = 4, used = 6, size = 1 },
+      { name = "b3", defined = 5, used = 6, size = 10 } }
+    for _, algo in ipairs { "greedy", "exact" } do
+      assert.are.equal(11, select(2, M.compute_assignments(trap, nil, algo)).optimized_bytes)
+    end
+  end)
+  it("gives a static blob a slot of its own, and sizes of more than 32 bits", function()
+    local slots = M.compute_assignments(ranges, { "b1" })
+    for _, slot in ipairs(slots) do assert.is_true(#slot == 1 or (slot[1].name ~= "b1" and slot[2].name ~= "b1")) end
+    local _, s = M.compute_assignments { { name = "a", defined = 1, used = 2, size = 1 << 40 }, { name = "b", defined = 3, used = 4, size = 1 << 41 } }
+    assert.are.equal(1 << 41, s.optimized_bytes)
+  end)
+  it("knows its algorithms", function()
+    assert.has_error(function() M.compute_assignments(ranges, nil, "dynamic") end)
+  end)
+  it("is stopped by the clock with the best so far", function()
+    local many = {}
+    for i = 1, 120 do many[i] = { name = "r" .. i, defined = i, used = i + (i * 7919) % 23, size = 1 + (i * 104729) % 97 } end
+    local slots, s = M.compute_assignments(many, nil, "exact", 0.05)
+    assert.is_true(M.verify_assignments(slots))
+    assert.is_true(s.optimized_bytes <= select(2, M.compute_assignments(many)).optimized_bytes)
+    assert.is_true(s.lower_bound_bytes <= s.optimized_bytes)
+  end)
+  it("that lets two lives overlap is refused, with both names", function()
+    local ok, e = pcall(M.verify_assignments, { { ranges[1], ranges[2] } })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find "b1" and tostring(e):find "b2")
+  end)
+end)
+
+-- ---- comparing --------------------------------------------------------------------------------------------------------------------------------
+
+describe("two nets", function()
+  --- Ops are called o1, o2 .., since two of them may write one blob.
+  local function net_of(text)
+    local i = 0
+    return neap.net_from("net f\ninput x f32 (2)\n" .. text:gsub("(%b())([^\n]*)\n", function(operands, rest)
+      i = i + 1
+      return operands .. " as o" .. i .. rest .. "\n"
+    end))
+  end
+  it("are equal when only names differ", function()
+    assert.is_true(M.verify_graph_equality(net_of "a = Relu(x)\nb = Tanh(a)\n", net_of "p = Relu(x)\nq = Tanh(p)\n"))
+  end)
+  it("are equal when names are used again down two branches, safely", function()
+    local a = net_of "a = Relu(x)\nb1 = Tanh(a)\nb2 = Relu(b1)\nc1 = Relu(a)\nc2 = Tanh(c1)\ny = Add(b2, c2)\n"
+    local b = net_of "a = Relu(x)\ny = Tanh(a)\nz = Relu(y)\ny = Relu(a)\nu = Tanh(y)\nv = Add(z, u)\n"
+    assert.is_true(M.verify_graph_equality(a, b))
+  end)
+  it("differ when two branches write one name", function()
+    local a = net_of "b = Relu(x)\nc = Tanh(x)\ny = Add(b, c)\n"
+    local b = net_of "b = Relu(x)\nb = Tanh(x)\ny = Add(b, b)\n"
+    local same, where = M.verify_graph_equality(a, b)
+    assert.is_false(same)
+    assert.is_truthy(where:find "op 3")
+  end)
+  it("differ when they do so one level deeper", function()
+    local a = net_of "b1 = Relu(x)\nc1 = Tanh(x)\nb2 = Relu(b1)\nc2 = Tanh(c1)\ny = Add(b2, c2)\n"
+    local b = net_of "m = Relu(x)\nm = Tanh(x)\nb2 = Relu(m)\nc2 = Tanh(m)\ny = Add(b2, c2)\n"
+    assert.is_false((M.verify_graph_equality(a, b)))
+  end)
+  it("differ by device, by working in place, and inside subnets", function()
+    local a, b = net_of "y = Relu(x)\n", net_of "y = Relu(x) on cpu:1\n"
+    assert.is_false((M.verify_graph_equality(a, b)))
+    assert.is_false((M.verify_inplace_blobs(net_of "a = Tanh(x)\nb = Relu(a)\n", net_of "a = Tanh(x)\na = Relu(a)\n")))
+    local function branchy(f)
+      local net = neap.net "f"
+      net:input("c", { 1 })
+      net:input("x", { 2 })
+      net:outputs { net:If("c", f, function(sub) return sub:Tanh "x" end) }
+      return net
+    end
+    assert.is_false((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Sigmoid "x" end))))
+    assert.is_true((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Relu("x", "other") end))))
+  end)
+end)
+
+-- ---- subnets ---------------------------------------------------------------------------------------------------------------------------------
+
+describe("subnets", function()
+  it("are renamed with what they take and give, and the planned net runs", function()
+    local net = neap.net "branches"
+    net:input("c", { 1 })
+    net:input("x", { 4, 8 })
+    net:Relu("x", "a")
+    net:Tanh("a", "b")
+    net:Sigmoid("b", "d")
+    local y = net:If("c", function(sub) return sub:Tanh(sub:Relu "d") end, function(sub) return sub:Sigmoid "d" end)
+    net:Relu(y, "e")
+    net:Tanh("e", "f")
+    net:outputs { "f" }
+    local planned, slots = M.optimize_inference_net(net)
+    assert.is_true(slots.n_shared >= 1)
+    assert.is_true(M.verify_graph_equality(net, planned))
+    for _, executor in ipairs { "simple", "dag" } do assert_same_run(net, planned, { "f" }, executor) end
+    local renamed = M.apply_assignments(net, { d = "else_where", e = "d2" })
+    assert.is_true(has_name(renamed, "else_where"))
+    assert.is_truthy(renamed:text():find "takes [^\n]*else_where")
+    assert_same_run(net, renamed, { "f" })
+  end)
+  it("of AsyncIf and Recurrent are asked for by name, and missed where there are none", function()
+    local ok, e = pcall(M.apply_asyncif_blob_assignments, chain(2, { train = false }), { fc1 = "other" })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find "AsyncIf")
+    assert.has_error(function() M.apply_recurrent_blob_assignments(chain(2, { train = false }), { fc1 = "other" }) end)
+    local net = neap.net "async"
+    net:input("c", { 1 })
+    net:input("x", { 4 })
+    net:Relu("x", "a")
+    local y = net:AsyncIf("c", function(sub) return sub:Relu "a" end, function(sub) return sub:Tanh "a" end)
+    net:Copy(y, "y")
+    net:outputs { "y" }
+    local renamed, tables = M.apply_asyncif_blob_assignments(net, { a = "b" })
+    local _, changed = next(tables)
+    assert.are.same({ a = "b" }, changed)
+    assert_same_run(net, renamed, { "y" })
+  end)
+end)
+
+-- ---- Free and estimates ----------------------------------------------------------------------------------------------------------------------
+
+local function frees_of(net)
+  local freed, at, used_after = {}, {}, {}
+  for _, op in ipairs(net:_ops()) do
+    if op.type == "Free" then
+      freed[#freed + 1] = op.inputs[1]
+      at[op.inputs[1]] = true
+    else
+      for _, name in ipairs(op.inputs) do
+        if at[name] then used_after[name] = true end
+      end
+    end
+  end
+  table.sort(freed)
+  return freed, used_after
+end
+
+describe("release_blobs_when_used", function()
+  local function net_of()
+    local net = neap.net "release"
+    net:input("data", { 4 })
+    net:Copy("data", "x")
+    net:Copy("x", "y")
+    net:Copy("y", "z")
+    net:Add({ "x", "z" }, "u")
+    net:Alias("u", "alias")
+    net:Relu("alias", "out")
+    net:outputs { "out" }
+    return net
+  end
+  it("frees each blob once, after its last reader: x, y, z, not the output, not what is aliased", function()
+    local net = net_of()
+    local released, names = M.release_blobs_when_used(net)
+    local freed, used_after = frees_of(released)
+    assert.are.same({ "x", "y", "z" }, freed)
+    assert.are.same({}, used_after)
+    assert.are.equal(3, #names)
+    local again = M.release_blobs_when_used(released)
+    assert.are.same({ "x", "y", "z" }, frees_of(again))
+    local a, b = bits(net, { policy = "none" }), bits(released, { policy = "offset" })
+    assert.are.equal(a.out, b.out)
+  end)
+  it("leaves what is kept and what is not selected", function()
+    assert.are.same({ "x", "z" }, (frees_of(M.release_blobs_when_used(net_of(), { "y" }))))
+    assert.are.same({ "y" }, (frees_of(M.release_blobs_when_used(net_of(), nil, function(name) return name == "y" end))))
+  end)
+  it("works on a backward pass", function()
+    local net = chain(3)
+    local released, names = M.release_blobs_when_used(net)
+    assert.is_true(#names > 4)
+    local a, b = bits(net, { policy = "none" }), bits(released, { policy = "offset" })
+    assert.are.equal(a.loss, b.loss)
+    assert.are.equal(a.fc1_w_grad, b.fc1_w_grad)
+  end)
+end)
+
+describe("an estimate", function()
+  it("counts what ops make and what Free gives back, and changes nothing", function()
+    local net = neap.net "estimate"
+    net:input("x", { 16 })
+    net:Relu("x", "a")
+    net:Tanh("a", "b")
+    net:Relu("b", "y")
+    net:outputs { "y" }
+    local before = net:text()
+    local plain = M.estimate_memory_usage(net)
+    assert.are.equal(3 * 64, plain.total_bytes)
+    assert.are.equal(3 * 64, plain.high_water_bytes)
+    local released = M.release_blobs_when_used(net)
+    local freed = M.estimate_memory_usage(released)
+    assert.are.equal(3 * 64, freed.total_bytes)
+    assert.are.equal(2 * 64, freed.high_water_bytes)
+    assert.are.equal("Relu", plain[1].type)
+    assert.are.equal(128, plain[1].bytes)
+    assert.are.equal(before, net:text())
+    assert.are.equal(0, M.estimate_memory_usage(net, nil, "cpu:1").total_bytes)
+    local big = M.estimate_memory_usage(net, { x = { 1 << 31 } })
+    assert.are.equal(3 * (1 << 33), big.total_bytes)
+  end)
+end)
+
+describe("small helpers", function()
+  it("work one op at a time", function()
+    local net = chain(6, { train = false })
+    local r = M.recycler(net)
+    for i = 1, #net:_ops() do M.process_op(r, i) end
+    assert.are.equal(2, #r.slots)
+    assert.is_false(M.can_use_blob(r, { "fc1" }, "fc2"))
+    assert.is_true(M.can_use_blob(r, { "fc1" }, "fc3"))
+    assert.is_false(M.can_use_blob(r, r.slots[1], "fc2") and M.can_use_blob(r, r.slots[2], "fc2"))
+    assert.is_truthy(M.get_free_blob(r, "fc6"))
+    assert.are.equal("b", M.get_blob_or_mapped_blob({ a = "b" }, "a"))
+    assert.are.equal("c", M.get_blob_or_mapped_blob({ a = "b" }, "c"))
+    assert.is_true(M.has_key_in_map({ a = 1 }, "a") and not M.has_key_in_map({ a = 1 }, "b"))
+    assert.is_true(M.has_key_in_set({ "a" }, "a") and not M.has_key_in_set({ "a" }, "b"))
+    assert.are.equal(4 * 8 * 4, M.infer_blob_size(net, "fc1"))
+    assert.are.equal(4 * 8, M.infer_blob_size(net, "label"))
+    assert.has_error(function() M.can_use_blob(r, { "fc1" }, "nothing") end)
+  end)
+  it("check a net against its ops' records, naming number and op", function()
+    assert.is_true(M.run_schema_check(chain(2)))
+    local ok, e = pcall(M.run_schema_check, { inputs = { x = { 2 } }, { "Relu", "x", "y" }, { "Softmax", {}, "z" } })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find "op 2" and tostring(e):find "Softmax")
+    ok, e = pcall(M.run_schema_check, { inputs = { x = { 2 } }, { "Rleu", "x", "y" } })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find "op 1")
+    assert.has_error(function() M.run_schema_check "net f\ninput x f32 (2)\ny = FC(x)\n" end)
+    assert.has_error(function() M.run_schema_check "net f\ninput x f32 (2)\ninput z f32 (2)\nFree(x) \n" end)
+  end)
+end)
+
+-- ---- nets that people know ------------------------------------------------------------------------------------------------------------------------
+
+describe("ResNet-50", function()
+  it("forward by name: at most five shared blobs in a dag, three in a row, and the same output", function()
+    local net = netfile.build(netfile.load "resnet50:1", { train = false })
+    local dag, d = M.optimize_inference_for_dag(net)
+    local row, r = M.optimize_inference_net(net)
+    assert.is_true(d.n_shared >= 1 and d.n_shared <= 5, "dag: " .. d.n_shared)
+    assert.is_true(r.n_shared >= 1 and r.n_shared <= 3, "row: " .. r.n_shared)
+    assert.is_true(n_names(dag) < n_names(net) and n_names(row) < n_names(net))
+    assert.are.equal(r.lower_bound_bytes, r.planned_bytes)
+    assert.is_true(M.verify_graph_equality(net, dag) and M.verify_graph_equality(net, row))
+    local a = bits(net, { policy = "none", engine = "dnnl" })
+    for _, planned in ipairs { dag, row } do
+      local b = bits(planned, { policy = "name", engine = "dnnl" })
+      for _, name in ipairs(net:outputs()) do assert.are.equal(a[name], b[name]) end
+    end
+  end)
+  it("training, batch 32: shared gradients and activations save at least 42 % of all bytes without reuse", function()
+    local net = netfile.build(netfile.load "resnet50:32", { train = true })
+    local none = net:plan { policy = "none", engine = "ref", store = false }
+    local with = {}
+    for _, activations in ipairs { false, true } do
+      local planned = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = activations, dag = false })
+      with[activations] = 1 - planned:plan({ policy = "name", engine = "ref", store = false }).total_bytes / none.total_bytes
+    end
+    assert.is_true(with[true] >= 0.42, with[true])
+    assert.is_true(with[true] >= with[false] and with[false] >= 0.33, with[false])
+  end)
+  it("training: shared names give the bits of the unplanned step", function()
+    local net = netfile.build(netfile.load "resnet18c:2", { train = true })
+    for _, activations in ipairs { false, true } do
+      local planned = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = activations, dag = false })
+      assert.is_true(n_names(planned) < n_names(net:expand {}))
+      local a, b = bits(net, { policy = "none", engine = "dnnl" }), bits(planned, { policy = "name", engine = "dnnl" })
+      local n = 0
+      for name, hash in pairs(a) do
+        assert.are.equal(hash, b[name], name)
+        n = n + 1
+      end
+      assert.is_true(n > 50)
+    end
+  end)
+end)
+
+describe("random nets", function()
+  it("compute the same after planning, in a row and in a dag", function()
+    local state = 12345
+    local function draw(n)
+      state = (1103515245 * state + 12345) % (1 << 31)
+      return state // 65536 % n + 1
+    end
+    for round = 1, 25 do
+      local net = neap.net "random"
+      net:input("x0", { 2, 3 })
+      local names = { "x0" }
+      for i = 1, 20 do
+        local a, b = names[draw(#names)], names[draw(#names)]
+        local out = draw(4) == 1 and #names > 3 and names[#names] ~= "x0" and names[1 + draw(#names - 1)] or "v" .. i
+        local known = false
+        for _, name in ipairs(names) do known = known or name == out end
+        if draw(2) == 1 then net:Add({ a, b }, out) else net:Tanh(a, out) end
+        if not known then names[#names + 1] = out end
+      end
+      net:Copy(names[#names], "y")
+      net:outputs { "y" }
+      for _, dag in ipairs { false, true } do
+        local planned = M.optimize_net(net, { executor = dag and "dag" or "simple", order = not dag and round % 3 == 0 and "least_memory" or nil })
+        assert_same_run(net, planned, { "y", "x0" }, dag and "dag" or "simple")
+      end
+    end
+  end)
+end)
