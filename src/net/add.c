@@ -293,8 +293,8 @@ static const char *why_not_freed(const neap_net *net, neap_net_found found) {
 static neap_status check_release(const draft *d, neap_error *error) {
   if ((d->op.op->effects & NEAP_EFFECT_RELEASE) == 0) return NEAP_OK;
   if (d->op.n_out != 0 && d->op.n_out != d->op.n_in)
-    return neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as inputs, each the same blob, got %d and %d", d->who, d->op.n_out,
-                     d->op.n_in);
+    return neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as inputs, each the same blob, got %d and %d", d->who,
+                     d->op.n_out, d->op.n_in);
   for (int k = 0; k < d->op.n_out; k++)
     if (d->op.out[k] != d->op.in[k]) {
       neap_fail(error, NEAP_GRAPH, "%soutput %d must be its input: expected \"%s\", got \"%s\"", d->who, k + 1, d->op.in[k],

@@ -211,6 +211,18 @@ static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
   return NULL;
 }
 
+/* A Free has ended the blob: nothing can be kept of it, so no hint to keep it; the line says where it was freed. */
+static neap_status fail_freed(const char *verb, const char *name, const neap_node *release, neap_error *error) {
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+    snprintf(error->op, sizeof error->op, "%s", release->op->name);
+    snprintf(error->line, sizeof error->line, "%s", release->line);
+  }
+  bool known = release->line[0] != '\0';
+  return neap_fail(error, NEAP_RELEASED, "%s \"%s\": the blob is untyped, %s \"%s\" has freed it%s%s", verb, name,
+                   release->op->name, release->name, known ? ", at " : "", release->line);
+}
+
 /* One sentence with the way out in it, which the hint repeats for those who read fields. */
 static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
   if (error != NULL && error->code == NEAP_OK) {
@@ -238,9 +250,6 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
                               neap_error *error) {
   const neap_graph *graph = neap_program_graph(ws->last);
   const neap_value *value = &graph->value[v];
-  const neap_node *release = freed_by(graph, v);
-  if (release != NULL)
-    return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s \"%s\" has freed it", verb, name, release->op->name, release->name);
   int blob;
   size_t offset;
   const neap_plan *plan = neap_program_plan(ws->last);
@@ -287,7 +296,8 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
            : v;
 }
 
-/* The gradient "x.grad" of a net that has run: a value between two ops, unless it is kept. */
+/* A value of the last program that no blob's last version is: one that was freed, or the gradient "x.grad" of a net that has
+ * run, which is a value between two ops unless it is kept. */
 static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name, bool *is_gradient,
                                  neap_error *error) {
   const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
@@ -295,6 +305,8 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
   for (int v = 0; graph != NULL && v < graph->n_value && !*is_gradient; v++) {
     if (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0) continue;
     *is_gradient = true;
+    const neap_node *release = freed_by(graph, v);
+    if (release != NULL) return fail_freed(verb, name, release, error);
     int owner = graph->value[v].region == NEAP_REGION_ARENA ? neap_plan_overwriter(neap_program_plan(ws->last), graph, v) : -1;
     if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
   }
