@@ -210,11 +210,17 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->relu = attrs[RELU].i != 0;
 }
 
+/* oneDNN 2.6's kernels for layouts that are not blocked wait for all threads of the region around them, whatever their own number:
+ * on one lane of a dag that is for ever. */
+static bool waits_for_the_others(const neap_choice *choice) {
+  return choice->n_thread <= 1 && choice->in[0].kind != NEAP_LAYOUT_BLOCKED;
+}
+
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM);
   describe(&c, choose->attrs);
   if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false; /* it writes them, asked or not */
-  return neap_dnnl_choose(choose, &c);
+  return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
 }
 
 static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
@@ -237,7 +243,7 @@ static bool choose_dnnl_grad(neap_choose *choose) {
   if (c.relu && (c.n_in < 6 || (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL))) return false;
   if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0]; /* x and the mask are laid out as the forward's x */
   c.in_layout[1] = c.in_layout[0];
-  return neap_dnnl_choose(choose, &c);
+  return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
 }
 
 static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_error *error) {

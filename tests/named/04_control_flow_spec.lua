@@ -605,6 +605,9 @@ describe("a net with loops", function()
       local b = run(other, feeds)
       assert.is_true(a.loss:equal(b.loss) and a.w_grad:equal(b.w_grad))
     end
+    local renamed = net:rename { w = "weight", x = "features", w_grad = "slope" }
+    assert.are.equal(net:hash(), renamed:hash())
+    assert.is_true(a.w_grad:equal(run(renamed, { features = feeds.x }).slope))
   end)
 
   it("has summary, forecast, explanation, peak and a drawing", function()

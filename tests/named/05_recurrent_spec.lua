@@ -326,6 +326,52 @@ describe("Recurrent", function()
     end
   end)
 
+  it("runs a convolutional step with normalisation and pooling as the net written out does, in both schedules", function()
+    local function build(kind, rate)
+      local net = neap.net(kind)
+      net:input("x", { 3, 2, 8, 8, 8 })
+      net:param("w", { 8, 8, 3, 3 }, neap.init.normal { std = 0.1 })
+      net:param("g", { 8 }, 1)
+      net:param("b", { 8 }, 0)
+      local function step(b, x)
+        local n = b:BatchNorm({ b:Conv({ x, "w" }, nil, { pad = { 1, 1 } }), "g", "b" }, nil, { training = true })
+        return b:Dropout(b:MaxPool(b:Relu(n), nil, { kernel = { 2, 2 }, stride = { 2, 2 } }), nil, { rate = rate })
+      end
+      local y
+      if kind == "steps" then
+        y = net:Recurrent { seq = { "x" }, step = step }
+      else
+        local rows = {}
+        for t = 1, 3 do rows[t] = step(net, net:blob("x"):select(1, t)):unsqueeze(1) end
+        y = net:Concat(rows, "y", { axis = 1 })
+      end
+      net:Sum(y * y, "loss")
+      net:gradient("loss", { wrt = { "x", "w", "g", "b" } })
+      net:outputs { "loss", "x_grad", "w_grad", "g_grad", "b_grad" }
+      return net
+    end
+    local feeds, results = { x = neap.randn { 3, 2, 8, 8, 8 } }, {}
+    for _, kind in ipairs { "steps", "unrolled" } do
+      local ws <close> = neap.workspace { seed = 2, store = false }
+      results[kind] = ws:run(build(kind, 0), feeds)
+    end
+    for name, t in pairs(results.steps) do assert.is_true(t:close(results["unrolled"][name], { rtol = 1e-3, atol = 1e-3 }), name) end
+    for _, executor in ipairs { "simple", "dag" } do
+      assert.is_true(neap.check.plan(build("steps", 0.3), { executor = executor, poison = true, steps = 2 }).same)
+    end
+  end)
+
+  it("normalises a plain value on one lane of a dag without waiting for the others", function()
+    local net = neap.net "f"
+    net:input("x", { 2, 8, 8, 8 })
+    net:param("g", { 8 }, 1)
+    net:param("b", { 8 }, 0)
+    net:Sum(net:Add { net:BatchNorm({ "x", "g", "b" }, nil, { training = true }), net:Tanh "x" }, "loss")
+    net:gradient("loss", { wrt = { "x", "g" } })
+    net:outputs { "loss", "x_grad", "g_grad" }
+    assert.is_true(neap.check.plan(net, { executor = "dag", steps = 2 }).same)
+  end)
+
   it("repeats dropout in the backward with the masks of the forward, other masks in each step", function()
     local net = neap.net "f"
     net:input("x", { 3, 50 })
