@@ -90,6 +90,40 @@ local batch_one_cases = {
   { file = "squeezenet1_1", published = 4.87 },
 }
 
+-- Published: Caffe2's memonger, commits d0a38c190 (dag) and 83e6aab37 (linear).
+local shared_published = { dag = 5, linear = 3 }
+
+--- ResNet-50's forward recycled by name: how many names are shared.
+local function shared_rows(rows)
+  local memonger = require "neap.memonger"
+  local net = netfile.build(netfile.load "resnet50", { train = false, batch = 1 })
+  for _, kind in ipairs { "dag", "linear" } do
+    local _, figures = memonger[kind == "dag" and "optimize_inference_for_dag" or "optimize_inference_net"](net)
+    rows[#rows + 1] = { what = "shared blobs of the forward recycled by name", net = "resnet50", mode = "infer", batch = 1, engine = kind, fused = false,
+      count = figures.n_shared, published = ("%d blobs"):format(shared_published[kind]), met = figures.n_shared <= shared_published[kind] }
+  end
+end
+
+-- Published: Caffe2, commits 059fba842 and 5762c84d7: of 7497 MiB without reuse, ReLU in place already.
+local training_published = { ["gradients"] = 5010, ["gradients and activations"] = 4330 }
+
+--- A training step of ResNet-50, batch 32, whose names are shared: every region, parameters and optimizer state in it. Without
+-- reuse, every value has bytes of its own.
+local function training_rows(rows)
+  local memonger = require "neap.memonger"
+  local net = netfile.build(netfile.load "resnet50", { train = true, batch = 32 })
+  local none = net:plan { policy = "none", engine = "ref", store = false }
+  for _, shared in ipairs { "gradients", "gradients and activations" } do
+    local named = memonger.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = shared ~= "gradients", dag = false })
+    local plan = named:plan { policy = "name", engine = "ref", store = false }
+    local row = { what = ("training, all regions, %s shared by name"):format(shared), net = "resnet50", mode = "train", batch = 32, engine = "ref",
+      fused = false, figure_bytes = plan.total_bytes, no_reuse_bytes = none.total_bytes, scratch_bytes = scratch_at_peak(plan),
+      published_bytes = training_published[shared] * mebi, published = ("%d MiB"):format(training_published[shared]) }
+    row.met = row.figure_bytes <= row.published_bytes
+    rows[#rows + 1] = row
+  end
+end
+
 --- The sections of the table, in order: each appends its rows to the list it is given.
 memory.sections = {
   function(rows)
@@ -98,6 +132,8 @@ memory.sections = {
   function(rows)
     for _, case in ipairs(batch_one_cases) do inference_rows(rows, "output memory at inference, batch 1", case, 1, mega) end
   end,
+  shared_rows,
+  training_rows,
 }
 
 local function mib(bytes) return bytes and ("%.2f"):format(bytes / mebi) or "-" end
@@ -107,7 +143,7 @@ local columns = {
   { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
   { "engine", function(r) return r.engine .. (r.fused and ", fused" or "") end },
   { "MB", function(r) return r.figure_bytes and ("%.2f"):format(r.figure_bytes / mega) or "-" end },
-  { "MiB", function(r) return r.count and tostring(r.count) or mib(r.figure_bytes) end },
+  { "MiB", function(r) return r.count and r.count .. " blobs" or mib(r.figure_bytes) end },
   { "arena", function(r)
     if not r.lower_bound_bytes then return "-" end
     if r.arena_bytes == r.lower_bound_bytes then return r.proved and "least, proved" or "least" end
