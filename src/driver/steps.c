@@ -99,6 +99,8 @@ static neap_status check_step(const tree *t, const neap_step *step, int depth, n
   if (step->n_net < 0 || step->n_step < 0 || step->iterations < 0 || step->run_every_ms < 0 || step->report_every_ms < 0 ||
       step->n_instance < 0 || step->n_instance > MOST_INSTANCES)
     return fail(step, NEAP_ARGUMENT, error, "its numbers can't be negative, and it has at most 256 instances");
+  if (step->concurrent && step->n_step > MOST_INSTANCES)
+    return fail(step, NEAP_ARGUMENT, error, "it has more than 256 concurrent substeps, each of which needs a thread");
   if (step->report_net != NULL && step->report_every_ms == 0)
     return fail(step, NEAP_ARGUMENT, error, "a report net needs an interval, report_every_ms");
   for (int i = 0; i < step->n_net; i++) NEAP_TRY(check_net(t, step, step->net[i], error));
@@ -386,7 +388,7 @@ static void run_branches(tree *t, node *n) {
   enum { MOST = MOST_INSTANCES };
   pthread_t thread[MOST];
   branch list[MOST];
-  int n_branch = NEAP_MIN(n->n_child, (int)MOST), n_started = 1, n_unfinished = 0;
+  int n_branch = n->n_child, n_started = 1, n_unfinished = 0; /* at most MOST: see check_step */
   for (int i = 0; i < n_branch; i++) {
     list[i] = (branch){t, n->child[i]};
     n_unfinished += !is_periodic(n->child[i]);

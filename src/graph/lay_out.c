@@ -234,8 +234,13 @@ static int count_nodes(const neap_graph *graph) {
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error) {
   int next = 0, n = count_nodes(graph);
   if (choices->n != n) return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
-  NEAP_TRY(lay_out_graph(graph, choices, &next, out, error));
-  neap_status status = choices->no_constants ? NEAP_OK : graph_mark_constants(*out, error);
-  if (status != NEAP_OK) neap_graph_free(*out);
-  return status;
+  neap_graph *made;
+  NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
+  neap_status status = choices->no_constants ? NEAP_OK : graph_mark_constants(made, error);
+  if (status != NEAP_OK) {
+    neap_graph_free(made);
+    return status;
+  }
+  *out = made;
+  return NEAP_OK;
 }

@@ -202,6 +202,24 @@ describe("Do", function()
     assert.are.equal("1", order[#order])
   end)
 
+  it("keeps a local that a later Do reads, though an op before it could take it in", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 4, 3 })
+    net:param("g", { 3 }, 1)
+    net:param("b", { 3 })
+    net:CreateScope({}, "s")
+    -- BatchNorm and Relu become one op, unless somebody reads what lies between them.
+    net:Do { bindings = { x = x, g = "g", b = "b", r = "r" }, scope = "s", body = function(d)
+      d:BatchNorm({ "x", "g", "b" }, "norm", { training = true })
+      d:Relu("norm", "r")
+    end }
+    net:gradient(net:Mean("r", "loss"))
+    net:Do { bindings = { n = "n" }, scope = "s", reuse = true, body = function(d) d:Neg("norm", "n") end }
+    net:outputs { "r", "n" }
+    local out = run(net, { x = neap.tensor { { 1, 2, 3 }, { 4, 6, 8 }, { 0, 0, 0 }, { 5, 5, 5 } } })
+    assert.is_true(out.r:equal((-out.n):maximum(neap.tensor(0))))
+  end)
+
   it("may hold the gradient itself", function()
     local net = neap.net "f"
     net:param("w", { 1 }, 3)
