@@ -5,7 +5,7 @@
 local neap = require "neap"
 local report = require "neap.report"
 
-local names = #arg > 0 and arg or { "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "gpt:8" }
+local names = #arg > 0 and arg or { "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "googlenet:16", "lstm:32", "gpt:8" }
 local rows, broken = {}, false
 for _, name in ipairs(names) do
   for _, mode in ipairs { "train", "infer" } do
