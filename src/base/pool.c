@@ -129,6 +129,7 @@ static void chunk_drop(neap_pool *pool, chunk **at) {
 static bool grow(neap_pool *pool, size_t bytes) {
   size_t left = pool->hard_bytes - pool->stats.reserved_bytes;
   if (bytes > left) return false;
+  if (pool->dry) return pool->chunks == NULL && chunk_new(pool, pool->chunk_bytes) != NULL; /* offsets mean one chunk */
   size_t want = NEAP_MIN(NEAP_MAX(bytes, pool->chunk_bytes), left);
   return chunk_new(pool, want) != NULL || (want > bytes && chunk_new(pool, bytes) != NULL);
 }

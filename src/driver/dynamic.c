@@ -257,8 +257,8 @@ static void judge(neap_dynamic *d) {
   neap_copy_bytes(d->previous, d->extent, bytes);
 }
 
-/* A program that was made for probed lengths and yet finds others draws other random numbers than the probe did; then what it
- * found is taken for true, a few times. */
+/* A program that was made for probed lengths and yet finds others rounds otherwise than the probe (ops fused into one), or draws
+ * other random numbers (behind a loop that the probe left out); then what it found is taken for true, a few times. */
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
   if (d->n_extent == 0) return run_once(d, false, error);

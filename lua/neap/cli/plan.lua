@@ -26,7 +26,8 @@ return {
     command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>":description "Batch size."
     command:option "--explain":args "?":argname "<blob>":description "Where a blob lies and why; without a name, the whole plan."
     command:option "--keep":count "*":argname "<blob>":description "Keep a blob fetchable; may be repeated."
-    command:option "--policy":choices { "none", "name", "offset" }:description "Where addresses come from; offset plans them exactly."
+    command:option "--policy":choices { "none", "name", "offset", "pool" }:description
+      "Where addresses come from; offset plans them exactly, pool takes them at run time."
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
     command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
     command:flag "--ops":description "Every op in order, with live bytes."
