@@ -538,33 +538,12 @@ function Net:forecast(options) return self:plan(options):forecast() end
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
 function Net:summary(options) return self:plan(options):summary() end
 
---- net:dot([path]) -> Graphviz text of ops and blobs; with a path, true or nil, message, code.
+--- net:dot([path]) -> Graphviz text of ops and blobs, the backward and subnets included (plan:dot colours it by storage); with a
+-- path, true or nil, message, code.
+-- @usage net:dot "net.dot"  -- then: dot -Tsvg net.dot > net.svg
 function Net:dot(path)
-  local out, roles = { ("digraph %q {"):format(self:_name()), "  rankdir=TB; node [fontname=sans fontsize=10];" }, {}
-  for _, row in ipairs(self:_blobs()) do roles[row.name] = row.role end
-  local seen = {}
-  local function blob(name)
-    if not seen[name] then
-      seen[name] = true
-      local dtype, shape = self:_type(name)
-      out[#out + 1] = ("  \"b %s\" [shape=ellipse label=\"%s%s\"%s];"):format(name, name, dtype and "\\n(" .. table.concat(shape, ",") .. ")" or "",
-        (roles[name] == "parameter" or roles[name] == "input") and " style=filled fillcolor=lightgrey" or "")
-    end
-    return ("\"b %s\""):format(name)
-  end
-  for i, row in ipairs(self:_ops()) do
-    out[#out + 1] = ("  o%d [shape=box label=\"%s\"];"):format(i, row.type)
-    for _, name in ipairs(row.inputs) do
-      if name then out[#out + 1] = ("  %s -> o%d;"):format(blob(name), i) end
-    end
-    for _, name in ipairs(row.outputs) do
-      if name then out[#out + 1] = ("  o%d -> %s;"):format(i, blob(name)) end
-    end
-  end
-  out[#out + 1] = "}\n"
-  local text = table.concat(out, "\n")
-  if path then return core.write_text(path, text) end
-  return text
+  local plan = self:plan { policy = "none", executor = "simple", rewrite = false, engine = "ref", store = false }
+  return require("neap.drawing").dot(plan, { path = path })
 end
 
 -- ---- the class -----------------------------------------------------------------------------------------------------------------

@@ -86,13 +86,19 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
+--- The program made or run last, for pictures; forgotten when nobody else keeps it.
+local function remembered(ws, program)
+  state_of(ws).last = setmetatable({ program }, { __mode = "v" })
+  return program
+end
+
 --- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
 -- mem_param, max_batch; and input shapes by name where they differ from the declared ones. With max_batch the program shares
 -- choices, addresses and bytes with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(only_known(net, mem_param.translate(net, with_defaults(self, memory))))
-  return self:_compile(net, all, most and range_for(self, net, all, most))
+  return remembered(self, self:_compile(net, all, most and range_for(self, net, all, most)))
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
@@ -175,7 +181,7 @@ function Workspace:run(net, feeds, memory)
     local row = net:_blob(name)
     self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
   end
-  program_for(self, net, tensors, memory):run()
+  remembered(self, program_for(self, net, tensors, memory)):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
   return results
@@ -361,6 +367,20 @@ function Scope:trim()
 end
 
 -- ---- reports -------------------------------------------------------------------------------------------------------------------
+
+--- ws:picture([path]) -> Report: every blob by name with its region, bytes and life in the program made or run last; with a path
+-- ending in .svg, that program's plan as a picture (plan:svg): true, or nil, message, code.
+-- @usage ws:run(net, { x = x }); print(ws:picture()); ws:picture "memory.svg"
+function Workspace:picture(path)
+  local timeline = require "neap.timeline"
+  local last = state_of(self).last
+  local program = last and last[1]
+  local ok, plan = pcall(function() return program and program.plan end)
+  if not ok then plan = nil end -- closed meanwhile
+  if path == nil then return timeline.table_of(self:blobs(), plan) end
+  if not plan then error("ws:picture draws the program made or run last, and there is none; ws:run(net) first", 2) end
+  return timeline.svg(plan, path)
+end
 
 --- ws:blobs() -> Report of all names.
 function Workspace:blobs()

@@ -143,14 +143,13 @@ static void push_value_names(lua_State *L, const neap_graph *graph, int n, const
   }
 }
 
-/* plan:_ops() -> rows in the order of the schedule; steps count from 1. */
-static int ops(lua_State *L) {
-  const handle *h = plan_at(L, 1);
-  lua_createtable(L, h->plan->n_node, 0);
-  for (int s = 0; s < h->plan->n_node; s++) {
-    int i = h->plan->order[s];
-    const neap_node *node = &h->graph->node[i];
-    lua_createtable(L, 0, 14);
+/* Rows in the order of the schedule; steps count from 1. */
+static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
+  lua_createtable(L, plan->n_node, 0);
+  for (int s = 0; s < plan->n_node; s++) {
+    int i = plan->order[s];
+    const neap_node *node = &graph->node[i];
+    lua_createtable(L, 0, 16);
     neap_lua_set_integer(L, "step", s + 1);
     neap_lua_set_text(L, "type", node->op->name);
     neap_lua_set_text(L, "name", node->name);
@@ -158,19 +157,24 @@ static int ops(lua_State *L) {
     neap_lua_set_text(L, "line", node->line);
     neap_lua_set_text(L, "phase", neap_phase_name(node->phase));
     neap_lua_set_text(L, "engine", neap_engine_name(node->choice.engine));
-    neap_lua_set_integer(L, "scratch_bytes", (int64_t)h->plan->scratch_bytes[i]);
-    neap_lua_set_integer(L, "scratch_offset", (int64_t)h->plan->scratch_offset[i]);
-    neap_lua_set_integer(L, "live_bytes", (int64_t)h->plan->live_bytes[s]);
+    neap_lua_set_integer(L, "scratch_bytes", (int64_t)plan->scratch_bytes[i]);
+    neap_lua_set_integer(L, "scratch_offset", (int64_t)plan->scratch_offset[i]);
+    neap_lua_set_integer(L, "live_bytes", (int64_t)plan->live_bytes[s]);
     lua_pushnumber(L, node->cost.flop);
     lua_setfield(L, -2, "flop");
     lua_pushnumber(L, node->cost.read_bytes + node->cost.write_bytes);
     lua_setfield(L, -2, "moved_bytes");
-    push_value_names(L, h->graph, node->n_in, node->in);
+    push_value_names(L, graph, node->n_in, node->in);
     lua_setfield(L, -2, "inputs");
-    push_value_names(L, h->graph, node->n_out, node->out);
+    push_value_names(L, graph, node->n_out, node->out);
     lua_setfield(L, -2, "outputs");
     lua_seti(L, -2, s + 1);
   }
+}
+
+static int ops(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  push_ops(L, h->graph, h->plan);
   return 1;
 }
 
@@ -227,14 +231,68 @@ static int gone(lua_State *L) {
   return 0;
 }
 
+static void push_values(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
+  lua_createtable(L, plan->n_value, 0);
+  for (int v = 0; v < plan->n_value; v++) {
+    push_value(L, graph, plan, v);
+    lua_seti(L, -2, v + 1);
+  }
+}
+
 /* plan:_values() -> one row per value */
 static int values(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  lua_createtable(L, h->plan->n_value, 0);
-  for (int v = 0; v < h->plan->n_value; v++) {
-    push_value(L, h->graph, h->plan, v);
-    lua_seti(L, -2, v + 1);
+  push_values(L, h->graph, h->plan);
+  return 1;
+}
+
+/* Numbers of values, as value_no counts them. */
+static void push_value_numbers(lua_State *L, const char *key, int n, const neap_value_id *id) {
+  lua_createtable(L, n, 0);
+  for (int k = 0, at = 0; k < n; k++) {
+    if (id[k] == NEAP_NO_VALUE) continue;
+    lua_pushinteger(L, id[k] + 1);
+    lua_seti(L, -2, ++at);
   }
+  lua_setfield(L, -2, key);
+}
+
+/* The name of the attribute that holds subnet k of an op. */
+static const char *subnet_role(const neap_op *op, int k) {
+  for (int a = 0; a < neap_op_n_attrs(op); a++)
+    if (op->attrs[a].type == NEAP_ATTR_NET && k-- == 0) return op->attrs[a].name;
+  return "subnet";
+}
+
+/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the same, with `role`. */
+static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
+  luaL_checkstack(L, 10, "nesting of subnets");
+  lua_createtable(L, 0, 3);
+  push_values(L, graph, plan);
+  lua_setfield(L, -2, "values");
+  push_ops(L, graph, plan);
+  for (int s = 0; s < plan->n_node; s++) {
+    int i = plan->order[s];
+    const neap_node *node = &graph->node[i];
+    lua_geti(L, -1, s + 1);
+    push_value_numbers(L, "ins", node->n_in, node->in);
+    push_value_numbers(L, "outs", node->n_out, node->out);
+    lua_createtable(L, node->n_sub, 0);
+    for (int k = 0; k < node->n_sub; k++) {
+      push_tree(L, node->sub[k], plan->sub[i][k]);
+      neap_lua_set_text(L, "role", subnet_role(node->op, k));
+      lua_seti(L, -2, k + 1);
+    }
+    lua_setfield(L, -2, "subs");
+    lua_pop(L, 1);
+  }
+  lua_setfield(L, -2, "ops");
+}
+
+/* plan:_tree() -> ops and values down to the innermost subnet */
+static int tree(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  push_tree(L, h->graph, h->plan);
   return 1;
 }
 
@@ -329,10 +387,13 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-    {"_figures", figures}, {"_ops", ops},         {"_values", values}, {"_rewrites", rewrites}, {"_gone", gone},
-    {"_value", value_of},  {"_explain", explain}, {"_peak", peak},     {"text", text},          {"graph_text", graph_text},
-    {"verify", verify},    {"_why", why},         {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},
+                                     {"_values", values},   {"_rewrites", rewrites},
+                                     {"_gone", gone},       {"_value", value_of},
+                                     {"_explain", explain}, {"_peak", peak},
+                                     {"text", text},        {"graph_text", graph_text},
+                                     {"verify", verify},    {"_why", why},
+                                     {"_tree", tree},       {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

@@ -1,0 +1,264 @@
+--- Pictures: the net as Graphviz with one colour per storage, the plan and the workspace as a table and as SVG.
+-- The known gaps of earlier drawings (the backward, subnets, branches, towers with shared weights) each have a test.
+local neap = require "neap"
+local nn = neap.nn
+
+local has_dot = os.execute "command -v dot >/dev/null 2>&1"
+
+--- What `dot` makes of a text; without graphviz only braces and quotes are counted.
+local function render(text)
+  local plain = text:gsub('\\"', ""):gsub('"[^"]*"', '""')
+  assert.are.equal(select(2, plain:gsub("{", "")), select(2, plain:gsub("}", "")))
+  assert.are.equal(0, select(2, text:gsub('\\"', ""):gsub('"', "")) % 2)
+  if not has_dot then return nil end
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local pipe = assert(io.popen("dot -Tsvg '" .. path .. "' 2>&1"))
+  local svg = pipe:read "a"
+  local ok = pipe:close()
+  os.remove(path)
+  assert.is_true(ok, svg)
+  assert.is_falsy(svg:find("Error", 1, true) or svg:find("Warning", 1, true), svg)
+  return svg
+end
+
+--- {name = {label =, fillcolor =, ..}} and {{from, to}, ..} of a DOT text.
+local function read_dot(text)
+  local nodes, edges, clusters = {}, {}, {}
+  for line in text:gmatch "[^\n]+" do
+    local from, to = line:match "^%s*([%w_]+) %-> ([%w_]+)"
+    local name, attrs = line:match "^%s*([%w_]+) %[(.*)%];$"
+    if from then
+      edges[#edges + 1] = { from, to }
+    elseif name and name ~= "node" and name ~= "edge" then
+      nodes[name] = { label = attrs:match 'label="([^"]*)"', colour = attrs:match 'fillcolor="([^"]*)"' }
+    end
+    clusters[#clusters + 1] = line:match "subgraph (cluster_[%w_]+) {"
+  end
+  return nodes, edges, clusters
+end
+
+--- Nodes whose label begins so.
+local function labelled(nodes, what)
+  local list = {}
+  for name, node in pairs(nodes) do
+    if node.label and (node.label == what or node.label:sub(1, #what + 2) == what .. "\\n") then list[#list + 1] = name end
+  end
+  return list
+end
+
+local function count(edges, from, to)
+  local n = 0
+  for _, e in ipairs(edges) do n = n + (((not from or e[1] == from) and (not to or e[2] == to)) and 1 or 0) end
+  return n
+end
+
+--- All xml tags are closed, and nothing is outside them.
+local function check_xml(svg)
+  local open = {}
+  for slash, name, rest in svg:gmatch "<(/?)([%w]+)([^<>]*)>" do
+    if slash == "/" then
+      assert.are.equal(table.remove(open), name)
+    elseif rest:sub(-1) ~= "/" then
+      open[#open + 1] = name
+    end
+  end
+  assert.are.equal(0, #open)
+  for text in svg:gmatch ">([^<]*)<" do assert.is_falsy(text:find('[&]%s') or text:find "%f[%w]nan%f[%W]", text) end
+end
+
+local function branch_net()
+  local net = neap.net "branch"
+  local x, c, w = net:input("x", { 4 }), net:input("c", {}, "bool"), net:param("w", { 4 }, 1)
+  local y = net:If(c, function(inner) return inner:Relu(inner:Mul { x, w }) end, function(inner) return inner:Tanh(x) end)
+  net:gradient(net:Sum(y, "loss"))
+  return net
+end
+
+describe("pictures:", function()
+  if not has_dot then pending "graphviz is not installed: its dot would check the syntax (apt-get install graphviz)" end
+
+  it("a plan's drawing has one colour per storage: values at one place in the arena have one, others have another", function()
+    local plan = neap.zoo.lenet():plan { batch = 8, train = true }
+    local nodes = read_dot(plan:dot())
+    local colour_of, place_of, n = {}, {}, 0
+    for i, v in ipairs(plan:_tree().values) do
+      local node = nodes["v" .. i]
+      if node and v.region == "arena" and v.bytes > 0 then
+        n = n + 1
+        assert.are.equal(colour_of[v.offset] or node.colour, node.colour, v.blob)
+        assert.are.equal(place_of[node.colour] or v.offset, v.offset, v.blob)
+        colour_of[v.offset], place_of[node.colour] = node.colour, v.offset
+      elseif node then
+        assert.are.equal("#e4e4e4", node.colour, v.blob)
+      end
+    end
+    local n_place = 0
+    for _ in pairs(colour_of) do n_place = n_place + 1 end
+    assert.is_true(n > n_place and n_place > 3, ("%d values in %d places"):format(n, n_place)) -- reuse shows
+    assert.are.equal(plan:dot(), plan:dot())
+    render(plan:dot())
+  end)
+
+  it("the backward is drawn, with the gradients it makes (a gap of earlier drawings)", function()
+    local net = branch_net()
+    for _, text in ipairs { neap.zoo.lenet():plan({ batch = 8, train = true }):dot(), net:dot(), net:plan():dot() } do
+      local nodes, edges = read_dot(text)
+      local n_backward = 0
+      for name, node in pairs(nodes) do
+        if node.colour == "#f3e3e3" then
+          n_backward = n_backward + 1
+          assert.is_true(count(edges, name) + count(edges, nil, name) > 0, name .. " has no edge")
+        end
+      end
+      assert.is_true(n_backward > 3, text)
+      render(text)
+    end
+    assert.are.equal(1, #labelled(read_dot(net:dot()), "w_grad"))
+  end)
+
+  it("both branches of an If are clusters with their ops inside, joined to what they read (a gap of earlier drawings)", function()
+    local net = branch_net()
+    for _, text in ipairs { net:dot(), net:plan():dot() } do
+      local nodes, edges, clusters = read_dot(text)
+      assert.are.equal(4, #clusters) -- two branches, forward and backward
+      local relu, tanh = labelled(nodes, "Relu"), labelled(nodes, "Tanh")
+      if #relu == 0 then relu, tanh = labelled(nodes, "Relu\\nref"), labelled(nodes, "Tanh\\nref") end
+      assert.is_true(#relu >= 1 and #tanh >= 1)
+      local inside = 0
+      for _, list in ipairs { relu, tanh } do
+        for _, name in ipairs(list) do inside = inside + (name:find "^o%d+s%d+_" and 1 or 0) end
+      end
+      assert.is_true(inside >= 2, "the branches' ops are outside their clusters")
+      local x = labelled(nodes, "x")
+      local joined = 0
+      for _, e in ipairs(edges) do joined = joined + (e[1]:find "^v%d+$" and e[2]:find "^o%d+s%d+_v" and nodes[e[1]].label:find "^x\\n" and 1 or 0) end
+      assert.is_true(joined >= 2, "x is not joined to what the branches read")
+      assert.is_true(#x >= 1)
+      local svg = render(text)
+      if svg then assert.are.equal(4, select(2, svg:gsub('class="cluster"', ""))) end
+    end
+  end)
+
+  it("the bodies of loops are clusters, those inside them too, and so are their backward steps (a gap of earlier drawings)", function()
+    local net = neap.net "loop"
+    local x = net:input("x", { 3 })
+    local _, y = net:While { init = { net:const(0), x }, max = 5,
+      cond = function(_, i) return i:lt(5) end,
+      body = function(b, i, h)
+        local big = h:sum():gt(10)
+        local next_h = b:If(big, function(inner) return inner:Relu(h) end, function(inner) return inner:Add { h, h } end)
+        return i + 1, next_h
+      end }
+    net:Sum(y, "loss")
+    net:gradient("loss", { wrt = { x } })
+    for _, text in ipairs { net:dot(), net:plan():dot() } do
+      local _, _, clusters = read_dot(text)
+      local deepest = 0
+      for _, name in ipairs(clusters) do deepest = math.max(deepest, select(2, name:gsub("s%d+_", ""))) end
+      assert.is_true(#clusters >= 6, "clusters: " .. table.concat(clusters, " "))
+      assert.is_true(deepest >= 2, "no cluster inside another")
+      render(text)
+    end
+  end)
+
+  it("two towers with shared weights read one node (a gap of earlier drawings)", function()
+    local net = neap.net "siamese"
+    local w = net:param("w", { 3, 5 }, neap.init.xavier())
+    local towers = {}
+    for i = 1, 2 do towers[i] = net:Relu(net:FC { net:input("x" .. i, { 2, 5 }), w }) end
+    net:gradient(net:Sum(net:Mul { towers[1], towers[2] }, "loss"))
+    for _, text in ipairs { net:dot(), net:plan():dot() } do
+      local nodes, edges = read_dot(text)
+      local shared = labelled(nodes, "w")
+      assert.are.equal(1, #shared)
+      assert.is_true(count(edges, shared[1]) >= 2)
+      assert.are.equal(1, #labelled(nodes, "w_grad"))
+      render(text)
+    end
+  end)
+
+  it("names with scopes are drawn; a file that can't be written is nil, message, code", function()
+    local net = neap.net "scoped"
+    net:scope("a", function() net:scope("b", function() net:Relu(net:input("x", { 1 }), "y") end) end)
+    assert.are.equal(1, #labelled(read_dot(net:dot()), "a/b/y"))
+    render(net:dot())
+    render(net:plan():dot())
+    local path = os.tmpname()
+    assert.is_true(net:dot(path))
+    assert.is_true(net:plan():dot(path))
+    os.remove(path)
+    local ok, message, code = net:dot "/nowhere/at/all.dot"
+    assert.is_nil(ok)
+    assert.is_truthy(message:find "/nowhere/at/all.dot")
+    assert.are.equal("io", code)
+  end)
+
+  it("a plan as SVG has a box per storage at its place, scratch, resident regions apart, and the peak marked", function()
+    for _, policy in ipairs { "offset", "none", "name" } do
+      local plan = neap.zoo.lenet():plan { batch = 16, train = true, policy = policy, loss = nn.CrossEntropyLoss(),
+        optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 } }
+      local svg = plan:svg()
+      check_xml(svg)
+      local storages, residents, n, n_resident = {}, {}, 0, 0
+      for _, v in ipairs(plan:values()) do
+        if v.region == "arena" and v.bytes > 0 and not storages[v.storage] then
+          storages[v.storage], n = true, n + 1
+        elseif v.region ~= "arena" and v.bytes > 0 and not residents[v.storage] then
+          residents[v.storage], n_resident = true, n_resident + 1
+        end
+      end
+      assert.are.equal(n, select(2, svg:gsub('class="box"', "")))
+      assert.are.equal(n_resident, select(2, svg:gsub('class="resident"', "")))
+      local n_scratch = 0
+      for _, o in ipairs(plan:ops()) do n_scratch = n_scratch + (o.scratch_bytes > 0 and 1 or 0) end
+      assert.are.equal(n_scratch, select(2, svg:gsub('class="scratch"', "")))
+      assert.are.equal(1, select(2, svg:gsub('class="peak"', "")))
+      assert.is_truthy(svg:find(("step %d: "):format(plan.peak_step), 1, true))
+      for _, region in ipairs { "parameters", "gradients", "state", "io" } do assert.is_truthy(svg:find(">" .. region .. "<", 1, true), region) end
+      -- no box reaches beyond the arena, and boxes that overlap in time do not overlap in place
+      local boxes = {}
+      for x, y, w, h in svg:gmatch '<rect x="([%d.]+)" y="([%d.]+)" width="([%d.]+)" height="([%d.]+)" fill="hsl' do
+        boxes[#boxes + 1] = { tonumber(x), tonumber(y), tonumber(w), tonumber(h) }
+      end
+      assert.are.equal(n, #boxes)
+      for i, a in ipairs(boxes) do
+        assert.is_true(a[2] >= 63.9 and a[2] + a[4] <= 64 + 460.1)
+        for j = 1, i - 1 do
+          local b = boxes[j]
+          local apart = a[1] + a[3] <= b[1] + 0.2 or b[1] + b[3] <= a[1] + 0.2 or a[2] + a[4] <= b[2] + 0.2 or b[2] + b[4] <= a[2] + 0.2
+          assert.is_true(apart, ("%s: boxes %d and %d overlap"):format(policy, j, i))
+        end
+      end
+    end
+  end)
+
+  it("a workspace as a table has every blob once with its bytes and life, and its total counts storages; as SVG it is the last plan", function()
+    local ws <close> = neap.workspace { store = false }
+    assert.is_true(#ws:picture() == 0)
+    local ok, message = pcall(ws.picture, ws, "x.svg")
+    assert.is_false(ok)
+    assert.is_truthy(message:find "run")
+    local model = neap.zoo.lenet()
+    ws:run(model:net { batch = 4 }, { x = neap.randn { 4, 1, 28, 28 } })
+    local picture, seen = ws:picture(), {}
+    for _, row in ipairs(picture) do
+      assert.is_nil(seen[row.name])
+      seen[row.name] = row
+    end
+    assert.are.equal("before-2", seen.x.steps)
+    assert.is_true(seen.conv1.bytes >= 4 * 20 * 24 * 24 * 4) -- blocks of channels may be padded
+    assert.are.equal("arena", seen.conv1.region)
+    assert.are.equal("parameters", seen["linear1.weight"].region)
+    assert.are.equal(ws:blobs().bytes, picture.bytes)
+    assert.is_truthy(tostring(picture):find("█", 1, true))
+    local path = os.tmpname()
+    assert.is_true(ws:picture(path))
+    local file = assert(io.open(path))
+    check_xml(file:read "a")
+    file:close()
+    os.remove(path)
+  end)
+end)
