@@ -7,6 +7,7 @@
 #include "program/program_int.h"
 
 #include <string.h>
+#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -112,6 +113,24 @@ static void release_successors(neap_dag *dag, int step) {
     if (--dag->waiting[dag->list[k]] == 0) push(dag, dag->list[k]);
 }
 
+/* With the mutex held: until some step may be ready. The calling thread wakes now and then, because signals come in through it
+ * alone, and what the others run may be a loop without end. */
+static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane *lane) {
+  enum { EVERY_NS = 20000000, SECOND_NS = 1000000000 };
+  if (lane->thread != 0) {
+    pthread_cond_wait(&dag->wake, &dag->mutex);
+    return;
+  }
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += EVERY_NS;
+  if (until.tv_nsec >= SECOND_NS) until.tv_sec++, until.tv_nsec -= SECOND_NS;
+  if (pthread_cond_timedwait(&dag->wake, &dag->mutex, &until) == 0) return;
+  pthread_mutex_unlock(&dag->mutex);
+  neap_run_let_signals_in(state);
+  pthread_mutex_lock(&dag->mutex);
+}
+
 /* What each thread does. The mutex is held but while an instruction runs. */
 static void work(neap_program *program, neap_run_state *state, neap_lane *lane) {
   neap_dag *dag = program->dag;
@@ -122,7 +141,7 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
       break;
     }
     if (dag->n_heap == 0) {
-      pthread_cond_wait(&dag->wake, &dag->mutex);
+      wait_for_work(dag, state, lane);
       continue;
     }
     int step = pop(dag);

@@ -482,6 +482,28 @@ describe("While", function()
     assert.is_true(a:equal(draw()))
   end)
 
+  it("is stopped by Ctrl-C when it never ends, whichever lane it runs on", function()
+    local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write [[
+      local neap = require "neap"
+      local net = neap.net "endless"
+      net:input("x", {})
+      local y = net:While { init = { "x" }, cond = function(b) return b:const(1) end, body = function(_, x) return x + 1 end }
+      net:outputs { y, net:Relu("x", "z") }
+      neap.workspace { executor = (...), store = false }:run(net, { x = 1 })
+    ]]
+    file:close()
+    for _, executor in ipairs { "simple", "dag", "dag", "dag" } do
+      local pipe = assert(io.popen(("NEAP_DB=off timeout -k 20 -s INT 0.3 %s run %s %s 2>&1"):format(program, path, executor)))
+      local text = pipe:read "a"
+      pipe:close()
+      assert.is_truthy(text:find("interrupted", 1, true), text)
+    end
+    os.remove(path)
+  end)
+
   it("names op and blob of a fault in an iteration, and leaves resident blobs as they were", function()
     local net = neap.net "f"
     net:input("table", { 3, 2 })
