@@ -312,6 +312,30 @@ describe("the dynamic executor", function()
     end
   end)
 
+  it("finds the different values of a tensor, where each element's stands and how often it occurs", function()
+    local net = neap.net "values"
+    local x = net:input("x", { 1 }, "i32")
+    net:outputs { net:Unique(x, { "y", "inverse", "counts" }) }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    for _, list in ipairs { { 5, -2, 5, 7, -2, 5 }, { 3 }, { 9, 8, 7, 6, 5, 4, 3, 2, 1, 0 }, {} } do
+      local t = #list > 0 and neap.tensor(list, "i32") or neap.zeros { 0, dtype = "i32" }
+      local out = ws:run(net, { x = t })
+      local seen, sorted = {}, {}
+      for _, v in ipairs(list) do
+        if not seen[v] then sorted[#sorted + 1] = v end
+        seen[v] = (seen[v] or 0) + 1
+      end
+      table.sort(sorted)
+      assert.same({ #sorted }, out.y.shape)
+      for k, v in ipairs(sorted) do
+        assert.are.equal(v, out.y:at(k))
+        assert.are.equal(seen[v], out.counts:at(k))
+      end
+      for i, v in ipairs(list) do assert.are.equal(v, sorted[out.inverse:at(i) + 1]) end
+    end
+    assert.are.equal(3, #neap.unique(neap.tensor { 0 / 0, 1, 0 / 0, 1 })) -- no NaN is another
+  end)
+
   it("begins anew only while lengths change, and at most once for each op whose length does", function()
     local net = masked_net(true)
     local ws <close> = neap.workspace { executor = "dynamic", seed = 4, store = false }

@@ -1,0 +1,90 @@
+/* unique.c: Unique, the different values of a tensor, ascending, and where each element's went.
+ *
+ * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in two halves of as many.
+ */
+#include "ops/op.h"
+
+#include <string.h>
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  (void)error;
+  int64_t elems = neap_shape_elems(&c->in[0].shape), n = c->extent != NULL ? *c->extent : elems;
+  c->out[0] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n)};
+  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_I64, NEAP_SHAPE(elems)};
+  if (c->n_out > 2) c->out[2] = (neap_type){NEAP_DTYPE_I64, NEAP_SHAPE(n)};
+  return NEAP_OK;
+}
+
+static bool choose(neap_choose *c) {
+  c->choice->scratch_bytes = 2 * (size_t)neap_shape_elems(&c->in[0].shape) * sizeof(int64_t);
+  return true;
+}
+
+/* -1, 0, 1. NaN comes after all numbers; two NaN are never the same value, so that they keep their order. */
+static int compare(const neap_operand *x, int64_t a, int64_t b) {
+  if (!neap_dtype_is_float(x->type.dtype)) {
+    int64_t p = neap_element_get_i64(x->type.dtype, x->data, a), q = neap_element_get_i64(x->type.dtype, x->data, b);
+    return (p > q) - (p < q);
+  }
+  double p = neap_element_get(x->type.dtype, x->data, a), q = neap_element_get(x->type.dtype, x->data, b);
+  if (p != p || q != q) return (p != p) - (q != q);
+  return (p > q) - (p < q);
+}
+
+static bool is_new(const neap_operand *x, const int64_t *order, int64_t i) {
+  if (i == 0 || compare(x, order[i - 1], order[i]) != 0) return true;
+  double v = neap_element_get(x->type.dtype, x->data, order[i]);
+  return v != v;
+}
+
+/* Bottom-up; the sorted indices end up in the half that is given back. */
+static int64_t *sort(const neap_operand *x, int64_t *from, int64_t *to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) from[i] = i;
+  for (int64_t width = 1; width < n; width *= 2) {
+    for (int64_t begin = 0; begin < n; begin += 2 * width) {
+      int64_t middle = NEAP_MIN(begin + width, n), end = NEAP_MIN(begin + 2 * width, n), a = begin, b = middle;
+      for (int64_t k = begin; k < end; k++)
+        to[k] = a < middle && (b == end || compare(x, from[a], from[b]) <= 0) ? from[a++] : from[b++];
+    }
+    int64_t *swap = from;
+    from = to, to = swap;
+  }
+  return from;
+}
+
+static void run(const neap_call *call) {
+  const neap_operand *x = &call->in[0], *y = &call->out[0];
+  int64_t n = neap_shape_elems(&x->type.shape), found = 0, *half = call->scratch;
+  int64_t *inverse = call->n_out > 1 ? call->out[1].data : NULL, *count = call->n_out > 2 ? call->out[2].data : NULL;
+  const int64_t *order = n > 0 ? sort(x, half, half + n, n) : NULL;
+  for (int64_t i = 0; i < n; i++) found += is_new(x, order, i);
+  *call->extent = found;
+  if (found > y->type.shape.dim[0]) return;
+  size_t bytes = neap_dtype_bytes(x->type.dtype);
+  for (int64_t i = 0, k = -1; i < n; i++) {
+    if (is_new(x, order, i)) {
+      memcpy((char *)y->data + (size_t)++k * bytes, (const char *)x->data + (size_t)order[i] * bytes, bytes);
+      if (count != NULL) count[k] = 0;
+    }
+    if (inverse != NULL) inverse[order[i]] = k;
+    if (count != NULL) count[k]++;
+  }
+}
+
+const neap_op neap_op_Unique = {
+  .name = "Unique",
+  .summary = "The different values, ascending; how many there are is known only when it has run. A NaN equals no other.",
+  .math = "x[i] = y[inverse[i]]",
+  .example = "net:Unique(\"x\", {\"y\", \"inverse\", \"counts\"})",
+  .source = "ONNX Unique-11, all elements, sorted",
+  .inputs = {{"x", "any shape", NEAP_ANY}},
+  .outputs = {{"y", "one dimension", NEAP_ANY},
+              {"inverse", "of each element of x, in order: where its value stands in y, from 0", NEAP_BIT(I64),
+               NEAP_ARG_OPTIONAL},
+              {"counts", "how often each value of y occurs", NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
+  .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
+  .infer = infer,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
+  .cases = "{ {x={{4,5}, dtype=\"i32\", low=0, high=6}, outputs=3}, {x={{7}, dtype=\"bool\"}, outputs=2}, {x={3,3}} }",
+};
