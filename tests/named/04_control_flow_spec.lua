@@ -403,6 +403,29 @@ describe("While", function()
     end
   end)
 
+  it("may hold a Do, and has the gradient through it", function()
+    local function build()
+      local net = neap.net "f"
+      net:input("x", { 2 })
+      local _, y = net:While { init = { net:const(0), "x" }, max = 3, cond = function(_, i) return i:lt(2) end,
+        body = function(b, i, v)
+          b:CreateScope({}, "s")
+          b:Copy(v, "v")
+          b:Do { bindings = { a = "v", z = "r" }, scope = "s", body = function(d) d:Mul({ "a", "a" }, "z") end }
+          return i + 1, b:blob "r"
+        end }
+      net:Copy(y, "y")
+      net:gradient(net:Sum("y", "loss"), { wrt = { "x" } })
+      net:outputs { "y", "x_grad" }
+      return net
+    end
+    for _, memory in ipairs(memories) do
+      local r = run(build(), { x = { 1, 2 } }, memory)
+      assert.are.same({ 1, 16 }, r.y:totable())
+      assert.are.same({ 4, 32 }, r.x_grad:totable())
+    end
+  end)
+
   it("trains inside its body: Sgd writes the parameter that lies outside", function()
     local net = neap.net "f"
     net:input("x", { 8, 3 })
