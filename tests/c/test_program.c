@@ -156,7 +156,7 @@ static void check_stops_without_trace(bool train, neap_executor executor, bool i
     CHECK_EQ(neap_workspace_step(m.ws), neap_workspace_step(untouched.ws));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "w1"));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "b2"));
-    CHECK_FAILS(neap_workspace_fetch(m.ws, "fc1", &(neap_tensor){0}, &error), NEAP_RELEASED, "did not finish");
+    CHECK_FAILS(neap_workspace_fetch(m.ws, "relu1", &(neap_tensor){0}, &error), NEAP_RELEASED, "did not finish");
     CHECK_OK(mlp_feed_inputs(m.ws, 0, &error)); /* and goes on as if nothing had been */
     CHECK_OK(neap_session_run(m.session, &error));
     CHECK_OK(neap_session_run(untouched.session, &error));
