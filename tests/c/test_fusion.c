@@ -1,0 +1,134 @@
+/* test_fusion.c: what of constants and fusion Lua can't reach: bytes written behind the engine's back, plans that lie about
+ * constants, and memory refused while a graph is rewritten. */
+#include "check.h"
+#include "driver/driver.h"
+#include "neap.h"
+
+static const char *const layer_text =
+  "net layer\ninput x f32 (1,2)\nparam w f32 (2,2) = Constant { value = 1 }\n"
+  "t = Tanh(w)\ny = FC(x, t)\nz = Relu(y)\noutputs z\n";
+
+static float run_and_read(neap_workspace *ws, neap_session *session) {
+  float z[2] = {-1, -1};
+  CHECK_OK(neap_session_run(session, &error));
+  CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2, z, &error));
+  return z[0];
+}
+
+TEST(a_write_through_a_pointer_is_told_by_touch) {
+  static float w[4] __attribute__((aligned(64))) = {0.5f, 0.5f, 0.5f, 0.5f};
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  neap_storage *storage = neap_storage_borrow(w, sizeof w, NULL, NULL);
+  neap_shape shape = NEAP_SHAPE(2, 2);
+  neap_tensor tensor = neap_tensor_view(storage, 0, NEAP_DTYPE_F32, &shape);
+  CHECK_OK(neap_workspace_feed(ws, "w", &tensor, true, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){1, 2}, (float[]){1, 1}, &error));
+  CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
+  CHECK(neap_session_figures(session).constant_bytes > 0);
+  CHECK_NEAR(run_and_read(ws, session), 2 * tanh(0.5), 1e-6);
+  for (int i = 0; i < 4; i++) w[i] = 2;
+  CHECK_OK(neap_workspace_touch(ws, "w", &error));
+  CHECK_NEAR(run_and_read(ws, session), 2 * tanh(2.0), 1e-6);
+  CHECK_FAILS(neap_workspace_touch(ws, "u", &error), NEAP_NAME, "no such blob");
+  neap_session_free(session);
+  neap_tensor_fini(&tensor);
+  neap_storage_release(storage);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
+TEST(a_version_is_never_seen_twice) {
+  uint64_t last = 0;
+  for (int i = 0; i < 100; i++) {
+    neap_storage *storage = neap_storage_new(64);
+    CHECK(storage != NULL && neap_storage_version(storage) > last);
+    last = neap_storage_version(storage);
+    neap_storage_touch(storage);
+    CHECK(neap_storage_version(storage) > last);
+    last = neap_storage_version(storage);
+    neap_storage_release(storage);
+  }
+}
+
+TEST(no_fuse_runs_what_is_written) {
+  neap_net *net = NULL;
+  neap_figures fused, plain;
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_net_forecast(net, NULL, &fused, NULL, &error));
+  CHECK_OK(neap_net_forecast(net, &(neap_options){.no_fuse = true}, &plain, NULL, &error));
+  CHECK_EQ(fused.n_op, 2);
+  CHECK_EQ(plain.n_op, 3);
+  CHECK_EQ(fused.baseline_bytes, plain.baseline_bytes);
+  neap_net_free(net);
+}
+
+/* A plan whose constants overlap, or lie outside their region, or depend on what changes, is refused. */
+TEST(plans_that_lie_about_constants_are_refused) {
+  static const char *const text =
+    "net two\ninput x f32 (4,4)\nparam w f32 (4,4) = Constant { value = 1 }\nt = Tanh(w)\ns = Sigmoid(w)\n"
+    "y = FC(x, t)\nz = FC(y, s)\noutputs z\n";
+  neap_net *net = NULL;
+  neap_forecast f;
+  neap_compile_options options = {0};
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_driver_plan(net, &options, &f, &error));
+  int t = neap_graph_find(f.graph, "t"), s = neap_graph_find(f.graph, "s"), x = neap_graph_find(f.graph, "x");
+  CHECK_EQ(f.plan->region_bytes[NEAP_REGION_CONSTANT], 128);
+  CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  size_t offset = f.plan->place[s].offset;
+  f.plan->place[s].offset = f.plan->place[t].offset;
+  CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "its own");
+  f.plan->place[s].offset = 128;
+  CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "its own");
+  f.plan->place[s].offset = offset;
+  neap_region region = f.graph->value[x].region; /* as if the input were a parameter, and then a constant hung on it */
+  neap_node *node = &f.graph->node[f.graph->value[t].node];
+  neap_value_id w = node->in[0];
+  node->in[0] = x;
+  CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "");
+  node->in[0] = w;
+  f.graph->value[x].region = region;
+  CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
+static const char *const block_text =
+  "net block\ninput x f32 (1,4,5,5)\nparam w f32 (4,4,3,3) = Xavier\nparam g f32 (4) = Constant { value = 1 }\n"
+  "param b f32 (4)\nstate m f32 (4)\nstate v f32 (4) = Constant { value = 1 }\nc = Conv(x, w) { pad = {1} }\n"
+  "n = BatchNorm(c, g, b, m, v) { training = false }\na = Add(n, x)\ny = Relu(a)\noutputs y\n";
+
+TEST(refused_memory_leaves_nothing) {
+  neap_net *net = NULL;
+  CHECK_OK(neap_net_read(block_text, &net, &error));
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  CHECK_EQ(graph->n_rewrite, 3);
+  neap_graph_free(graph);
+  int64_t before = neap_memory_read().n_live;
+  int n = 0;
+  for (bool done = false; !done && n < 5000; n++) {
+    neap_error refused = {0};
+    neap_memory_fail_nth(n + 1, false);
+    graph = NULL;
+    neap_status status = neap_graph_prepare(net, NULL, &graph, &refused);
+    neap_memory_fail_nth(0, false);
+    done = status == NEAP_OK;
+    if (done)
+      neap_graph_free(graph);
+    else
+      CHECK_EQ(status, NEAP_MEMORY);
+    CHECK_EQ(neap_memory_read().n_live, before);
+  }
+  CHECK(n > 20 && n < 5000);
+  neap_net_free(net);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(a_write_through_a_pointer_is_told_by_touch), T(a_version_is_never_seen_twice),
+             T(no_fuse_runs_what_is_written), T(plans_that_lie_about_constants_are_refused), T(refused_memory_leaves_nothing));
+}
