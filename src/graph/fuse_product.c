@@ -66,11 +66,15 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   if (add->n_in != 2 || add->in[0] == add->in[1]) return NEAP_OK;
   const neap_type *y = &f->graph->value[add->out[0]].type;
   int best = -1, best_m = -1;
-  for (int i = 0; i < 2; i++) { /* of two products the later one: the other is not kept waiting */
+  size_t best_bytes = 0;
+  for (int i = 0; i < 2; i++) { /* what a product reads lives until the sum now: of two products the one that reads less */
     int m = product_of(f, add->in[i]);
     if (!neap_type_equal(&f->graph->value[add->in[i]].type, y) || !can_absorb(f, m, add->in[i])) continue;
-    if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE || m < best_m) continue;
-    best = i, best_m = m;
+    size_t bytes = m >= 0 ? f->graph->value[fuse_in(f, m, NEAP_FUSED_X)].bytes : 0;
+    if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE ||
+        (best >= 0 && (bytes > best_bytes || (bytes == best_bytes && m < best_m))))
+      continue;
+    best = i, best_m = m, best_bytes = bytes;
   }
   if (best < 0 || !neap_type_equal(&f->graph->value[add->in[1 - best]].type, y)) return NEAP_OK;
   neap_value_id in[4];
