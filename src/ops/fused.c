@@ -98,11 +98,19 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs, bool rel
 static bool choose_conv_dnnl(neap_choose *choose) {
   neap_activation activation = conv_activation(choose->attrs);
   if (!neap_activation_keeps_zero(activation) && choose->out[0].shape.dim[1] % 16 != 0) return false;
-  bool inside = activation == NEAP_ACTIVATION_RELU;
-  for (int attempt = inside ? 0 : 1; attempt < 2; attempt++) {
-    neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
+  bool relu = activation == NEAP_ACTIVATION_RELU, settled = choose->like != NULL;
+  neap_choice like;
+  neap_choose inner = *choose; /* what oneDNN is told of a settled choice is its own part of `algorithm` */
+  if (settled) {
+    relu = (choose->like->algorithm & RELU_INSIDE) != 0;
+    like = *choose->like;
+    like.algorithm &= ~RELU_INSIDE;
+    inner.like = &like;
+  }
+  for (int attempt = relu ? 0 : 1; attempt < (settled && relu ? 1 : 2); attempt++) {
+    neap_onednn_case c = neap_dnnl_case_choose(&inner, NEAP_ONEDNN_CONV);
     describe(&c, choose->attrs, attempt == 0);
-    if (!neap_dnnl_choose(choose, &c)) continue;
+    if (!neap_dnnl_choose(&inner, &c)) continue;
     if (attempt == 0) choose->choice->algorithm |= RELU_INSIDE;
     if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
     return true;
@@ -178,7 +186,9 @@ enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
 static bool choose_fc_dnnl(neap_choose *choose) {
   int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
-  if (has_z(choose->n_in, choose->in) || columns == 0 || neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS) {
+  bool few =
+    has_z(choose->n_in, choose->in) || columns == 0 || neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
+  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     return neap_dnnl_choose_product(choose);
   }

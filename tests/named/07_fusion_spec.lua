@@ -485,6 +485,20 @@ describe("fusion", function()
     end
   end)
 
+  it("holds over a range of batch sizes in one memory", function()
+    local net = neap.net "range"
+    local h = net:Relu(net:Conv({ net:input("x", { 1, 16, 8, 8 }), net:param("w", { 32, 16, 3, 3 }, neap.init.xavier {}) }, nil, { pad = 1 }))
+    h = net:Gelu(net:FC({ h, net:param("v", { 10, 32 * 64 }, neap.init.xavier {}) }, nil, { axis = 2 }))
+    net:outputs { net:Add({ h, net:FC({ h, net:param("u", { 10, 10 }, neap.init.xavier {}) }) }, "y") }
+    local ws <close> = neap.workspace { seed = 7, max_batch = 300, store = false }
+    local plain <close> = neap.workspace { seed = 7, store = false }
+    for _, batch in ipairs { 300, 7, 256, 1 } do
+      local x = neap.randn(batch, 16, 8, 8)
+      local want = plain:run(net, { x = x }, { fuse = false }).y
+      assert.is_true((ws:run(net, { x = x }).y - want):abs():max():item() <= 1e-5 * want:abs():max():item(), tostring(batch))
+    end
+  end)
+
   it("gives what whole nets give unfused, in less memory, planned as unplanned, in both schedules", function()
     local netfile = require "neap.netfile"
     for _, case in ipairs { { "resnet18c", 1e-4 }, { "lenet", 1e-5 }, { "gpt", 1e-5 } } do
