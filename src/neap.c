@@ -188,6 +188,62 @@ neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, co
   return neap_driver_compile(workspace, net, &compile, out, error);
 }
 
+/* ---- ranges of batches -------------------------------------------------------------------------------------------- */
+
+/* The types of the net's inputs at another batch, in `graph`; lists in `room`. ARGUMENT error for a net without inputs. */
+static neap_status with_batch(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room,
+                              neap_error *error) {
+  size_t n = (size_t)neap_net_n_blobs(net);
+  const char **name = neap_arena_alloc(room, n * sizeof *name);
+  neap_type *type = neap_arena_alloc(room, n * sizeof *type);
+  if (name == NULL || type == NULL) return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
+  if (batch < 1) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net), (long long)batch);
+  int64_t declared = -1;
+  for (int i = 0; i < (int)n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != NEAP_ROLE_INPUT || blob->type.shape.n_dim == 0) continue;
+    if (declared < 0) declared = blob->type.shape.dim[0];
+    if (blob->type.shape.dim[0] != declared) continue;
+    name[graph->n_input] = blob->name;
+    type[graph->n_input] = blob->type;
+    type[graph->n_input++].shape.dim[0] = batch;
+  }
+  graph->input = name;
+  graph->input_type = type;
+  if (declared >= 0) return NEAP_OK;
+  return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch", neap_net_name(net));
+}
+
+neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_options *options, neap_range **out,
+                            neap_error *error) {
+  neap_compile_options compile;
+  neap_arena room = {0};
+  *out = NULL;
+  NEAP_TRY(read_options(options, &compile, error));
+  neap_status status = with_batch(net, max_batch, &compile.graph, &room, error);
+  if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
+  neap_arena_fini(&room);
+  return status;
+}
+
+neap_status neap_range_session(const neap_range *range, neap_workspace *workspace, const neap_net *net, int64_t batch,
+                               const neap_options *options, neap_session **out, neap_error *error) {
+  neap_compile_options compile;
+  neap_arena room = {0};
+  *out = NULL;
+  NEAP_TRY(read_options(options, &compile, error));
+  neap_status status = with_batch(net, batch, &compile.graph, &room, error);
+  if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
+  neap_arena_fini(&room);
+  return status;
+}
+
+neap_figures neap_range_figures(const neap_range *range) {
+  const neap_graph *graph;
+  const neap_plan *plan = neap_range_most(range, &graph);
+  return figures_of(graph, plan);
+}
+
 int64_t neap_session_trim(neap_session *session) { return (int64_t)neap_program_trim(neap_session_program(session)); }
 
 neap_figures neap_session_figures(neap_session *session) {

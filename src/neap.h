@@ -292,6 +292,23 @@ NEAP_API int64_t neap_session_trim(neap_session *session);
 NEAP_API neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error);
 NEAP_API void neap_session_free(neap_session *session);
 
+/* ---- batches up to a largest, in one memory ---------------------------------------------------------------------- */
+
+/* The plan of a net at its largest batch. Sessions of smaller batches take its choices and addresses where they can, and never
+ * more bytes in any region: in one workspace they all hold what the largest holds, in whatever order they run. A kernel that a
+ * size can't have is replaced by one that needs no more. The batch is the first dimension of the net's first input; inputs that
+ * declare the same number there change with it. An op whose attributes spell the batch out (a Reshape) stands in the way: then
+ * the error names it. */
+typedef struct neap_range neap_range;
+NEAP_API neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_options *options, neap_range **out,
+                                     neap_error *error);
+/* A session of `batch` rows of the range's net. Options are those of the range. SHAPE error for more rows than it has. Sessions
+ * may outlive the range. */
+NEAP_API neap_status neap_range_session(const neap_range *range, neap_workspace *workspace, const neap_net *net, int64_t batch,
+                                        const neap_options *options, neap_session **out, neap_error *error);
+NEAP_API neap_figures neap_range_figures(const neap_range *range); /* of the largest batch */
+NEAP_API void neap_range_free(neap_range *range);
+
 /* ---- child workspaces, scopes and step trees --------------------------------------------------------------------- */
 
 /* A child of `parent`, which it retains. With n 0 it sees everything of the parent and hides what it makes itself; else it

@@ -240,9 +240,44 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
   neap_workspace_release(ws);
 }
 
+/* Batches 1 to 4 of one net in one workspace, in both directions: one arena, one number of bytes, the right rows. */
+TEST(smaller_batches_run_in_the_memory_of_the_largest) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_range *range = NULL;
+  neap_session *session[N + 1] = {NULL};
+  static const int64_t order[] = {2, 4, 1, 3, 4, 1};
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_range_open(net, N, NULL, &range, &error));
+  CHECK_OK(neap_workspace_open(7, &ws, &error));
+  CHECK_FAILS(neap_range_session(range, ws, net, N + 1, NULL, &session[0], &error), NEAP_SHAPE, "largest batch");
+  CHECK_FAILS(neap_range_session(range, ws, net, 0, NULL, &session[0], &error), NEAP_ARGUMENT, "0 rows");
+  neap_figures most = neap_range_figures(range);
+  int64_t held = 0;
+  for (int k = 0; k < (int)(sizeof order / sizeof *order); k++) {
+    int64_t n = order[k];
+    float z[2 * N] = {0};
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, 3}, numbers, &error));
+    if (session[n] == NULL) CHECK_OK(neap_range_session(range, ws, net, n, NULL, &session[n], &error));
+    CHECK_OK(neap_session_run(session[n], &error));
+    CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * n, z, &error));
+    CHECK(z[0] == 3.0f && (n < 4 || z[6] == 1.5f) && (n < 2 || z[2] == 0.0f)); /* half the sum of a row, at least 0 */
+    neap_figures f = neap_session_figures(session[n]);
+    CHECK_EQ(f.arena_bytes, most.arena_bytes);
+    CHECK_EQ(f.total_bytes, most.total_bytes);
+    if (k == 0) held = f.held_bytes;
+    CHECK_EQ(f.held_bytes, held);
+  }
+  neap_range_free(range); /* sessions outlive it */
+  CHECK_OK(neap_session_run(session[1], &error));
+  for (int n = 0; n <= N; n++) neap_session_free(session[n]);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(wrong_use_says_what_where_expected_and_got), T(a_net_made_line_by_line_prints_what_reads_back),
              T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
-             T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
+             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
 }

@@ -263,3 +263,113 @@ describe("the counters of the allocator", function()
     assert.is_truthy(tostring(neap.memory()):find("tensors", 1, true))
   end)
 end)
+
+describe("the option max_batch", function()
+  local function raises(words, f, ...)
+    local ok, err = pcall(f, ...)
+    assert.is_false(ok, "nothing was raised, expected: " .. words)
+    assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
+    return err
+  end
+
+  local function net_of()
+    local net = neap.net "rows"
+    net:input("x", { 4, 6 })
+    net:param("w", { 5, 6 }, neap.init.normal { std = 0.5 })
+    net:FC({ "x", "w" }, "h")
+    net:Tanh("h", "a")
+    net:Softmax("a", "y")
+    net:outputs { "y" }
+    return net
+  end
+
+  local function rows(n)
+    local x, at = neap.zeros { n, 6 }, 0.1
+    x:apply_(function()
+      at = (at + 0.61803398875) % 1
+      return at
+    end)
+    return x
+  end
+
+  it("is taken by net:plan, ws:compile, ws:run, workspaces, model plans and trainers", function()
+    local net = net_of()
+    local most = net:plan { x = { 32, 6 }, store = false }
+    local small = net:plan { max_batch = 32, x = { 3, 6 }, store = false }
+    assert.are.equal(3, small.batch)
+    assert.are.equal(most.arena_bytes, small.arena_bytes)
+    assert.are.equal(most.total_bytes, small.total_bytes)
+    assert.is_true(small.lower_bound_bytes < most.lower_bound_bytes)
+    assert.is_true(small:verify())
+    local ws <close> = neap.workspace { seed = 2, store = false, max_batch = 32 }
+    local alone <close> = neap.workspace { seed = 2, store = false }
+    local bytes
+    for _, n in ipairs { 5, 32, 1, 31, 5 } do
+      assert.is_true(ws:run(net, { x = rows(n) }).y:equal(alone:run(net, { x = rows(n) }).y))
+      bytes = bytes or ws:held_bytes()
+      assert.are.equal(bytes, ws:held_bytes())
+    end
+    local model = lenet()
+    local o = { batch = 3, max_batch = 16, store = false }
+    assert.are.equal((model:plan { batch = 16, store = false }).regions.io, model:plan(o).regions.io)
+    local t <close> = neap.trainer { model = lenet(), optimizer = optim.SGD { lr = 0.1 }, max_batch = 8, memory = { store = false } }
+    local arena
+    for _, n in ipairs { 2, 8, 5, 1 } do
+      local x, y = batch_of(n, 1)
+      t:step { x = x, y = y }
+      arena = arena or t.ws:held_bytes()
+      assert.are.equal(arena, t.ws:held_bytes())
+    end
+  end)
+
+  it("gives right results small after large and large after small", function()
+    local net = net_of()
+    local ws <close> = neap.workspace { seed = 2, store = false, max_batch = 9 }
+    local want <close> = neap.workspace { seed = 2, store = false }
+    ws:poison(true)
+    for _, n in ipairs { 9, 2, 9, 1, 4, 9 } do assert.is_true(ws:run(net, { x = rows(n) }).y:equal(want:run(net, { x = rows(n) }).y)) end
+  end)
+
+  it("says what is wrong: a batch above it, or no number", function()
+    local net = net_of()
+    local err = raises("the largest batch of the range", net.plan, net, { max_batch = 8, x = { 9, 6 }, store = false })
+    assert.are.equal("shape", err.code)
+    assert.is_truthy(err.hint:find("max_batch", 1, true))
+    raises("max_batch expects", net.plan, net, { max_batch = "8" })
+    raises("policy pool plans none", net.plan, net, { max_batch = 8, policy = "pool", store = false })
+  end)
+
+  it("serves a batch whose graph differs from the largest one's, within the same bytes", function()
+    -- At batch 1 the gradient of a broadcast needs no sum: another graph.
+    local function build(n)
+      local broadcast = neap.net "broadcast"
+      broadcast:input("x", { n, 6 })
+      broadcast:param("p", { 1, 6 }, neap.init.normal { std = 0.5 })
+      broadcast:Mul({ "x", "p" }, "h")
+      broadcast:Tanh("h", "a")
+      broadcast:Sum("a", "loss")
+      broadcast:gradient "loss"
+      broadcast:outputs { "loss" }
+      return broadcast
+    end
+    local memory = { store = false }
+    local range <close> = neap.range(build(8), memory)
+    local ws <close> = neap.workspace { seed = 3, store = false }
+    local alone <close> = neap.workspace { seed = 3, store = false }
+    local bytes
+    for _, n in ipairs { 8, 1, 3, 1, 8 } do
+      local net = build(n)
+      ws:init(net)
+      alone:init(net)
+      local a <close> = ws:compile_within(net, range, memory)
+      local b <close> = alone:compile(net, memory)
+      ws:feed("x", rows(n))
+      alone:feed("x", rows(n))
+      a:run()
+      b:run()
+      assert.is_true(ws:fetch("p_grad"):equal(alone:fetch("p_grad")))
+      bytes = bytes or ws:held_bytes()
+      assert.are.equal(bytes, ws:held_bytes())
+    end
+  end)
+end)

@@ -23,6 +23,7 @@ describe("example", function()
   it("control_flow", function() runs("control_flow", "sqrt%(9%) = 3%.0+ .*trained inside the net: loss %d") end)
   it("lstm_step", function() runs("lstm_step", "gradients equal: true.*gradients equal: true.*gradients equal: true") end)
   it("dynamic", function() runs("dynamic", "loss 0%.%d+ at first, 0%.00%d+ at last\nstatus") end)
+  it("within_memory", function() runs("within_memory", "fits [^\n]*\n.*held after batches of 1 to 40 rows: [^,]*, 0 B more than before\n.*raw_bytes") end)
   it("lenet", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
     runs("lenet", "\nepoch 1  [^\n]*accuracy[^\n]*\ntest accuracy %d+%.%d+ %%\nstatus") -- one line an epoch: no terminal
