@@ -195,6 +195,18 @@ typedef struct neap_net neap_net;
  * A gradient through a loop keeps a frame an iteration; with `max` (or in Recurrent, one iteration a row) they are planned
  * like all else. Without it they grow while the net runs, and a budget is refused.
  *
+ * A Do runs a closed subnet in a frame of a scope: it sees the outer blobs that its lists bind (inputs, then outputs, counted
+ * from 0, without the scope), and what it makes besides is a local "s.1/NAME". With reuse_workspace = true a later Do works in
+ * the same frame and declares the locals that it reads:
+ *
+ *   s = CreateScope()
+ *   subnet add closed
+ *     input u
+ *     input v
+ *     w = Add(u, v)
+ *   end
+ *   c, s = Do(a, b, s) { net = add, inner_blobs = {u, v, w}, outer_blobs_idx = {0,1,2} }
+ *
  * Reading checks every line; an error says which one and what it expects. End the net with neap_net_free. */
 NEAP_API neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
 /* An empty net, to be filled by neap_net_add_text. */

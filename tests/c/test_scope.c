@@ -219,6 +219,50 @@ TEST(every_refused_allocation_is_survived) {
   neap_workspace_release(ws);
 }
 
+/* One frame entered, run and left, and a net with Dos read and planned. */
+static neap_status use_scopes(neap_workspace *ws, neap_error *error) {
+  neap_scope *scope = NULL;
+  neap_workspace *frame = NULL;
+  neap_net *net = NULL;
+  neap_figures figures;
+  neap_status status = neap_workspace_create_scope(ws, "s", &scope, error);
+  if (status == NEAP_OK) status = neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK) status = neap_workspace_feed_string(frame, "label", "one", 3, error);
+  if (status == NEAP_OK) status = neap_scope_reuse_last(scope, ws, 1, NAMES("z"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK) status = neap_scope_pop_gradient(scope, ws, 1, NAMES("g"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK)
+    status = neap_net_read(
+      "net f\ninput a f32 (2)\ns = CreateScope()\nsubnet body closed\ninput x\ny = Mul(x, x)\nend\n"
+      "b, s = Do(a, s) { net = body, inner_blobs = {x, y}, outer_blobs_idx = {0,1}, copy_external_blobs = true }\n"
+      "subnet more closed\ninput y\nz = Neg(y)\nend\n"
+      "c, s = Do(s) { net = more, inner_blobs = {z}, outer_blobs_idx = {0}, reuse_workspace = true }\nl = Sum(c)\n",
+      &net, error);
+  if (status == NEAP_OK) status = neap_net_add_gradient(net, "l", 1, NAMES("a"), NULL, NULL, error);
+  if (status == NEAP_OK) status = neap_net_forecast(net, NULL, &figures, NULL, error);
+  neap_net_free(net);
+  if (scope != NULL) neap_scope_clear(scope), neap_scope_trim(scope);
+  return status;
+}
+
+TEST(scopes_survive_every_refused_allocation) {
+  neap_workspace *ws = open_workspace();
+  CHECK_OK(put(ws, "a", 1, &error));
+  CHECK_OK(use_scopes(ws, &error));
+  int64_t live = neap_memory_read().n_live;
+  int n = 1;
+  for (bool done = false; !done && n < 5000; n++) {
+    neap_error error = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = use_scopes(ws, &error);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK(done ? status == NEAP_OK : status == NEAP_OK || status == NEAP_MEMORY);
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(n > 50 && n < 5000);
+  neap_workspace_release(ws);
+}
+
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 enum { N_THREAD = 4 };
@@ -263,5 +307,6 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_child_sees_all_or_what_is_forwarded), T(strings_are_blobs_and_no_operands),
              T(frames_are_left_last_in_first_out_and_trimmed), T(a_do_runs_from_text), T(steps_repeat_and_stop),
              T(concurrent_steps_have_arenas_of_their_own_and_their_results_land), T(the_first_failure_stops_the_rest),
-             T(every_refused_allocation_is_survived), T(workspaces_in_several_threads_do_not_disturb_each_other));
+             T(every_refused_allocation_is_survived), T(scopes_survive_every_refused_allocation),
+             T(workspaces_in_several_threads_do_not_disturb_each_other));
 }
