@@ -221,6 +221,20 @@ NEAP_API neap_status neap_net_add_gradient(neap_net *net, const char *loss, int 
 NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *error);
 NEAP_API void neap_net_free(neap_net *net);
 
+/* Recycling names (memonger): a net with fewer blob names, whose run under policy "name" holds fewer bytes. It computes the
+ * same, and is checked to before it is given. A backward pass is written out first. */
+typedef struct neap_recycle_figures {
+  int64_t baseline_bytes;    /* of all blobs that could share, each by itself */
+  int64_t planned_bytes;     /* of the same under their new names */
+  int64_t lower_bound_bytes; /* the most live at once */
+  int n_shared;              /* names that several blobs go by */
+} neap_recycle_figures;
+/* `dag`: safe where independent ops run side by side. `prefix` (NULL: none) stands before new names. `figures` may be NULL. */
+NEAP_API neap_status neap_net_recycle(const neap_net *net, bool dag, const char *prefix, neap_net **out,
+                                      neap_recycle_figures *figures, neap_error *error);
+/* The net with its backward pass as ops over named blobs: the same parameters, the same bits. */
+NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error);
+
 /* ---- workspaces ----------------------------------------------------------------------------------------------- */
 
 /* Named tensors, and the arena that the programs of this workspace share. */

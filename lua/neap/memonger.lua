@@ -63,13 +63,6 @@ local function prefix_of(namescope)
   return namescope
 end
 
---- All names of a net and its subnets' text: none of them may be given away.
-local function taken_names(net)
-  local taken = {}
-  for word in net:text():gmatch "[^%s(){},\"']+" do taken[word] = true end
-  return taken
-end
-
 local classes_mt = { __index = function(t, key)
   t.n = rawget(t, "n") and t.n + 1 or 1
   rawset(t, key, t.n)
@@ -189,33 +182,20 @@ local function assign_all(recycler, o)
   for k, row in ipairs(rows) do join_slot(recycler, recycler.slots[slot_of[k]], row) end
 end
 
---- New names of the slots with several members, numbered by first definition.
-local function name_slots(recycler)
-  local taken, n, renames = taken_names(recycler.net), 0, {}
-  local order = {}
-  for _, slot in ipairs(recycler.slots) do
-    local first
-    for _, name in ipairs(slot) do
-      local row = recycler.of[name]
-      if not first or row.first < first.first or (row.first == first.first and row.index < first.index) then first = row end
-    end
-    if #slot > 1 then order[#order + 1] = { slot = slot, first = first } end
+--- The net under new names, from the slots; the planner names them and proves that the net computes the same.
+local function apply_slots(recycler)
+  local slot_of = {}
+  for i = 1, #recycler.rows do slot_of[i] = 0 end
+  for k, slot in ipairs(recycler.slots) do
+    for _, name in ipairs(slot) do slot_of[recycler.of[name].index] = k end
   end
-  table.sort(order, function(a, b)
-    if a.first.first ~= b.first.first then return a.first.first < b.first.first end
-    return a.first.index < b.first.index
-  end)
-  for _, entry in ipairs(order) do
-    local name
-    repeat
-      n = n + 1
-      name = recycler.prefix .. "shared_" .. n
-    until not taken[name]
-    entry.slot.name = name
-    for _, member in ipairs(entry.slot) do renames[member] = name end
+  local planned, names = recycler.handle:apply(slot_of, #recycler.slots, recycler.prefix)
+  recycler.renames = {}
+  for k, slot in ipairs(recycler.slots) do
+    slot.name = names[k] or slot[1]
+    for _, name in ipairs(slot) do recycler.renames[name] = slot.name end
   end
-  recycler.renames = renames
-  return renames
+  return planned
 end
 
 -- ---- renaming and comparing ------------------------------------------------------------------------------------------------------
@@ -324,14 +304,13 @@ end
 local function plan(net, o, algorithm)
   local recycler = memonger.recycler(net, o)
   assign_all(recycler, algorithm or {})
-  local renames = name_slots(recycler)
-  local planned = verified(net, edited(net, { renames = renames }))
+  local planned = apply_slots(recycler)
   local rows = {}
   for _, slot in ipairs(recycler.slots) do
     if #slot > 1 then rows[#rows + 1] = { name = slot.name, bytes = slot.bytes, n_blob = #slot, blobs = table.concat(slot, " ") } end
   end
   return planned, report.new { rows = rows, columns = { "name", "bytes", "n_blob", "blobs" }, totals = statistics_of(recycler),
-    order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" } }, renames
+    order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" } }
 end
 
 --- Recycles names in a net whose ops may run side by side: a name is shared only along paths, so never by two branches before

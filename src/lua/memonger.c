@@ -121,6 +121,33 @@ static int estimate(lua_State *L) {
   return 3;
 }
 
+/* handle:apply({slot by blob, 0 for none}, number of slots, prefix) -> net, names of the slots, false where of one blob */
+static int apply(lua_State *L) {
+  const neap_recycle *r = recycle_at(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int n_slot = (int)luaL_checkinteger(L, 3);
+  const char *prefix = luaL_checkstring(L, 4);
+  int *slot = neap_lua_room(L, ((size_t)r->n_blob + 1) * sizeof *slot);
+  for (int b = 0; b < r->n_blob; b++) {
+    lua_geti(L, 2, b + 1);
+    slot[b] = (int)lua_tointeger(L, -1) - 1;
+    lua_pop(L, 1);
+    if (slot[b] < -1 || slot[b] >= n_slot) neap_lua_fail(L, NEAP_ARGUMENT, "apply: blob %d has no slot %d", b + 1, slot[b] + 1);
+  }
+  const char **name = neap_lua_room(L, ((size_t)n_slot + 1) * sizeof *name);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_recycle_apply(r, slot, n_slot, prefix, name, &net->net, &error));
+  lua_createtable(L, n_slot, 0);
+  for (int k = 0; k < n_slot; k++) {
+    if (name[k] != NULL)
+      lua_pushstring(L, name[k]);
+    else
+      lua_pushboolean(L, false);
+    lua_seti(L, -2, k + 1);
+  }
+  return 2;
+}
+
 /* ---- assignments ----------------------------------------------------------------------------------------------------------- */
 
 static int64_t field(lua_State *L, int index, const char *key) {
@@ -287,7 +314,8 @@ static int interference(lua_State *L) {
 void neap_lua_open_memonger(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"blobs", blobs}, {"figures", figures},   {"conflict", conflict},
-                                     {"sort", sort},   {"estimate", estimate}, {NULL, NULL}};
+                                     {"sort", sort},   {"estimate", estimate}, {"apply", apply},
+                                     {NULL, NULL}};
   static const luaL_Reg functions[] = {{"recycle", open},
                                        {"assign", assign},
                                        {"best_slot", best_slot},

@@ -215,6 +215,19 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const 
                               neap_error *error);
 void neap_recycle_close(neap_recycle *recycle);
 
+/* The net with the blobs of each slot under one name: slot[b] in [0, n_slot), or -1 for a blob that keeps its own. Slots of
+ * several blobs are called "<prefix>shared_<k>", in order of first definition; name[k] (`name` may be NULL) gets it, NULL
+ * where a slot has one blob. INTERNAL error when the slots would change what the net computes. */
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, const char **name,
+                               neap_net **out, neap_error *error);
+/* All of it at once: every blob that may share does, greedily. */
+typedef struct neap_recycle_result {
+  size_t baseline_bytes, planned_bytes, lower_bound_bytes;
+  int n_shared; /* names that several blobs go by */
+} neap_recycle_result;
+neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
+                             neap_error *error);
+
 /* An order of the ops that keeps the meaning, names that are used again included. */
 typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
 /* order: n_op entries. */

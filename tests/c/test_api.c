@@ -44,6 +44,51 @@ TEST(the_example_of_the_manual_learns_and_explains) {
   CHECK(strstr(said, "hidden") != NULL);
 }
 
+/* Runs a net of one input x (4,8) once under `policy` and gives its output y. */
+static neap_status run_named(const neap_net *net, const char *policy, bool dag, float y[32], neap_error *error) {
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  float x[32];
+  for (int i = 0; i < 32; i++) x[i] = (float)(i % 7) - 3;
+  neap_status status = neap_workspace_open(1, &ws, error);
+  if (status == NEAP_OK) status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, error);
+  if (status == NEAP_OK) status = neap_session_open(ws, net, &(neap_options){.policy = policy, .dag = dag}, &session, error);
+  if (status == NEAP_OK) status = neap_session_run(session, error);
+  if (status == NEAP_OK) status = neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 32, y, error);
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  return status;
+}
+
+TEST(recycled_names_save_bytes_and_keep_the_result) {
+  static const char text[] =
+    "net deep\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Sigmoid(b)\nd = Tanh(c)\ne = Relu(d)\ny = Tanh(e)\noutputs y\n";
+  neap_net *net = NULL, *planned = NULL, *again = NULL;
+  neap_recycle_figures figures = {0}, second = {0};
+  float plain[32], shared[32];
+  char *once = NULL, *twice = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(run_named(net, "none", false, plain, &error));
+  for (int dag = 0; dag < 2; dag++) {
+    CHECK_OK(neap_net_recycle(net, dag, "recycled/", &planned, &figures, &error));
+    CHECK_EQ(figures.baseline_bytes, 5 * 128);
+    CHECK_EQ(figures.planned_bytes, 2 * 128);
+    CHECK_EQ(figures.lower_bound_bytes, 2 * 128);
+    CHECK_EQ(figures.n_shared, 2);
+    CHECK_OK(neap_net_text(planned, &once, &error));
+    CHECK(strstr(once, "recycled/shared_1") != NULL);
+    CHECK_OK(run_named(planned, "name", dag, shared, &error));
+    CHECK_EQ(memcmp(plain, shared, sizeof plain), 0);
+    CHECK_OK(neap_net_recycle(planned, dag, "recycled/", &again, &second, &error));
+    CHECK_OK(neap_net_text(again, &twice, &error));
+    CHECK_EQ(strcmp(once, twice), 0);
+    CHECK_EQ(second.n_shared, 0);
+    neap_free(once), neap_free(twice);
+    neap_net_free(planned), neap_net_free(again);
+  }
+  neap_net_free(net);
+}
+
 TEST(a_forecast_is_what_a_run_holds) {
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
@@ -277,7 +322,8 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
-             T(wrong_use_says_what_where_expected_and_got), T(a_net_made_line_by_line_prints_what_reads_back),
-             T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
-             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
+             T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
+             T(a_net_made_line_by_line_prints_what_reads_back), T(a_checkpoint_carries_the_parameters),
+             T(a_dynamic_session_takes_any_shapes_and_lengths), T(smaller_batches_run_in_the_memory_of_the_largest),
+             T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
 }

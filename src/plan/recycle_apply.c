@@ -1,0 +1,157 @@
+/* recycle_apply.c: from slots to a net: names for what is shared, the renaming, and the proof that the net has stayed the same.
+ *
+ * INVARIANT: names are given in order of first definition and never to what exists, in the net or its subnets; so two runs
+ * give the same net, and a net that was planned keeps its names when it is planned again.
+ */
+#include "plan/plan_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct namer {
+  const neap_recycle *r;
+  const int *slot;
+  int *count, *first, *order; /* by slot: members, first member; slots in order of that */
+  const char **name;          /* by slot; NULL: of one member, which keeps its own */
+} namer;
+
+static bool is_taken(const neap_net *net, const char *name) {
+  if (neap_net_find_blob(net, name) != NULL) return true;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && is_taken(op->attrs[a].net, name)) return true;
+  }
+  return false;
+}
+
+static bool is_before(const neap_recycle *r, int a, int b) {
+  return r->blob[a].first != r->blob[b].first ? r->blob[a].first < r->blob[b].first : a < b;
+}
+
+/* Counts members and sorts the slots that have several; returns how many those are. */
+static int sort_slots(namer *s, int n_slot) {
+  int n = 0;
+  for (int k = 0; k < n_slot; k++) s->first[k] = -1;
+  for (int b = 0; b < s->r->n_blob; b++) {
+    int k = s->slot[b];
+    if (k < 0) continue;
+    s->count[k]++;
+    if (s->first[k] < 0 || is_before(s->r, b, s->first[k])) s->first[k] = b;
+  }
+  for (int k = 0; k < n_slot; k++) {
+    if (s->count[k] < 2) continue;
+    int p = n++;
+    for (; p > 0 && is_before(s->r, s->first[k], s->first[s->order[p - 1]]); p--) s->order[p] = s->order[p - 1];
+    s->order[p] = k;
+  }
+  return n;
+}
+
+static neap_status name_slots(namer *s, int n, const char *prefix, neap_error *error) {
+  char text[256];
+  for (int k = 0, number = 0; k < n; k++) {
+    do snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++number);
+    while (is_taken(s->r->net, text));
+    if ((s->name[s->order[k]] = neap_intern(text)) == NULL) return neap_fail_memory(error, sizeof text, "a name");
+  }
+  return NEAP_OK;
+}
+
+/* INTERNAL error unless both nets have the same ops reading from the same ops, in place at the same places. */
+static neap_status prove_same(const neap_net *net, const neap_net *made, neap_error *error) {
+  neap_buffer where = {0};
+  bool same = false;
+  neap_status status = neap_net_same_graph(net, made, &same, &where, error);
+  if (status == NEAP_OK && same) same = neap_net_same_in_place(net, made, &where);
+  if (status == NEAP_OK && !same)
+    status = neap_fail(error, NEAP_INTERNAL, "the renamed net \"%s\" is not the net it came from: %s", neap_net_name(net),
+                       where.text != NULL ? where.text : "they differ");
+  neap_buffer_fini(&where);
+  return status;
+}
+
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, const char **name,
+                               neap_net **out, neap_error *error) {
+  neap_arena arena = {0};
+  size_t room = (size_t)NEAP_MAX(n_slot, recycle->n_blob) + 1;
+  namer s = {.r = recycle, .slot = slot};
+  int **lists[] = {&s.count, &s.first, &s.order};
+  const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);
+  s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
+  bool ok = from != NULL && to != NULL && s.name != NULL;
+  for (int k = 0; k < NEAP_COUNT(lists); k++) ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
+  neap_net *made = NULL;
+  neap_net_edit edit = {.from = from, .to = to};
+  neap_status status = ok ? name_slots(&s, sort_slots(&s, n_slot), prefix, error) : neap_fail_memory(error, room * 32, "names");
+  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+    if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
+    from[edit.n_rename] = recycle->blob[b].name;
+    to[edit.n_rename++] = s.name[slot[b]];
+  }
+  if (status == NEAP_OK) status = neap_net_copy_edited(recycle->net, &edit, &made, error);
+  if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
+  for (int k = 0; k < n_slot && status == NEAP_OK && name != NULL; k++) name[k] = s.name[k];
+  neap_arena_fini(&arena);
+  if (status != NEAP_OK) {
+    neap_net_free(made);
+    return status;
+  }
+  *out = made;
+  return NEAP_OK;
+}
+
+/* Devices and dtypes by number: names of different ones never share. Devices are interned, so pointers tell them apart. */
+static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error *error) {
+  neap_map device = {0};
+  bool ok = true;
+  int n = 0;
+  for (int b = 0; b < r->n_blob && ok; b++) {
+    const char *key = r->blob[b].device != NULL ? r->blob[b].device : "";
+    int at = neap_map_get(&device, key, -1);
+    if (at < 0) ok = neap_map_set(&device, key, at = n++);
+    class_id[b] = at * NEAP_N_DTYPE + (int)r->blob[b].type.dtype;
+  }
+  neap_map_fini(&device);
+  return ok ? NEAP_OK : neap_fail_memory(error, 64, "classes of blobs");
+}
+
+neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
+                             neap_error *error) {
+  neap_arena arena = {0};
+  size_t n_blob = (size_t)recycle->n_blob + 1;
+  neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
+  int *class_id = neap_arena_alloc(&arena, n_blob * sizeof(int)), *blob = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  int *slot = neap_arena_alloc(&arena, n_blob * sizeof(int)), *slot_of = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
+  const char **name = neap_arena_alloc(&arena, n_blob * sizeof *name);
+  neap_status status =
+    item == NULL || class_id == NULL || blob == NULL || slot == NULL || slot_of == NULL || bits == NULL || name == NULL
+      ? neap_fail_memory(error, n_blob * sizeof *item, "an assignment")
+      : find_classes(recycle, class_id, error);
+  int n = 0;
+  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+    const neap_recycle_blob *one = &recycle->blob[b];
+    slot_of[b] = -1;
+    if (one->fixed != NULL || one->first < 0 || !one->is_one_device) continue;
+    item[n] = (neap_assign_item){one->bytes, class_id[b], one->first, one->last};
+    blob[n++] = b;
+  }
+  neap_assign_options options = {.conflict = bits, .n_word = (n + 63) / 64};
+  for (int i = 0; i < n && status == NEAP_OK; i++)
+    for (int j = 0; j < n; j++)
+      if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
+        neap_bit_set(bits + (size_t)i * (size_t)options.n_word, j);
+  neap_assign_result assigned = {0};
+  if (status == NEAP_OK) status = neap_assign(n, item, &options, slot, &assigned, error);
+  for (int i = 0; i < n && status == NEAP_OK; i++) slot_of[blob[i]] = slot[i];
+  if (status == NEAP_OK) status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, prefix, name, out, error);
+  if (status == NEAP_OK) {
+    *result = (neap_recycle_result){recycle->baseline_bytes, assigned.bytes, recycle->lower_bound_bytes, 0};
+    for (int k = 0; k < assigned.n_slot; k++) result->n_shared += name[k] != NULL;
+    for (int b = 0; b < recycle->n_blob; b++) /* those that could share but for their devices */
+      if (slot_of[b] < 0 && recycle->blob[b].fixed == NULL) result->planned_bytes += recycle->blob[b].bytes;
+  }
+  neap_arena_fini(&arena);
+  return status;
+}
