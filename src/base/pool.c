@@ -296,10 +296,3 @@ void *neap_pool_data(const neap_pool_block *block) {
 size_t neap_pool_offset(const neap_pool_block *block) { return block->offset; }
 
 neap_pool_stats neap_pool_read(const neap_pool *pool) { return pool->stats; }
-
-void neap_pool_reset_high(neap_pool *pool) {
-  pool->stats.high_bytes = pool->stats.used_bytes;
-  pool->stats.reach_bytes = 0;
-  for (const chunk *c = pool->chunks; c != NULL; c = c->next)
-    pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, reach(pool, c));
-}

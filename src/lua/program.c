@@ -39,8 +39,8 @@ enum option {
   N_OPTION
 };
 static const char *const option_name[] = {"budget",   "total",   "policy", "executor", "in_place", "keep",
-                                          "keep_all", "rewrite", "fuse", "engine", "threads",  "profile",  "store",
-                                          "seconds",  "train",   "tag",    "layouts",  "soft"};
+                                          "keep_all", "rewrite", "fuse",   "engine",   "threads",  "profile",
+                                          "store",    "seconds", "train",  "tag",      "layouts",  "soft"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -337,10 +337,11 @@ static int times(lua_State *L) {
   return 1;
 }
 
-/* program:pool() -> what the pool of the program's workspace holds and how far this program's last run used it; nil when its
- * addresses are planned. Bytes: reserved (the region, kept between steps), used (now: 0 between steps), high (most taken at once
- * in the last run, by any program), forecast (what the plan foretold), lower_bound; counts: n_take (since the pool was made),
- * n_used, n_free_block; curve[step] = bytes taken while that step of the last run ran. */
+/* program:pool() -> what the pool of the program's workspace holds and how far the last run used it; nil when addresses are
+ * planned. Bytes: reserved (the region, kept between steps), used (now: 0 between steps), high (most taken at once so far, by
+ * any program), reach (the part of the region that this took), forecast (what the plan foretold of reach), lower_bound, soft;
+ * counts: n_take (since the pool was made), n_used, n_free_block; curve[step] = bytes taken while that step of the last run ran,
+ * 0 for steps it did not reach. */
 static int pool(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_program *program = neap_session_program(h->session);

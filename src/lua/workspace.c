@@ -349,6 +349,12 @@ static int arena_bytes(lua_State *L) {
   return 1;
 }
 
+/* ws:trim_pool() -> bytes: gives the pool of policy `pool` back; the next run takes it anew. */
+static int trim_pool(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)neap_workspace_trim_pool(neap_lua_workspace_at(L, 1)));
+  return 1;
+}
+
 static int held_bytes(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)neap_workspace_held_bytes(neap_lua_workspace_at(L, 1)));
   return 1;
@@ -420,6 +426,7 @@ void neap_lua_open_workspace(lua_State *L) {
                                      {"poison", poison},
                                      {"arena_bytes", arena_bytes},
                                      {"held_bytes", held_bytes},
+                                     {"trim_pool", trim_pool},
                                      {"save", save},
                                      {"load", load},
                                      {"_close", release},

@@ -92,8 +92,8 @@ typedef enum neap_effect {
   NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
   NEAP_EFFECT_PSEUDO = 32,  /* expanded by graph: Gradient, Do and the scopes' ops */
-  NEAP_EFFECT_EXTENT = 128, /* how long its outputs are depends on data: one number, known when the kernel has run */
-  NEAP_EFFECT_LOOP = 64     /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
+  NEAP_EFFECT_LOOP = 64,    /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
+  NEAP_EFFECT_EXTENT = 128  /* how long its outputs are depends on data: one number, known when the kernel has run */
 } neap_effect;
 
 /* ---- choices ---------------------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ typedef struct life {
   size_t bytes;
   neap_pool_block *block; /* taken now */
   bool high;              /* the end it was taken from last */
+  int at;                 /* while taken: its place among the taken ones */
 } life;
 
 typedef enum strategy_kind { FIT, LIFE, SIZE, STACK } strategy_kind;
@@ -39,8 +40,10 @@ typedef struct rehearsal {
   size_t *offset, *scratch_offset; /* out, from the end a block was taken at; may be NULL */
   int n_block;                     /* most blocks taken at once */
   neap_arena arena;
-  int n_now;  /* storages that the step under way touches, */
-  life **now; /* those that live longest first: they belong nearest to an end */
+  int n_taken;
+  life **taken; /* those that have a block, in any order */
+  int n_now;    /* storages that the step under way touches, */
+  life **now;   /* those that live longest first: they belong nearest to an end */
 } rehearsal;
 
 static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "the forecast of a pool"); }
@@ -71,9 +74,9 @@ static strategy strategy_of(const neap_plan *plan) {
 /* STACK: the last step of the outermost block at one end; beyond all steps when there is none. */
 static int end_of_outermost(const rehearsal *r, bool high) {
   const life *outer = NULL;
-  for (int v = 0; v < r->plan->n_value; v++) {
-    const life *l = &r->life[v];
-    if (l->block == NULL || l->high != high) continue;
+  for (int k = 0; k < r->n_taken; k++) {
+    const life *l = r->taken[k];
+    if (l->high != high) continue;
     if (outer == NULL || (neap_pool_offset(l->block) < neap_pool_offset(outer->block)) == high) outer = l;
   }
   return outer != NULL ? outer->to : r->plan->n_node;
@@ -121,6 +124,8 @@ static bool take_step(rehearsal *r, int n) {
     if (l->block != NULL) continue;
     l->high = goes_high(r, l->from, l->to, l->bytes);
     if ((l->block = neap_pool_take_at(r->pool, l->bytes, l->high)) == NULL) return false;
+    l->at = r->n_taken;
+    r->taken[r->n_taken++] = l;
     if (r->offset != NULL) r->offset[l - r->life] = neap_pool_offset(l->block);
   }
   if (r->plan->scratch_bytes[n] == 0) return true;
@@ -136,14 +141,18 @@ static void give_step(rehearsal *r, int step) {
   r->n_block = NEAP_MAX(r->n_block, (int)neap_pool_read(r->pool).n_used);
   for (int k = 0; k < r->n_now; k++) {
     if (r->now[k]->to != step) continue;
-    neap_pool_give(r->pool, r->now[k]->block);
-    r->now[k]->block = NULL;
+    life *l = r->now[k], *last = r->taken[--r->n_taken];
+    neap_pool_give(r->pool, l->block);
+    l->block = NULL;
+    r->taken[l->at] = last;
+    last->at = l->at;
   }
 }
 
 /* One walk; *reach gets the bytes. */
 static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   NEAP_TRY(neap_pool_new_dry(&r->pool, error));
+  r->n_taken = 0;
   bool ok = true;
   for (int step = 0; ok && step < r->plan->n_node; step++) {
     find_now(r, &r->graph->node[r->plan->order[step]]);
@@ -161,7 +170,8 @@ static neap_status begin(rehearsal *r, const neap_plan *plan, const neap_graph *
   *r = (rehearsal){.plan = plan, .graph = graph, .strategy = strategy_of(plan)};
   r->life = neap_arena_alloc(&r->arena, bytes);
   r->now = neap_arena_alloc(&r->arena, bytes);
-  if (r->life == NULL || r->now == NULL) return refused(error, bytes);
+  r->taken = neap_arena_alloc(&r->arena, bytes);
+  if (r->life == NULL || r->now == NULL || r->taken == NULL) return refused(error, bytes);
   find_lives(plan, r->life);
   return NEAP_OK;
 }

@@ -84,6 +84,10 @@ describe("the pool policy", function()
     assert.are.equal(reserved, program:pool().reserved)
     assert.are.equal(6 * n_take, program:pool().n_take)
     assert.are.equal(0, program:pool().used)
+    assert.are.equal(reserved, program.workspace:trim_pool()) -- all of it, since nothing is in use
+    assert.are.equal(0, program:pool().reserved)
+    program:run()
+    assert.are.equal(reserved, program:pool().reserved)
   end)
 
   it("gives back at the last use: a blob is gone after the run, and the message says when and what to do", function()
