@@ -72,10 +72,10 @@ end
 -- @usage print(neap.count_memory(model, { batch = 32, train = true }))
 function count_memory.count(model, given)
   if not module.is_module(model) then error("neap.count_memory takes a model, got a " .. type(model), 2) end
-  local plain, planned = { policy = "none" }, {}
+  local plain, planned = { policy = "none", rewrite = false }, {} -- before: the net as it is written
   for key, value in pairs(given or {}) do
     planned[key] = value
-    if key ~= "policy" and key ~= "budget" and key ~= "total" and key ~= "mem_param" then plain[key] = value end
+    if key ~= "policy" and key ~= "rewrite" and key ~= "budget" and key ~= "total" and key ~= "mem_param" then plain[key] = value end
   end
   local net = Module.count_net(model, planned)
   local before, before_total = by_class(net, model:plan(plain))
