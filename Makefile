@@ -58,14 +58,17 @@ $(BUILD)/flags: FORCE
 	@echo '$(CC) $(CFLAGS) $(LIBS)' | cmp -s - $@ || echo '$(CC) $(CFLAGS) $(LIBS)' >$@
 
 # The list of ops: every record `const neap_op neap_op_NAME = {` in src/ops, in strcmp order.
-$(BUILD)/op_list.h: $(OP_SRC)
+$(BUILD)/op_list.h: $(OP_SRC) FORCE
 	@mkdir -p $(@D)
 	@sed -n 's/^const neap_op neap_op_\([A-Za-z0-9]*\) = {$$/X(\1)/p' $(OP_SRC) | LC_ALL=C sort >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# Lua files and SQL, embedded as bytes.
-$(BUILD)/embedded.h: $(EMBEDDED) scripts/tools/embed
+# Lua files and SQL, embedded as bytes; made anew also when one is gone.
+$(BUILD)/embedded.list: FORCE
 	@mkdir -p $(@D)
+	@echo '$(EMBEDDED)' | cmp -s - $@ || echo '$(EMBEDDED)' >$@
+
+$(BUILD)/embedded.h: $(EMBEDDED) $(BUILD)/embedded.list scripts/tools/embed
 	@scripts/tools/embed $(EMBEDDED) >$@
 
 $(BUILD)/ops/registry.o: $(BUILD)/op_list.h
