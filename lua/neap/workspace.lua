@@ -92,7 +92,7 @@ local function remembered(ws, program)
   return program
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
+--- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, fuse, keep, engine, threads, profile,
 -- mem_param, max_batch; and input shapes by name where they differ from the declared ones. With max_batch the program shares
 -- choices, addresses and bytes with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
