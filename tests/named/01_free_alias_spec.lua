@@ -16,7 +16,7 @@ local function run(net, feeds, memory)
   return out
 end
 
-local memories = { { policy = "none" }, { policy = "name" }, { policy = "offset" }, { policy = "offset", executor = "dag", threads = 2 } }
+local memories = { { policy = "none" }, { policy = "name" }, { policy = "offset" }, { policy = "offset", executor = "dag", threads = 2 }, { policy = "pool" } }
 
 --- x -> a -> b -> y with a freed after b.
 local function freed_net()
@@ -164,6 +164,28 @@ describe("Free", function()
     local plan = net:plan { policy = "offset", engine = "ref", store = false }
     assert.is_true(plan.arena_bytes < 2 * 4096)
     assert.is_true(M.estimate_memory_usage(net).high_water_bytes < M.estimate_memory_usage(net).total_bytes)
+  end)
+
+  it("returns the bytes at once under policy pool: its statistics show it", function()
+    local net = neap.net "pool"
+    net:input("x", { 1024 })
+    net:Relu("x", "a")
+    net:Sum("a", "s", { axes = { 1 } })
+    net:Tanh("s", "t") -- between the last reader of a and its Free
+    net:Free("a", "a")
+    net:Exp("t", "u")
+    net:Relu("u", "y")
+    net:outputs { "y" }
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net, { policy = "pool", in_place = false, store = false })
+    ws:feed("x", neap.rand(1024))
+    program:run()
+    local pool, step = program:pool(), {}
+    for i, op in ipairs(program.plan:_ops()) do step[op.type] = step[op.type] or i end
+    assert.is_true(pool.curve[step.Free] >= 4096, "held until the Free")
+    assert.is_true(pool.curve[step.Exp] < 4096, "gone right after it")
+    assert.are.equal(0, pool.used)
   end)
 
   it("lasts as an order: in a dag the blob is freed behind all its readers", function()

@@ -698,6 +698,29 @@ describe("release_blobs_when_used", function()
   end)
 end)
 
+describe("released blobs", function()
+  it("really leave the pool: nothing is held at the end, and less at once than all that was made", function()
+    local net = chain(6, { train = false })
+    local released, names = M.release_blobs_when_used(net)
+    assert.is_true(#names >= 5)
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    ws:init(released)
+    local program <close> = ws:compile(released, { policy = "pool", in_place = false, engine = "ref", store = false })
+    for i, input in ipairs(net:inputs()) do ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i)) end
+    program:run()
+    local pool, freed_at = program:pool(), 0
+    for i, op in ipairs(program.plan:_ops()) do
+      if op.type == "Free" and i > 1 and i < #pool.curve then
+        freed_at = freed_at + 1
+        assert.is_true(pool.curve[i] < M.estimate_memory_usage(net).total_bytes)
+      end
+    end
+    assert.is_true(freed_at >= 4)
+    assert.are.equal(0, pool.used)
+    assert.are.equal(bits(net, { policy = "none" }).loss, bits(released, { policy = "pool" }).loss)
+  end)
+end)
+
 describe("an estimate", function()
   it("counts what ops make and what Free gives back, and changes nothing", function()
     local net = neap.net "estimate"
