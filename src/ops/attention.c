@@ -146,8 +146,19 @@ static neap_type scores_type(const neap_attention *a) {
   return (neap_type){a->dtype, NEAP_SHAPE(a->n_batch, a->n_head, a->n_query, a->n_key)};
 }
 
+extern const neap_op neap_op_Attention, neap_op_PackedAttention;
+
+/* y, lse and dy are what the forward gives for these inputs: the forward, asked again, says so. */
+static neap_status expect_forward(const neap_infer *c, const neap_op *forward, int n_in, int y, neap_error *error) {
+  neap_type out[2] = {{0}};
+  NEAP_TRY(neap_infer_forward(c, forward, n_in, c->in, 2, out, error));
+  NEAP_TRY(neap_infer_expect(c, y, &out[0], error));
+  NEAP_TRY(neap_infer_expect(c, y + 1, &out[1], error));
+  return neap_infer_expect(c, y + 2, &out[0], error);
+}
+
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
+  NEAP_TRY(expect_forward(c, &neap_op_Attention, MASK + 1, Y, error));
   for (int i = Q; i <= V; i++) c->out[i] = c->in[i];
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
   if (c->n_out > 3) c->out[3] = scores_type(&a);
@@ -155,7 +166,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 }
 
 static neap_status infer_packed_grad(neap_infer *c, neap_error *error) {
-  (void)error;
+  NEAP_TRY(expect_forward(c, &neap_op_PackedAttention, P_MASK + 1, P_Y, error));
   c->out[0] = c->in[P_QKV];
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
   if (c->n_out > 1) c->out[1] = scores_type(&a);

@@ -50,16 +50,27 @@ neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Made by grad from a checked forward: the attribute tells the shape. */
+extern const neap_op neap_op_Conv;
+
+/* The attribute tells the shape that the operands do not; the forward, asked again, says whether they belong together. */
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
+  neap_type x, y = {0};
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
-  c->out[0] = (neap_type){c->in[0].dtype, neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints)};
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &x, error));
+  NEAP_TRY(neap_infer_forward(c, &neap_op_Conv, 2, (neap_type[]){x, c->in[1]}, 1, &y, error));
+  NEAP_TRY(neap_infer_expect(c, 0, &y, error));
+  c->out[0] = x;
   return NEAP_OK;
 }
 
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
-  NEAP_TRY(infer_grad_input(c, error));
-  if (c->n_out > 1) c->out[1] = (neap_type){c->in[0].dtype, NEAP_SHAPE(c->attrs[SHAPE].ints[0])};
+  neap_type w, y = {0};
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &w, error));
+  NEAP_TRY(neap_infer_forward(c, &neap_op_Conv, 2, (neap_type[]){c->in[0], w}, 1, &y, error));
+  NEAP_TRY(neap_infer_expect(c, 1, &y, error));
+  c->out[0] = w;
+  if (c->n_out > 1) c->out[1] = (neap_type){c->in[0].dtype, NEAP_SHAPE(w.shape.dim[0])};
   return NEAP_OK;
 }
 

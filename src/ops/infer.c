@@ -65,3 +65,27 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
   infer->out[0] = infer->in[0];
   return NEAP_OK;
 }
+
+neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error) {
+  const neap_attr_value *shape = &infer->attrs[attr];
+  bool good = shape->n <= NEAP_MAX_DIM;
+  for (int d = 0; good && d < shape->n; d++) good = shape->ints[d] >= 0;
+  if (good) *out = (neap_type){infer->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
+  if (good && neap_shape_elems(&out->shape) >= 0) return NEAP_OK;
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s expects up to %d dimensions of 0 or more",
+                         infer->op->attrs[attr].name, NEAP_MAX_DIM);
+}
+
+neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
+                               neap_type *out, neap_error *error) {
+  neap_infer ask = {.op = forward, .attrs = infer->attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out};
+  return forward->infer(&ask, error);
+}
+
+neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error) {
+  char expected[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
+  if (neap_shape_equal(&infer->in[input].shape, &want->shape)) return NEAP_OK;
+  return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects shape %s, as the forward gives it, got %s",
+                         arg_name(infer, input), neap_shape_text(&want->shape, expected),
+                         neap_shape_text(&infer->in[input].shape, got));
+}

@@ -302,7 +302,16 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   NEAP_PRINTF(5, 6);
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
-int neap_axis(int64_t axis, int n_dim);                            /* for kernels: the same, already checked */
+int neap_axis(int64_t axis, int n_dim); /* for kernels: the same, already checked */
+/* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute `attr` and input 0's dtype give;
+ * ATTRIBUTE error for a shape that can't be. */
+neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error);
+/* The forward's checks on its inputs `in`, with this op's attributes, which begin as the forward's do; `out` gets the types of
+ * its n_out outputs. */
+neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
+                               neap_type *out, neap_error *error);
+/* SHAPE error unless input `input` has the shape of `want`. */
+neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error);
 neap_status neap_infer_like(neap_infer *infer, neap_error *error); /* output 0 = type of input 0: elementwise ops */
 
 #endif

@@ -12,6 +12,7 @@
 
 enum { CEIL = NEAP_WINDOW_N_ATTR, COUNT_PAD, SHAPE };
 
+extern const neap_op neap_op_MaxPool, neap_op_MaxPoolGrad;
 extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_GlobalAveragePool, neap_op_GlobalAveragePoolGrad;
 
 /* ---- inference ------------------------------------------------------------------------------------------------------- */
@@ -39,10 +40,15 @@ static neap_status infer_global(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The forward, asked again about x, says what dy must be. The bytes of a stash are known to the choice alone. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
-  const neap_attr_value *shape = &c->attrs[neap_op_attr_index(c->op, "shape")];
-  c->out[0] = (neap_type){c->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
+  neap_type x, y = {0};
+  NEAP_TRY(neap_infer_attr_type(c, neap_op_attr_index(c->op, "shape"), &x, error));
+  bool global = c->op == &neap_op_GlobalAveragePoolGrad, max = c->op == &neap_op_MaxPoolGrad;
+  const neap_op *forward = global ? &neap_op_GlobalAveragePool : max ? &neap_op_MaxPool : &neap_op_AveragePool;
+  NEAP_TRY(neap_infer_forward(c, forward, 1, &x, 1, &y, error));
+  NEAP_TRY(neap_infer_expect(c, 0, &y, error));
+  c->out[0] = x;
   return NEAP_OK;
 }
 
