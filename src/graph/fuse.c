@@ -10,7 +10,7 @@
  *   bias         MatMul by a parameter, Add of a vector              1e-5 (another order of sums)
  *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and |mean gamma / sqrt(var + eps)|
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
- *   activation   Conv or FC, Relu or another activation              equal, but -infinity may give NaN for 0
+ *   activation   Conv or FC, Relu or another activation              equal bits
  *
  * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is constant folding, and
  * ops that nobody reads are taken out of every graph (finish.c).

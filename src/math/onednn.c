@@ -230,14 +230,10 @@ void neap_onednn_free(neap_onednn *k) {
 /* ---- running ------------------------------------------------------------------------------------------------------------------ */
 
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
-  static float zero[NEAP_ALIGN / sizeof(float)]; /* only read */
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
-    void *address = a->position == ONEDNN_SCRATCH ? scratch
-                    : a->position == ONEDNN_ZERO  ? zero
-                    : a->is_out                   ? out[a->position]
-                                                  : in[a->position];
+    void *address = a->position == ONEDNN_SCRATCH ? scratch : a->is_out ? out[a->position] : in[a->position];
     if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};

@@ -51,8 +51,8 @@ typedef struct neap_onednn_case {
   int64_t groups;
   bool average, count_pad; /* POOL: else maximum; padding counts in the divisor */
   bool global_stats;       /* NORM: mean and variance are given, constants to the backward */
-  bool relu;               /* NORM, CONV: y = max(y, 0) at the end; CONV keeps NaN, and makes one of -infinity */
-  bool add;                /* CONV: to what y holds; before relu */
+  bool relu;               /* NORM: y = max(y, 0) at the end */
+  bool add;                /* CONV: to what y holds */
   double eps;
   size_t scratch_limit; /* ask: an algorithm that needs more is taken only when none needs less */
   neap_onednn_algorithm algorithm;

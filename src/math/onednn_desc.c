@@ -90,20 +90,13 @@ static dnnl_alg_kind_t conv_algorithm(const neap_onednn_case *c) {
   return c->algorithm == NEAP_ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
-/* The attributes with what follows the convolution: sum, then max(y, 0) as a prelu of slope 0. oneDNN's eltwise relu is the
- * processor's maximum with 0, which gives 0 for NaN: a net gone wrong would look sane. *own is to be destroyed, or NULL. */
+/* The attributes with what follows the convolution: the sum with what y holds. *own is to be destroyed, or NULL. */
 static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
   *own = NULL;
-  if (!m->c->add && !m->c->relu) return true;
+  if (!m->c->add) return true;
   dnnl_post_ops_t chain = NULL;
   bool good = dnnl_post_ops_create(&chain) == dnnl_success && dnnl_primitive_attr_clone(own, m->attr) == dnnl_success;
-  if (good && m->c->add) good = dnnl_post_ops_append_sum(chain, 1.0f) == dnnl_success;
-  if (good && m->c->relu) {
-    int index = dnnl_post_ops_len(chain);
-    good = dnnl_post_ops_append_prelu(chain, 0) == dnnl_success;
-    m->out->arg[m->out->n_arg++] =
-      (onednn_arg){.arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_WEIGHTS, .position = ONEDNN_ZERO, .keeps_given = true};
-  }
+  good = good && dnnl_post_ops_append_sum(chain, 1.0f) == dnnl_success;
   good = good && dnnl_primitive_attr_set_post_ops(*own, chain) == dnnl_success;
   if (good) m->attr = *own;
   if (chain != NULL) dnnl_post_ops_destroy(chain);

@@ -25,8 +25,7 @@ typedef struct onednn_arg {
 } onednn_arg;
 
 enum { ONEDNN_MAX_ARG = NEAP_ONEDNN_MAX_IN + NEAP_ONEDNN_MAX_OUT + 1 };
-/* Positions that are no operand's. */
-enum { ONEDNN_SCRATCH = -1, ONEDNN_ZERO = -2 /* one f32, 0 */ };
+enum { ONEDNN_SCRATCH = -1 }; /* a position that is no operand's */
 
 typedef struct onednn_problem {
   dnnl_primitive_desc_t pd; /* owned by the caller after onednn_describe */

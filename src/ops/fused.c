@@ -80,55 +80,36 @@ static void run_conv_gemm(const neap_call *call) {
   neap_fused_end(call, conv_activation(call->attrs));
 }
 
-/* choice->algorithm: oneDNN's, and whether its kernel applies the relu itself. */
-enum { RELU_INSIDE = 16 };
-
 static bool has_z(int n_in, const neap_type *in) { return n_in > NEAP_FUSED_Z && in[NEAP_FUSED_Z].dtype != NEAP_DTYPE_NONE; }
 
 /* What oneDNN knows of it: x, w, b; y holds z already. */
-static void describe(neap_onednn_case *c, const neap_attr_value *attrs, bool relu_inside) {
+static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->add = has_z(c->n_in, c->in);
   c->n_in = NEAP_MIN(c->n_in, NEAP_FUSED_Z);
-  c->relu = relu_inside;
   neap_conv_describe(c, attrs);
 }
 
-/* With the relu inside where oneDNN has such a kernel, else without: then it is a pass of its own. Padding lanes must be zero,
- * so an activation that does not keep zero is for whole blocks only. */
+/* The activation is a pass of its own: oneDNN's relu loses NaN, and its prelu, which does not, makes convolutions three to five
+ * times slower (measured). Padding lanes must be zero, so one that does not keep zero is for whole blocks only. */
 static bool choose_conv_dnnl(neap_choose *choose) {
-  neap_activation activation = conv_activation(choose->attrs);
-  if (!neap_activation_keeps_zero(activation) && choose->out[0].shape.dim[1] % 16 != 0) return false;
-  bool relu = activation == NEAP_ACTIVATION_RELU, settled = choose->like != NULL;
-  neap_choice like;
-  neap_choose inner = *choose; /* what oneDNN is told of a settled choice is its own part of `algorithm` */
-  if (settled) {
-    relu = (choose->like->algorithm & RELU_INSIDE) != 0;
-    like = *choose->like;
-    like.algorithm &= ~RELU_INSIDE;
-    inner.like = &like;
-  }
-  for (int attempt = relu ? 0 : 1; attempt < (settled && relu ? 1 : 2); attempt++) {
-    neap_onednn_case c = neap_dnnl_case_choose(&inner, NEAP_ONEDNN_CONV);
-    describe(&c, choose->attrs, attempt == 0);
-    if (!neap_dnnl_choose(&inner, &c)) continue;
-    if (attempt == 0) choose->choice->algorithm |= RELU_INSIDE;
-    if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
-    return true;
-  }
-  return false;
+  if (!neap_activation_keeps_zero(conv_activation(choose->attrs)) && choose->out[0].shape.dim[1] % 16 != 0) return false;
+  neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
+  describe(&c, choose->attrs);
+  if (!neap_dnnl_choose(choose, &c)) return false;
+  if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
+  return true;
 }
 
 static neap_status bind_conv_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_CONV);
-  c.algorithm = (neap_onednn_algorithm)(bind->choice->algorithm & ~RELU_INSIDE);
-  describe(&c, bind->attrs, (bind->choice->algorithm & RELU_INSIDE) != 0);
+  describe(&c, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
 static void run_conv_dnnl(const neap_call *call) {
   neap_fused_begin(call);
   neap_dnnl_run(call);
-  if ((call->choice->algorithm & RELU_INSIDE) == 0) neap_fused_end(call, conv_activation(call->attrs));
+  neap_fused_end(call, conv_activation(call->attrs));
 }
 
 const neap_op neap_op_FusedConv = {

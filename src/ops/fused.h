@@ -4,8 +4,7 @@
  * inference graphs alone (graph/fuse*.c), so it has no gradient.
  *
  * INVARIANT: y may take the bytes of z: a kernel first has z in y (neap_fused_begin), then adds its product to y.
- * INVARIANT: a NaN before the activation is a NaN after it, in every engine. oneDNN's own relu would give 0; its prelu with
- * slope 0 keeps NaN (and makes one of -infinity, which has overflowed already).
+ * INVARIANT: a NaN before the activation is a NaN after it, in every engine.
  */
 #ifndef NEAP_OPS_FUSED_H
 #define NEAP_OPS_FUSED_H
