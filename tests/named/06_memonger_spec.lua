@@ -602,42 +602,168 @@ end)
 -- ---- subnets ---------------------------------------------------------------------------------------------------------------------------------
 
 describe("subnets", function()
-  it("are renamed with what they take and give, and the planned net runs", function()
-    local net = neap.net "branches"
+  --- Chains that end in a sequence "seq" (5,2,3), a state "h0" (2,3) and a matrix "w" (3,3), none of which is declared.
+  local function prelude(name)
+    local net = neap.net(name)
+    net:input("x", { 5, 2, 3 })
     net:input("c", { 1 })
-    net:input("x", { 4, 8 })
-    net:Relu("x", "a")
-    net:Tanh("a", "b")
-    net:Sigmoid("b", "d")
-    local y = net:If("c", function(sub) return sub:Tanh(sub:Relu "d") end, function(sub) return sub:Sigmoid "d" end)
-    net:Relu(y, "e")
+    net:input("v", { 3, 3 })
+    for i, op in ipairs { { "Relu", "x", "a" }, { "Tanh", "a", "b" }, { "Sigmoid", "b", "d" }, { "Tanh", "d", "seq" }, { "Copy", "v", "w1" },
+      { "Tanh", "w1", "w2" }, { "Sigmoid", "w2", "w" }, { "Sum", "seq", "h1", { axes = { 1 } } }, { "Tanh", "h1", "h2" }, { "Sigmoid", "h2", "h0" } } do
+      assert(net:op(op[1], op[2], op[3], op[4]), i)
+    end
+    return net
+  end
+  local function finish(net, y)
+    net:Sigmoid(y, "e")
     net:Tanh("e", "f")
-    net:outputs { "f" }
-    local planned, slots = M.optimize_inference_net(net)
-    assert.is_true(slots.n_shared >= 1)
-    assert.is_true(M.verify_graph_equality(net, planned))
-    for _, executor in ipairs { "simple", "dag" } do assert_same_run(net, planned, { "f" }, executor) end
-    local renamed = M.apply_assignments(net, { d = "else_where", e = "d2" })
-    assert.is_true(has_name(renamed, "else_where"))
-    assert.is_truthy(renamed:text():find "takes [^\n]*else_where")
-    assert_same_run(net, renamed, { "f" })
+    net:Copy("f", "out")
+    net:outputs { "out" }
+    return net
+  end
+  local function stack(net, y, rows)
+    net:Sum(rows, "summed", { axes = { 1 } })
+    return finish(net, net:Add({ y, "summed" }, "both"))
+  end
+  local function three(b, i) return i:lt(3), b end
+  local builders = {
+    If = function()
+      local net = prelude "if"
+      return finish(net, (net:If("c", function(s) return s:Tanh(s:Relu "h0") end, function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
+    end,
+    AsyncIf = function()
+      local net = prelude "async"
+      return finish(net, (net:AsyncIf("c", function(s) return s:Tanh(s:Relu "h0") end, function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
+    end,
+    While = function()
+      local net = prelude "while"
+      local _, y, rows = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }), h * h end }
+      return stack(net, y, rows)
+    end,
+    Loop = function()
+      local net = prelude "loop"
+      return finish(net, (net:Loop { trip = 3, init = { "h0" }, body = function(b, _, h) return true, b:Tanh(b:MatMul { h, "w" }) end }))
+    end,
+    Recurrent = function()
+      local net = prelude "recurrent"
+      return stack(net, net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x)
+        local n = b:Tanh(b:MatMul { h, "w" } + x)
+        return n, n
+      end })
+    end,
+    Scan = function()
+      local net = prelude "scan"
+      return stack(net, net:Scan { seq = { "seq" }, init = { "h0" }, body = function(b, h, x)
+        local n = h + b:MatMul { x, "w" }
+        return n, n
+      end })
+    end,
+    ["If in While"] = function()
+      local net = prelude "nested"
+      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end, body = function(b, i, h)
+        return i + 1, (b:If("c", function(s) return s:Tanh(s:MatMul { h, "w" }) end, function(s) return s:Sigmoid(h) end))
+      end }
+      return finish(net, y)
+    end,
+    ["Recurrent in If"] = function()
+      local net = prelude "inner"
+      local function step(s) return s:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end } end
+      return finish(net, (net:If("c", step, function(s) return s:Tanh "h0" end)))
+    end,
+  }
+
+  for kind, build in pairs(builders) do
+    it("of " .. kind .. " are renamed with what they take and give; the planned net is run and gives the same bits", function()
+      local net = build()
+      for _, executor in ipairs { "simple", "dag" } do
+        local planned, slots = M.optimize_net(net, { executor = executor })
+        assert.is_true(slots.n_shared >= 1 and n_names(planned) < n_names(net))
+        assert.is_true(M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
+        local text, taken = planned:text(), 0
+        for takes in text:gmatch "\n%s*takes ([^\n]*)" do
+          if takes:find "shared_" then taken = taken + 1 end
+          for name in takes:gmatch "[%w_]+" do assert.is_true(name ~= "w" and name ~= "seq" and name ~= "h0", takes) end
+        end
+        assert.is_true(taken >= 1, text)
+        assert_same_run(net, planned, { "out" }, executor)
+        assert.are.equal(text, neap.net_from(text):text())
+      end
+    end)
+  end
+
+  it("of Do are written out, so that their blobs take part", function()
+    local net = prelude "do"
+    net:CreateScope({}, "s")
+    net:Do { bindings = { p = "h0", q = "y" }, scope = "s", body = function(d)
+      d:Tanh("p", "t1")
+      d:Sigmoid("t1", "t2")
+      d:Tanh("t2", "q")
+    end }
+    finish(net, "y")
+    local planned, slots = M.optimize_net(net)
+    assert.is_true(slots.n_shared >= 1 and n_names(planned) < n_names(net:expand {}))
+    for _, op in ipairs(planned:_ops()) do assert.are_not.equal("Do", op.type) end
+    for _, executor in ipairs { "simple", "dag" } do
+      assert_same_run(net, M.optimize_net(net, { executor = executor }), { "out" }, executor)
+    end
   end)
-  it("of AsyncIf and Recurrent are asked for by name, and missed where there are none", function()
-    local ok, e = pcall(M.apply_asyncif_blob_assignments, chain(2, { train = false }), { fc1 = "other" })
-    assert.is_false(ok)
-    assert.is_truthy(tostring(e):find "AsyncIf")
-    assert.has_error(function() M.apply_recurrent_blob_assignments(chain(2, { train = false }), { fc1 = "other" }) end)
-    local net = neap.net "async"
-    net:input("c", { 1 })
-    net:input("x", { 4 })
-    net:Relu("x", "a")
-    local y = net:AsyncIf("c", function(sub) return sub:Relu "a" end, function(sub) return sub:Tanh "a" end)
-    net:Copy(y, "y")
-    net:outputs { "y" }
-    local renamed, tables = M.apply_asyncif_blob_assignments(net, { a = "b" })
-    local _, changed = next(tables)
-    assert.are.same({ a = "b" }, changed)
-    assert_same_run(net, renamed, { "y" })
+
+  it("of AsyncIf and Recurrent are renamed by their own functions, which say how operands are called now", function()
+    for kind, apply in pairs { AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments } do
+      local net = builders[kind]()
+      local renamed, tables = apply(net, { w = "w_new", h0 = "h_new", e = "e_new" })
+      local at, changed = next(tables)
+      assert.are.same({ w = "w_new", h0 = "h_new" }, changed)
+      assert.is_nil(next(tables, at))
+      assert.is_true(has_name(renamed, "w_new") and has_name(renamed, "e_new") and not has_name(renamed, "h0"))
+      assert.is_truthy(renamed:text():find "takes [^\n]*w_new")
+      assert.is_truthy(renamed:text():find "MatMul%([%w_]+, w_new%)")
+      for _, executor in ipairs { "simple", "dag" } do assert_same_run(net, renamed, { "out" }, executor) end
+      -- Slots as planners give them do as well.
+      local again = apply(net, { { { name = "w1" }, { name = "w" } } })
+      assert.is_true(M.verify_graph_equality(net, again) and not has_name(again, "w1"))
+    end
+  end)
+
+  it("of AsyncIf and Recurrent are missed where there are none", function()
+    for kind, apply in pairs { AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments } do
+      local ok, e = pcall(apply, chain(2, { train = false }), { fc1 = "other" })
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find(kind, 1, true))
+    end
+  end)
+
+  it("may have a name that means something else outside: it stays apart", function()
+    local text = [[
+net shadow
+input c f32 (1)
+input x f32 (4)
+p = Relu(x)
+q = Tanh(p)
+r = Sigmoid(q)
+subnet then
+  p = Tanh(r)
+  q = Sigmoid(p)
+  takes r
+  gives q
+end
+subnet else
+  p = Relu(r)
+  takes r
+  gives p
+end
+y = If(c, r) { then_net = then, else_net = else }
+z = Tanh(y)
+out = Copy(z)
+outputs out
+]]
+    local net = neap.net_from(text)
+    for _, executor in ipairs { "simple", "dag" } do
+      local planned = M.optimize_net(net, { executor = executor })
+      assert.is_true(M.verify_graph_equality(net, planned))
+      assert_same_run(net, planned, { "out" }, executor)
+    end
   end)
 end)
 
