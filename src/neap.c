@@ -154,6 +154,8 @@ static neap_status read_options(const neap_options *options, neap_compile_option
   neap_engine engine;
   if (options->budget_bytes < 0 || options->total_bytes < 0 || options->soft_bytes < 0 || options->n_thread < 0)
     return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes, soft_bytes and n_thread can't be negative");
+  if (options->no_fuse && options->fuse_pool)
+    return neap_fail(error, NEAP_ARGUMENT, "options: fuse_pool asks for more fusion, no_fuse for none; set one of them");
   if (options->policy != NULL && !neap_policy_from_name(options->policy, &out->plan.policy))
     return neap_fail(error, NEAP_ARGUMENT, "options: policy expects offset, name, none or pool, got \"%s\"", options->policy);
   if (options->dynamic && options->policy != NULL && out->plan.policy != NEAP_POLICY_POOL)
@@ -166,6 +168,7 @@ static neap_status read_options(const neap_options *options, neap_compile_option
   out->plan.budget_bytes = (size_t)options->budget_bytes;
   out->total_bytes = (size_t)options->total_bytes;
   out->graph.no_fuse = options->no_fuse;
+  out->graph.fuse_pool = options->fuse_pool;
   out->plan.executor = options->dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
   return NEAP_OK;
 }

@@ -275,6 +275,7 @@ typedef struct neap_options {
   const char *policy; /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes; "pool": below */
   const char *engine; /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
   bool no_fuse;       /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
+  bool fuse_pool;     /* fuse, and pooling with the convolution before it, a few images at a time: for memory */
   bool dag;           /* independent ops side by side, each on one thread */
   int n_thread;       /* default: NEAP_NUM_THREADS, else all cores */
   bool dynamic;       /* policy "pool" for inputs of any shape: see "pools" */

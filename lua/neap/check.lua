@@ -83,21 +83,21 @@ end
 --- Runs a net unplanned and planned and compares the bits of all blobs that stay.
 -- @param what model, net, net file or name of the zoo ("lenet", "gpt:8")
 -- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which allocations are counted), policy =, executor =,
---   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, n_class = }
+--   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, n_class =, fuse = }
 -- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes, forecast_bytes, allocations, arena_bytes,
 --   lower_bound_bytes, proved, baseline_bytes
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
   local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
-    engine = none, layouts = none, threads = none, seed = 1, budget = none, n_class = none }, given, 2)
+    engine = none, layouts = none, threads = none, seed = 1, budget = none, n_class = none, fuse = none }, given, 2)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   -- Kernels of a dag are chosen for one thread: the unplanned run must choose alike.
   local threads = o.executor == "dag" and 1 or o.threads
   local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
-    { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = threads }, false)
+    { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = threads, fuse = o.fuse }, false)
   local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false,
-    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget }, o.poison)
+    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget, fuse = o.fuse }, o.poison)
   local rows, different = {}, nil
   for _, name in ipairs(plain.names) do
     local same = plain.hashes[name] == planned.hashes[name]

@@ -108,7 +108,9 @@ end
 
 --- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in the order in which it was done:
 -- rule, the ops absorbed, the op they are part of now, and the bytes of the values that are no more. Totals: n, saved_bytes.
--- A rule's results differ from the unfused ones by less than 1e-5 of the largest; `fuse = false` leaves them out.
+-- A rule's results differ from the unfused ones by less than 1e-5 of the largest; `fuse = false` leaves them out. `fuse = "pool"` adds one
+-- that trades time for memory: a convolution and the pool behind it work on a few images at a time, and what the convolution
+-- gives for the whole batch never exists.
 -- @usage print(neap.zoo.resnet50():net({ batch = 1 }):plan({}):rewrites())
 function Plan:rewrites()
   local rows, saved = self:_rewrites(), 0

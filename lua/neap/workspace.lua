@@ -92,9 +92,10 @@ local function remembered(ws, program)
   return program
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, fuse, keep, engine, threads, profile,
--- mem_param, max_batch; and input shapes by name where they differ from the declared ones. With max_batch the program shares
--- choices, addresses and bytes with those of all other batches up to it.
+--- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
+-- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
+-- and input shapes by name where they differ from the declared ones. With max_batch the program shares choices, addresses and bytes
+-- with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(only_known(net, mem_param.translate(net, with_defaults(self, memory))))

@@ -11,6 +11,7 @@
  *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and |mean gamma / sqrt(var + eps)|
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
  *   activation   Conv or FC, Relu or another activation              equal bits
+ *   pool         Conv, MaxPool or another pool; when asked for       engine ref: equal bits; else 1e-5
  *
  * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is constant folding, and
  * ops that nobody reads are taken out of every graph (finish.c).
@@ -24,10 +25,18 @@
 static const struct {
   const char *name;
   fuse_rule rule;
+  bool on_request; /* option fuse_pool */
 } rules[] = {
-  {"identity", fuse_identity}, {"duplicate", fuse_duplicate}, {"layer_norm", fuse_layer_norm},
-  {"gelu", fuse_gelu},         {"attention", fuse_attention}, {"bias", fuse_bias},
-  {"norm", fuse_norm},         {"residual", fuse_residual},   {"activation", fuse_activation},
+  {"identity", fuse_identity, false},
+  {"duplicate", fuse_duplicate, false},
+  {"layer_norm", fuse_layer_norm, false},
+  {"gelu", fuse_gelu, false},
+  {"attention", fuse_attention, false},
+  {"bias", fuse_bias, false},
+  {"norm", fuse_norm, false},
+  {"residual", fuse_residual, false},
+  {"activation", fuse_activation, false},
+  {"pool", fuse_pool, .on_request = true},
 };
 
 /* ---- looking --------------------------------------------------------------------------------------------------------------- */
@@ -217,7 +226,7 @@ static bool is_dead(const fuser *f, int n) {
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   for (int r = 0; r < NEAP_COUNT(rules); r++)
     for (int n = 0; n < n_node; n++) {
-      bool did = !is_dead(f, n);
+      bool did = !is_dead(f, n) && (!rules[r].on_request || f->b->options->fuse_pool);
       while (did) {
         f->rule = rules[r].name;
         f->at = f->into = n;

@@ -35,6 +35,7 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error);       /* f
 neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
 neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error);   /* fuse_product.c */
 neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error); /* fuse_product.c */
+neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
 neap_status fuse_layer_norm(fuser *f, int n, bool *did, neap_error *error); /* fuse_pattern.c */
 neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error);       /* fuse_pattern.c */
 neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error);  /* fuse_pattern.c */

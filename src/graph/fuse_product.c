@@ -96,6 +96,47 @@ neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   return become(f, n, m, in, activation, did, error);
 }
 
+/* ---- pooling --------------------------------------------------------------------------------------------------------------- */
+
+/* Which pool node n is, as FusedConvPool's attribute `pool` counts (ORDER POOL); -1: none. */
+static int pool_kind(const fuser *f, int n) {
+  static const char *const types[] = {"MaxPool", "AveragePool", "GlobalAveragePool"};
+  for (int t = 0; t < NEAP_COUNT(types); t++)
+    if (fuse_is_op(f, n, types[t])) return t;
+  return -1;
+}
+
+/* Whether it needs less memory to pool v, which product m makes of x, into y chunk by chunk. x and y are both alive then, with
+ * a chunk of v between; apart, v is alive with either of them. */
+static bool is_worth_chunks(const fuser *f, int m, neap_value_id v, neap_value_id y) {
+  const neap_value *value = f->graph->value, *w = &value[fuse_in(f, m, NEAP_FUSED_W)];
+  int64_t batch = NEAP_MAX(value[v].type.shape.dim[0], 1);
+  size_t image_bytes = value[v].bytes / (size_t)batch;
+  size_t chunk_bytes = (size_t)neap_fused_chunk(batch, image_bytes, w->bytes) * image_bytes;
+  return chunk_bytes + NEAP_MIN(value[fuse_in(f, m, NEAP_FUSED_X)].bytes, value[y].bytes) < value[v].bytes;
+}
+
+neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
+  const neap_node *pool = &f->graph->node[n];
+  int kind = pool_kind(f, n);
+  if (kind < 0) return NEAP_OK;
+  int m = fuse_made_by(f, pool->in[0], "Conv");
+  if (m < 0) m = fuse_made_by(f, pool->in[0], "FusedConv");
+  if (!can_absorb(f, m, pool->in[0]) || !is_worth_chunks(f, m, pool->in[0], pool->out[0])) return NEAP_OK;
+  for (int k = 1; k < pool->n_out; k++)
+    if (pool->out[k] != NEAP_NO_VALUE && !fuse_may_go(f, pool->out[k], 0)) return NEAP_OK;
+  static const char *const names[][2] = {{"pool_kernel", "kernel"},  {"pool_stride", "stride"},
+                                         {"pool_pad", "pad"},        {"pool_dilation", "dilation"},
+                                         {"ceil_mode", "ceil_mode"}, {"count_include_pad", "count_include_pad"}};
+  neap_set set[NEAP_COUNT(names) + 2] = {NEAP_SET_INT("pool", kind)};
+  for (int i = 0, used = 1; i < NEAP_COUNT(names); i++)
+    if (neap_op_attr_index(pool->op, names[i][1]) >= 0) set[used++] = (neap_set){names[i][0], *fuse_attr(f, n, names[i][1])};
+  neap_value_id in[4];
+  operands(f, m, in);
+  NEAP_TRY(fuse_put(f, n, "FusedConvPool", 4, in, m, set, did, error));
+  return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
+}
+
 /* ---- bias ------------------------------------------------------------------------------------------------------------------ */
 
 /* x (...,K) by a weight (K,N), or (N,K) transposed, that follows from parameters, and a vector (N): FC. The weight is turned once. */

@@ -50,7 +50,7 @@ typedef struct neap_value {
   int node, position;      /* definition: node and output position; -1: exists before the graph runs */
   int root;                /* oldest version of the same resident storage (enforced pairs); itself otherwise */
   const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
-  int argument;       /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
+  int argument;            /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
                          region FRAME: item of the loop's frames */
 } neap_value;
 
@@ -164,7 +164,7 @@ struct neap_graph {
   int n_rewrite;
   neap_rewrite *rewrite;
   int cap_node, cap_value, cap_edge, cap_gone, cap_rewrite; /* growth; private to graph */
-  neap_arena arena;                            /* owns everything above but the lists of node, value, edge, gone and rewrite */
+  neap_arena arena; /* owns everything above but the lists of node, value, edge, gone and rewrite */
 };
 
 typedef struct neap_graph_options {
@@ -178,7 +178,8 @@ typedef struct neap_graph_options {
   const int64_t *extent;
   bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
   bool no_rewrite;
-  bool no_fuse; /* without the rewrites that only graphs which do not train get */
+  bool no_fuse;   /* without the rewrites that only graphs which do not train get */
+  bool fuse_pool; /* and with the one that trades time for memory: pooling as part of the convolution before it */
   /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are. The net has no Gradient op. */
   bool by_op;
 } neap_graph_options;

@@ -91,6 +91,19 @@ static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *ne
   return (size_t)bytes;
 }
 
+/* true, false, or "pool": pooling too. */
+static void take_fuse(lua_State *L, neap_compile_options *o) {
+  const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+  o->graph.fuse_pool = text != NULL && strcmp(text, "pool") == 0;
+  o->graph.no_fuse = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+  if (lua_isboolean(L, -1) || o->graph.fuse_pool) return;
+  neap_error error = {0};
+  neap_fail(&error, NEAP_ARGUMENT, "fuse expects true, false or \"pool\", got %s%s%s", text != NULL ? "\"" : "a ",
+            text != NULL ? text : luaL_typename(L, -1), text != NULL ? "\"" : "");
+  if (text != NULL && neap_text_distance(text, "pool") <= 2) neap_hint(&error, "did you mean \"pool\"?");
+  neap_lua_raise(L, &error);
+}
+
 /* The value at the top of the stack. */
 static void take_option(lua_State *L, enum option option, neap_compile_options *o) {
   const char *key = option_name[option];
@@ -117,7 +130,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case IN_PLACE: o->plan.no_in_place = !boolean_at_top(L, key); break;
     case KEEP_ALL: o->graph.keep_all = boolean_at_top(L, key); break;
     case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
-    case FUSE: o->graph.no_fuse = !boolean_at_top(L, key); break;
+    case FUSE: take_fuse(L, o); break;
     case ENGINE: o->engine = luaL_checkstring(L, -1); break;
     case THREADS: o->n_thread = (int)luaL_checkinteger(L, -1); break;
     case PROFILE: o->profile = boolean_at_top(L, key); break;

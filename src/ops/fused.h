@@ -46,6 +46,15 @@ void neap_fused_end(const neap_call *call, neap_activation activation);
 /* SHAPE or DTYPE error unless z, where given, has y's type. */
 neap_status neap_fused_check_z(const neap_infer *infer, neap_error *error);
 
+/* Images that FusedConvPool works on at once, by what the convolution gives for one and by its weights: enough to fill a cache, and
+ * so many that what each chunk does with the weights (reads them, transforms them for Winograd) is little beside the rest. At least
+ * one. */
+enum { NEAP_FUSED_CHUNK_BYTES = 1 << 20, NEAP_FUSED_CHUNK_WEIGHTS = 4 };
+static inline int64_t neap_fused_chunk(int64_t batch, size_t image_bytes, size_t weight_bytes) {
+  size_t bytes = NEAP_MAX((size_t)NEAP_FUSED_CHUNK_BYTES, NEAP_FUSED_CHUNK_WEIGHTS * weight_bytes);
+  return NEAP_MAX(1, NEAP_MIN(batch, (int64_t)(bytes / NEAP_MAX(image_bytes, 1))));
+}
+
 /* fc.c: checks of x, weight and bias; 2 M N K flops; y (M,N) = [y +] x (M,K) w' (K,N) + b (N) by the engine's products */
 neap_status neap_fc_infer(neap_infer *infer, neap_error *error);
 void neap_fc_cost(const neap_infer *infer, neap_cost *cost);

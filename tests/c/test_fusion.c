@@ -66,6 +66,21 @@ TEST(no_fuse_runs_what_is_written) {
   neap_net_free(net);
 }
 
+TEST(fuse_pool_is_an_option) {
+  static const char *const text =
+    "net pooled\ninput x f32 (16,4,64,64)\nparam w f32 (8,4,3,3) = Xavier\nc = Conv(x, w) { pad = {1} }\n"
+    "y = MaxPool(c) { kernel = {2} }\noutputs y\n";
+  neap_net *net = NULL;
+  neap_figures pooled, plain;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_net_forecast(net, NULL, &plain, NULL, &error));
+  CHECK_OK(neap_net_forecast(net, &(neap_options){.fuse_pool = true}, &pooled, NULL, &error));
+  CHECK(pooled.arena_bytes < plain.arena_bytes);
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.fuse_pool = true, .no_fuse = true}, &pooled, NULL, &error), NEAP_ARGUMENT,
+              "one of them");
+  neap_net_free(net);
+}
+
 /* A plan whose constants overlap, or lie outside their region, or depend on what changes, is refused. */
 TEST(plans_that_lie_about_constants_are_refused) {
   static const char *const text =
@@ -130,5 +145,6 @@ TEST(refused_memory_leaves_nothing) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_write_through_a_pointer_is_told_by_touch), T(a_version_is_never_seen_twice),
-             T(no_fuse_runs_what_is_written), T(plans_that_lie_about_constants_are_refused), T(refused_memory_leaves_nothing));
+             T(no_fuse_runs_what_is_written), T(fuse_pool_is_an_option), T(plans_that_lie_about_constants_are_refused),
+             T(refused_memory_leaves_nothing));
 }

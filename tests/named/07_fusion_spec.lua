@@ -499,6 +499,104 @@ describe("fusion", function()
     end
   end)
 
+  --- A convolution with a bias and an activation, and a pool behind it, large enough for several chunks.
+  local function conv_pool(pool, o, z)
+    local net = neap.net "pool"
+    local x = net:input("x", { 9, 8, 64, 64 })
+    local h = net:Conv({ x, net:param("w", { 16, 8, 3, 3 }, neap.init.xavier {}), net:param("b", { 16 }, neap.init.normal {}) }, "h", { pad = 1 })
+    if z then h = net:Add({ h, net:input("z", { 9, 16, 64, 64 }) }, "sum") end
+    net:outputs { net:op(pool, { net:Relu(h, "r") }, { "y" }, o) }
+    return net
+  end
+  local pools = { { "MaxPool", { kernel = 2 } }, { "MaxPool", { kernel = 3, stride = 2, pad = 1, ceil_mode = true } },
+    { "AveragePool", { kernel = 3, stride = 2, pad = 1, count_include_pad = false } }, { "GlobalAveragePool", {} } }
+
+  --- Bits of output y as planned with `memory`, parameters and inputs the same each time.
+  local function output_of(net, feeds, memory)
+    local ws <close> = neap.workspace { seed = 7, store = false }
+    return ws:run(net, feeds, memory).y:clone()
+  end
+
+  it("takes pooling in when asked: what the convolution gives is never there for the whole batch, and the results are the same", function()
+    for _, case in ipairs(pools) do
+      for _, z in ipairs { false, true } do
+        local net = conv_pool(case[1], case[2], z)
+        assert.are.same({ activation = 1, pool = 1, residual = z and 1 or nil }, rules(net, { fuse = "pool" }), case[1])
+        assert.is_nil(rules(net).pool)
+        local plain, pooled = net:plan { engine = "ref" }, net:plan { fuse = "pool", engine = "ref" }
+        assert.is_true(pooled.arena_bytes < plain.arena_bytes / 2, case[1])
+        local feeds = { x = neap.randn(9, 8, 64, 64), z = z and neap.randn(9, 16, 64, 64) or nil }
+        local want = output_of(net, feeds, { fuse = false })
+        for _, engine in ipairs { "free", "ref", "blas" } do
+          engine = engine ~= "free" and engine or nil
+          local got = output_of(net, feeds, { fuse = "pool", engine = engine })
+          assert.is_true((got - want):abs():max():item() <= 1e-5 * want:abs():max():item(), case[1])
+          assert.is_true(got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "none" })), case[1])
+          assert.is_true(got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "name" })), case[1])
+        end
+        assert.is_true(output_of(net, feeds, { fuse = "pool", engine = "ref" }):equal(output_of(net, feeds, { engine = "ref" })))
+      end
+    end
+  end)
+
+  it("lists pooling among the rewrites, and tells who absorbed the blobs", function()
+    local net = conv_pool("MaxPool", { kernel = 2 })
+    local list = net:plan { fuse = "pool" }:rewrites()
+    local last = list[#list]
+    assert.are.equal("pool", last.rule)
+    assert.are.equal(4 * 9 * 16 * 64 * 64, last.saved_bytes)
+    assert.is_truthy(last.absorbed:find("MaxPool", 1, true) and last.into:find("FusedConvPool", 1, true))
+    assert.is_truthy(tostring(net:plan { fuse = "pool" }:explain()):find("1 times pool", 1, true))
+    local ok, err = pcall(function() return net:plan { fuse = "pool" }:explain "r" end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("absorbed", 1, true))
+  end)
+
+  it("leaves a pool alone whose input is kept, declared or read elsewhere, and where chunks would save nothing", function()
+    local function n_pool(outputs, o)
+      local net = conv_pool("MaxPool", { kernel = 2 })
+      net:outputs(outputs(net))
+      o = o or {}
+      o.fuse = "pool"
+      return rules(net, o).pool or 0
+    end
+    assert.are.equal(1, n_pool(function() return { "y" } end))
+    assert.are.equal(0, n_pool(function() return { "y" } end, { keep = { "r" } }))
+    assert.are.equal(0, n_pool(function() return { "r", "y" } end))
+    assert.are.equal(0, n_pool(function(net) return { "y", net:Exp("r", "e") } end))
+    assert.are.equal(0, n_pool(function() return { "y" } end, { x = { 1, 8, 64, 64 } }))
+  end)
+
+  it("with pooling holds in both schedules as planned, allocates nothing, and holds over a range of batch sizes", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      local r = neap.check.plan(conv_pool("MaxPool", { kernel = 2 }, true), { train = false, executor = executor, steps = 2, poison = true, fuse = "pool" })
+      assert.is_true(r.same, r.different)
+      assert.are.equal(r.forecast_bytes, r.held_bytes)
+      assert.are.equal(0, r.allocations)
+    end
+    local net = conv_pool("MaxPool", { kernel = 2 })
+    local ws <close> = neap.workspace { seed = 7, max_batch = 32, store = false }
+    for _, batch in ipairs { 32, 7, 31, 1 } do
+      local x = neap.randn(batch, 8, 64, 64)
+      local want = output_of(net, { x = x }, { fuse = false })
+      assert.is_true((ws:run(net, { x = x }, { fuse = "pool" }).y - want):abs():max():item() <= 1e-5 * want:abs():max():item(), tostring(batch))
+    end
+  end)
+
+  it("with pooling keeps within a budget that the convolution's output alone would break", function()
+    local net = conv_pool("MaxPool", { kernel = 2 })
+    local budget = 4 * 9 * 16 * 64 * 64 // 2
+    assert.is_false((pcall(function() return net:plan { budget = budget } end)))
+    assert.is_true(net:plan { budget = budget, fuse = "pool" }.arena_bytes <= budget)
+  end)
+
+  it("refuses another word than \"pool\", and says what was meant", function()
+    local ok, err = pcall(function() return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = "pol" } end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find('did you mean "pool"', 1, true))
+    assert.is_false((pcall(function() return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = 3 } end)))
+  end)
+
   it("gives what whole nets give unfused, in less memory, planned as unplanned, in both schedules", function()
     local netfile = require "neap.netfile"
     for _, case in ipairs { { "resnet18c", 1e-4 }, { "lenet", 1e-5 }, { "gpt", 1e-5 } } do

@@ -10,7 +10,8 @@ local report
 local rows = setmetatable({}, { __index = function(_, key)
   report = report or memory.run()
   for _, row in ipairs(report) do
-    local name = ("%s:%d %s%s"):format(row.net, row.batch, row.engine, row.fused and " fused" or "")
+    local name = ("%s:%d %s%s"):format(row.net, row.batch, row.engine,
+      row.fused == "pool" and " fused with pooling" or row.fused and " fused" or "")
     if row.what:find("output memory", 1, true) and name == key then return row end
   end
   error("no figure for " .. key)
@@ -75,6 +76,31 @@ describe("output memory at inference, batch 1,", function()
       end
     end
     assert.are.equal(2 * floats(128, 16, 32, 32), rows["resnet110:128 ref fused"].arena_bytes)
+  end)
+
+  it("with pooling fused in is never more, scratch included, and proved least", function()
+    for _, name in ipairs { "alexnet two towers:128", "alexnet:128", "vgg_a:128", "googlenet:128", "resnet110:128", "alexnet:1", "googlenet:1",
+      "resnet50:1", "squeezenet1_1:1" } do
+      for _, engine in ipairs { " ref", " default" } do
+        local fused, pooled = rows[name .. engine .. " fused"], rows[name .. engine .. " fused with pooling"]
+        assert.is_true(pooled.arena_bytes <= fused.arena_bytes, name .. engine)
+        assert.is_true(pooled.proved, name .. engine)
+      end
+    end
+  end)
+
+  it("of VGG-A, batch 128, is with pooling fused in what two pools give and one image between: a third", function()
+    local row = rows["vgg_a:128 ref fused with pooling"]
+    assert.are.equal(floats(128, 64, 112, 112) + floats(128, 128, 56, 56) + floats(1, 128, 112, 112), row.arena_bytes)
+    assert.are.equal(floats(1, 128, 112, 112), row.scratch_bytes)
+    assert.is_true(row.arena_bytes <= 1960 * 2 ^ 20 / 3)
+  end)
+
+  it("of AlexNet's two towers, batch 128, is with pooling fused in at most two fifths, of GoogLeNet four fifths", function()
+    for name, part in pairs { ["alexnet two towers"] = 0.4, googlenet = 0.8 } do
+      local plain, pooled = rows[name .. ":128 ref"], rows[name .. ":128 ref fused with pooling"]
+      assert.is_true(pooled.arena_bytes <= part * plain.arena_bytes, ("%s: %d of %d"):format(name, pooled.arena_bytes, plain.arena_bytes))
+    end
   end)
 
   it("of every figure printed is met where one is published", function()

@@ -4,6 +4,8 @@
 -- What counts as output memory: the arena (every value an op gives, and the scratch of the kernels) and the net's output,
 -- which Neap keeps apart so that it stays after the run. The input, which is the caller's, does not count, nor do parameters.
 -- `scratch_bytes` is how much of the arena's peak is scratch and no value: 0 where the engine is `ref` and figures compare.
+-- `fused` is the option `fuse`: false, true, or "pool", where a pool takes in the convolution before it, and what that gives is
+-- scratch of a few images.
 -- @module neap.bench.memory
 local netfile = require "neap.netfile"
 local report = require "neap.report"
@@ -45,7 +47,7 @@ local function is_met(bytes, published, unit)
 end
 
 --- A row from a plan: the columns that all figures share.
--- @param o { what =, net = name shown, engine = "ref"|"default", fused = bool, published = number|nil, unit = 10^6 | 2^20 }
+-- @param o { what =, net = name shown, engine = "ref"|"default", fused = false|true|"pool", published = number|nil, unit = 10^6 | 2^20 }
 function memory.row(plan, net, o)
   local out = output_bytes(plan, net)
   local row = { what = o.what, net = o.net, mode = plan.train and "train" or "infer", batch = plan.batch, engine = o.engine, fused = o.fused,
@@ -59,13 +61,13 @@ function memory.row(plan, net, o)
   return row
 end
 
---- The forward of a net planned for both engines, as it stands and fused. Published figures are compared with `ref`, whose
+--- The forward of a net planned for both engines, as it stands, fused, and fused with pooling. Published figures are compared with `ref`, whose
 -- kernels need next to no scratch, and unfused: they speak of the values of the net as it is written.
 local function inference_rows(rows, what, case, batch, unit)
   local file = netfile.load(case.file, nil, case.options)
   local net = netfile.build(file, { train = false, batch = batch })
   for _, engine in ipairs { "ref", "default" } do
-    for _, fused in ipairs { false, true } do
+    for _, fused in ipairs { false, true, "pool" } do
       local plan = net:plan { engine = engine == "ref" and "ref" or nil, fuse = fused, store = false }
       rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = fused,
         published = engine == "ref" and not fused and case.published or nil, unit = unit })
@@ -141,7 +143,7 @@ local function mib(bytes) return bytes and ("%.2f"):format(bytes / mebi) or "-" 
 -- The columns for people: {title, text of a row}. `count` stands for bytes where a figure is a number of blobs.
 local columns = {
   { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
-  { "engine", function(r) return r.engine .. (r.fused and ", fused" or "") end },
+  { "engine", function(r) return r.engine .. (r.fused == "pool" and ", fused with pooling" or r.fused and ", fused" or "") end },
   { "MB", function(r) return r.figure_bytes and ("%.2f"):format(r.figure_bytes / mega) or "-" end },
   { "MiB", function(r) return r.count and r.count .. " blobs" or mib(r.figure_bytes) end },
   { "arena", function(r)
