@@ -63,6 +63,20 @@ static int wait_input(lua_State *L) {
   return 1;
 }
 
+/* core.next_descriptor() -> the file descriptor that the next open will get. */
+static int next_descriptor(lua_State *L) {
+  int next = dup(STDIN_FILENO);
+  if (next >= 0) close(next);
+  lua_pushinteger(L, next);
+  return 1;
+}
+
+/* core.close_descriptor(n): of a stream that a library has forgotten. */
+static int close_descriptor(lua_State *L) {
+  close((int)luaL_checkinteger(L, 1));
+  return 0;
+}
+
 /* Warnings as they are: a line on standard error. Control messages ("@on") mean nothing here. */
 static void warn(void *context, const char *text, int to_be_continued) {
   static bool inside; /* a message in several pieces */
@@ -89,6 +103,10 @@ static int run(lua_State *L) {
   lua_setfield(L, -2, "program_path");
   lua_pushcfunction(L, wait_input);
   lua_setfield(L, -2, "wait_input");
+  lua_pushcfunction(L, next_descriptor);
+  lua_setfield(L, -2, "next_descriptor");
+  lua_pushcfunction(L, close_descriptor);
+  lua_setfield(L, -2, "close_descriptor");
   catch_interrupt(L);
   lua_setwarnf(L, warn, L);
   lua_getglobal(L, "require");

@@ -240,22 +240,28 @@ local function editing_reader(readline)
   readline.set_options { histfile = history_path(), keeplines = 2000, completion = true, auto_add = false }
   readline.set_readline_name "neap"
   readline.set_complete_function(completer(readline))
-  local last
+  local last, dropped -- the descriptor of a dropped line's terminal
   return function(prompt)
     local line, got
+    local descriptor = core.next_descriptor() -- handler_install opens the terminal anew
     readline.handler_install(prompt, function(text)
       line, got = text, true
       readline.handler_remove()
     end)
+    if dropped then core.close_descriptor(dropped) end
+    dropped = nil
     local ok, err = pcall(function()
       while not got do
         if core.wait_input() then readline.read_char() else error("interrupted", 0) end
       end
     end)
     if not ok then
-      readline.handler_remove()
+      -- Not handler_remove: in the middle of a line it closes its terminal's stream and then writes to it (lua-readline
+      -- 3.2). The next handler_install begins a new line all the same.
+      if not got then dropped = descriptor end
       core.clear_interrupt()
-      print "^C"
+      io.write "^C\r\n"
+      io.flush()
       if not tostring(err):find("interrupted", 1, true) then complain(err) end
       return false
     end
