@@ -5,7 +5,9 @@
 -- every planned net is compared with the net it came from before it is returned. Roles are data: what is whose gradient stands
 -- in the net, so no name's ending means anything.
 --
--- A net with a Gradient op is expanded first, so that its backward pass has names. Positions of ops count from 1; bytes are
+-- A net with a Gradient op is expanded first, so that its backward pass has names. With subnets (If, While, Recurrent) it can't
+-- be: then its forward names are shared as far as the backward pass leaves them, gradients without a name are left to the
+-- planner, and what counts ops (another order, Free, estimates) is refused. Positions of ops count from 1; bytes are
 -- 64-bit, with dtype and alignment.
 -- @usage local planned = neap.memonger.optimize_net(net)
 --   ws:run(planned, { x = x }, { policy = "name" })
@@ -46,12 +48,14 @@ local function shape_options(shapes)
   return shapes
 end
 
---- The net with its backward pass and the bodies of its Do ops written out; itself when there are none.
+--- The net with its backward pass and the bodies of its Do ops written out; itself when there are none, or when it has
+-- subnets, with which it can't be written out.
+-- @return net, true where a Gradient or Do op is left
 local function expanded(net, shapes)
-  for _, row in ipairs(net:_ops()) do
-    if row.pseudo then return net:expand(shape_options(shapes)) end
-  end
-  return net
+  local pseudo, subnets = false, false
+  for _, row in ipairs(net:_ops()) do pseudo, subnets = pseudo or row.pseudo, subnets or row.subnets end
+  if pseudo and not subnets then return net:expand(shape_options(shapes)) end
+  return net, pseudo
 end
 
 -- ---- the state of a recycling: live ranges, slots, mapping ---------------------------------------------------------------------
@@ -70,7 +74,7 @@ local classes_mt = { __index = function(t, key)
 end }
 
 --- A recycler: what process_op and its kin work on.
--- @param net without Gradient op
+-- @param net a Gradient op that is left in it gives no names for its work
 -- @param o table {dag =, ops = positions, shareable = names or f(row), dont_share = names, namescope =, shapes =, sized = true, mix_dtypes = false}
 -- @return recycler {net, rows, of = {name = row}, slots, mapping = {name = slot}}
 function memonger.recycler(net, o)
@@ -93,7 +97,7 @@ function memonger.recycler(net, o)
   for i, row in ipairs(self.rows) do
     row.index, self.of[row.name] = i, row
     local written_inside = true
-    for at = row.first, row.first > 0 and in_ops and #self.ops or -1 do
+    for at = 1, row.first > 0 and in_ops and #self.ops or 0 do
       for _, name in ipairs(self.ops[at].outputs) do
         if name == row.name and not in_ops[at] then written_inside = false end
       end
@@ -284,7 +288,7 @@ end
 -- ---- the planners ------------------------------------------------------------------------------------------------------------------
 
 --- Figures of a recycler whose slots are assigned: bytes of the transient blobs without sharing, with it, the most alive at
--- once; saved = 1 - planned / baseline.
+-- once (gradients without a name included, where a Gradient op is left); saved = 1 - planned / baseline.
 local function statistics_of(recycler)
   local figures, planned, n = recycler.handle:figures(), 0, 0
   for _, row in ipairs(recycler.rows) do
@@ -359,7 +363,8 @@ function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   return plan(net, { dag = true, namescope = namescope })
 end
 
---- Recycles whatever can be, in nets with or without a backward pass.
+--- Recycles whatever can be, in nets with or without a backward pass. With a Gradient op and subnets: what the backward pass
+-- does not read, and then `order` is refused.
 -- @param net
 -- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil | "longest_path" | "least_memory",
 --   algo = "greedy" | "exact", time_limit = seconds}
@@ -374,7 +379,8 @@ function memonger.optimize_net(net, o)
   return plan(net, { dag = o.executor == "dag", dont_share = o.dont_share, namescope = o.namescope, shapes = o.shapes }, o)
 end
 
---- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay.
+--- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay. In a net with
+-- subnets only gradients that the net asks for by name are blobs; without share_activations there may be nothing to share.
 -- @param net
 -- @param losses heads of the backward pass, checked
 -- @param param_grads names that are not shared, besides those of parameters
@@ -633,7 +639,9 @@ end
 -- @return net, names that are freed, in order
 -- @usage local freed = neap.memonger.release_blobs_when_used(net, { "features" })
 function memonger.release_blobs_when_used(net, keep, selector)
-  net = expanded(check_net(net, "release_blobs_when_used"))
+  local pseudo
+  net, pseudo = expanded(check_net(net, "release_blobs_when_used"))
+  if pseudo then fail("graph", ("release_blobs_when_used: net \"%s\" has subnets and a Gradient or Do op, which reads later"):format(net:name()), nil, 2) end
   local recycler, kept = memonger.recycler(net), set_of(keep) or {}
   local read, freed_already, first_read = {}, {}, {}
   for i, op in ipairs(recycler.ops) do

@@ -197,15 +197,17 @@ typedef struct neap_recycle_blob {
   const char *fixed; /* why it keeps its name and bytes ("is an output"); NULL: a transient of this net */
 } neap_recycle_blob;
 
-/* The ranges and conflicts of all blobs of a net without Gradient op, from the planner's own live ranges: one schedule of the
- * graph in which node n is op n. In `dag`, conflicts are those of whatever may overlap. */
+/* The ranges and conflicts of all blobs of a net, from the planner's own live ranges: one schedule of the graph in which node n
+ * is op n. In `dag`, conflicts are those of whatever may overlap. With a Gradient or Do op that is not written out, nodes are
+ * more than ops: `first` and `last` count nodes, and what counts ops (orders, estimates) is refused. */
 typedef struct neap_recycle {
   const neap_net *net; /* borrowed: must stay unchanged */
   int n_blob, n_op;
+  bool by_op; /* node n is op n */
   neap_recycle_blob *blob;
   uint64_t *conflict; /* n_blob x n_blob bits, of lives alone: classes and fixed blobs not counted */
   int n_word;
-  size_t *live_bytes;                       /* by op: transient bytes live while it runs */
+  size_t *live_bytes;                       /* by op: transient bytes live while it runs; zeros without by_op */
   size_t baseline_bytes, lower_bound_bytes; /* sum of the transient blobs; the most live at once */
   neap_graph *graph;
   neap_arena arena;

@@ -2,7 +2,8 @@
  * run. memonger (lua/neap/memonger.lua) chooses and renames by it.
  *
  * The net's graph is prepared so that node n is op n, and one schedule of it under policy `name` gives the lives of all values;
- * a name lives from the first write of any version to the last read of any. In `dag`, name A is over before B begins when a
+ * a name lives from the first write of any version to the last read of any. A net whose Gradient op stands as it is has more
+ * nodes than ops: its names live as long as the backward pass reads them, and lives count nodes. In `dag`, name A is over before B begins when a
  * path leads from all that touches A to all that writes B.
  * INVARIANT: names that `conflict` keeps apart may not become one; any other two of one class may.
  */
@@ -34,20 +35,30 @@ static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
   return NULL;
 }
 
-/* Names that a subnet has to itself: a renaming from outside would reach them too. */
-static void fix_inner_names(opener *o, const neap_net *sub) {
+static bool is_operand(const neap_net_op *op, const char *name) {
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i] == name) return true;
+  for (int k = 0; k < op->n_out; k++)
+    if (op->out[k] == name) return true;
+  return false;
+}
+
+/* Names that a subnet of `owner` has to itself, parameters and results that stand for other operands among them: a renaming
+ * from outside would reach them too. */
+static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net *sub) {
   for (int i = 0; i < neap_net_n_blobs(sub); i++) {
     const char *name = neap_net_blob_at(sub, i)->name;
     int b = neap_map_get(&o->index, name, -1);
     bool given = false;
     for (int k = 0; k < neap_net_n_outputs(sub); k++) given = given || neap_net_output_at(sub, k) == name;
     for (int k = 0; k < neap_net_n_sub_inputs(sub); k++) given = given || neap_net_sub_input_at(sub, k) == name;
-    if (b >= 0 && !given && o->r->blob[b].fixed == NULL) o->r->blob[b].fixed = "is a name inside a subnet too";
+    if (b >= 0 && !(given && is_operand(owner, name)) && o->r->blob[b].fixed == NULL)
+      o->r->blob[b].fixed = "is a name inside a subnet too";
   }
   for (int i = 0; i < neap_net_n_ops(sub); i++) {
     const neap_net_op *op = neap_net_op_at(sub, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op->attrs[a].net);
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op, op->attrs[a].net);
   }
 }
 
@@ -71,7 +82,7 @@ static neap_status list_blobs(opener *o, neap_error *error) {
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op->attrs[a].net);
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op, op->attrs[a].net);
   }
   return NEAP_OK;
 }
@@ -81,12 +92,13 @@ static neap_status list_blobs(opener *o, neap_error *error) {
 static neap_status schedule_net(opener *o, const neap_graph_options *given, bool dag, neap_error *error) {
   neap_recycle *r = o->r;
   neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
-  options.by_op = true;
+  options.by_op = r->by_op;
+  options.no_rewrite = true;
   NEAP_TRY(neap_graph_prepare(r->net, &options, &r->graph, error));
-  if (r->graph->n_node != r->n_op)
+  if (r->by_op && r->graph->n_node != r->n_op)
     return neap_fail(error, NEAP_INTERNAL, "net \"%s\" has %d ops, its graph %d nodes", neap_net_name(r->net), r->n_op,
                      r->graph->n_node);
-  size_t *scratch_bytes = neap_arena_alloc(&r->arena, ((size_t)r->n_op + 1) * sizeof *scratch_bytes);
+  size_t *scratch_bytes = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
   o->work = (neap_work){.graph = r->graph,
                         .options = {.policy = NEAP_POLICY_NAME, .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
@@ -101,7 +113,7 @@ static void add_version(opener *o, int v) {
   const neap_value *value = &o->r->graph->value[v];
   const neap_schedule *s = &o->schedule;
   neap_recycle_blob *blob = &o->r->blob[o->blob_of[v]];
-  const char *device = value->node >= 0 ? neap_net_op_at(o->r->net, value->node)->device : "";
+  const char *device = value->node >= 0 ? o->r->graph->node[value->node].device : "";
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
   if (value->node >= 0) blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
@@ -113,7 +125,7 @@ static void add_version(opener *o, int v) {
 
 static void mark_views(opener *o) {
   neap_recycle *r = o->r;
-  for (int n = 0; n < r->n_op; n++) {
+  for (int n = 0; n < r->graph->n_node; n++) {
     const neap_node *node = &r->graph->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
@@ -127,8 +139,9 @@ static void mark_views(opener *o) {
 static neap_status find_lives(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   o->blob_of = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_value + 1) * sizeof *o->blob_of);
-  r->live_bytes = neap_arena_copy(&r->arena, o->schedule.live_bytes, ((size_t)r->n_op + 1) * sizeof *r->live_bytes);
+  r->live_bytes = neap_arena_alloc(&r->arena, ((size_t)r->n_op + 1) * sizeof *r->live_bytes);
   if (o->blob_of == NULL || r->live_bytes == NULL) return no_memory(error);
+  if (r->by_op) neap_copy_bytes(r->live_bytes, o->schedule.live_bytes, (size_t)r->n_op * sizeof *r->live_bytes);
   for (int v = 0; v < r->graph->n_value; v++) {
     o->blob_of[v] = neap_map_get(&o->index, r->graph->value[v].name, -1);
     if (!r->graph->value[v].is_blob) o->blob_of[v] = -1;
@@ -201,15 +214,11 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
 
 neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *options, bool dag,
                               neap_error *error) {
-  *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net)};
+  *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net), .by_op = true};
   opener o = {.r = recycle};
-  neap_status status = NEAP_OK;
-  for (int i = 0; i < recycle->n_op && status == NEAP_OK; i++)
-    if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0)
-      status =
-        neap_fail(error, NEAP_ARGUMENT, "net \"%s\" has a %s op: expand it first, so that its backward pass has blobs to share",
-                  neap_net_name(net), neap_net_op_at(net, i)->op->name);
-  if (status == NEAP_OK) status = list_blobs(&o, error);
+  for (int i = 0; i < recycle->n_op; i++)
+    if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) recycle->by_op = false;
+  neap_status status = list_blobs(&o, error);
   if (status == NEAP_OK) status = schedule_net(&o, options, dag, error);
   if (status == NEAP_OK) status = find_lives(&o, error);
   if (status == NEAP_OK) status = find_conflicts(&o, error);
@@ -225,6 +234,15 @@ void neap_recycle_close(neap_recycle *recycle) {
   neap_graph_free(recycle->graph);
   neap_arena_fini(&recycle->arena);
   *recycle = (neap_recycle){0};
+}
+
+/* What counts ops needs a graph whose nodes are ops. */
+static neap_status must_be_by_op(const neap_recycle *r, const char *what, neap_error *error) {
+  if (r->by_op) return NEAP_OK;
+  neap_fail(error, NEAP_ARGUMENT, "net \"%s\" has a Gradient or Do op, whose work is not written out: it has no %s by op",
+            neap_net_name(r->net), what);
+  neap_hint(error, "net:expand() writes it out, unless the net has subnets");
+  return NEAP_ARGUMENT;
 }
 
 /* ---- orders -------------------------------------------------------------------------------------------------------------------- */
@@ -347,6 +365,7 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
 neap_status neap_recycle_sort(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error) {
   for (int i = 0; i < recycle->n_op; i++) order[i] = i;
   if (kind == NEAP_ORDER_PLAIN) return NEAP_OK;
+  NEAP_TRY(must_be_by_op(recycle, "order", error));
   neap_uses uses;
   edges e = {0};
   neap_arena arena = {0};
@@ -379,6 +398,7 @@ static bool is_view_output(const neap_node *node, int k) {
 }
 
 neap_status neap_recycle_estimate_memory(neap_recycle *recycle, neap_recycle_estimate *out, neap_error *error) {
+  NEAP_TRY(must_be_by_op(recycle, "estimate", error));
   const neap_graph *g = recycle->graph;
   neap_map held = {0}; /* name -> index of its blob + 1, while its bytes are held */
   neap_map index = {0};

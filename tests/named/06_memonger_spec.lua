@@ -692,6 +692,61 @@ describe("subnets", function()
     end)
   end
 
+  --- A small network with a loss behind `middle`, which builds from sequence "seq", state "h0" and matrix "w".
+  local function trained(name, middle)
+    local net = neap.net(name)
+    net:input("x", { 5, 2, 3 })
+    net:input("label", { 2 }, "i64")
+    net:input("c", { 1 })
+    net:param("w", { 3, 3 }, neap.init.xavier())
+    net:param("h0", { 2, 3 }, neap.init.xavier())
+    net:Relu("x", "x1")
+    for i, type in ipairs { "Tanh", "Copy", "Tanh", "Relu" } do net:op(type, "x" .. i, "x" .. i + 1) end
+    net:Copy("x5", "seq")
+    net:Copy(middle(net), "e1")
+    for i, type in ipairs { "Copy", "Tanh", "Copy", "Relu" } do net:op(type, "e" .. i, "e" .. i + 1) end
+    net:SoftmaxCrossEntropy({ "e5", "label" }, "loss")
+    net:outputs { "loss" }
+    net:gradient "loss"
+    return net
+  end
+  local trainings = {
+    Recurrent = function(net)
+      return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end })
+    end,
+    While = function(net)
+      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end }
+      return y
+    end,
+    If = function(net)
+      return (net:If("c", function(s) return s:Tanh(s:MatMul { "h0", "w" }) end, function(s) return s:MatMul { s:Tanh "h0", "w" } end))
+    end,
+  }
+  for kind, middle in pairs(trainings) do
+    it("of " .. kind .. " in training: the planned net is run, with the same loss and gradients, in fewer names", function()
+      local net = trained("train_" .. kind:lower(), middle)
+      assert.is_false((pcall(net.expand, net, {})))
+      for _, executor in ipairs { "simple", "dag" } do
+        local plans = { M.optimize_net(net, { executor = executor }),
+          (M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, dag = executor == "dag" })) }
+        for _, planned in ipairs(plans) do
+          assert.is_true(n_names(planned) < n_names(net))
+          assert.is_true(M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
+          assert_same_run(net, planned, { "loss", "w_grad", "h0_grad", "w" }, executor)
+        end
+      end
+      -- What counts ops is refused, and the net is as before.
+      local text = net:text()
+      for _, f in ipairs { M.release_blobs_when_used, M.optimize_interference, M.estimate_memory_usage } do
+        local ok, e = pcall(f, net)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(e):find "Gradient")
+      end
+      assert.are.equal(text, net:text())
+    end)
+  end
+
   it("of Do are written out, so that their blobs take part", function()
     local net = prelude "do"
     net:CreateScope({}, "s")
@@ -731,6 +786,36 @@ describe("subnets", function()
       local ok, e = pcall(apply, chain(2, { train = false }), { fc1 = "other" })
       assert.is_false(ok)
       assert.is_truthy(tostring(e):find(kind, 1, true))
+    end
+  end)
+
+  it("may call a parameter like a dead blob outside: they are told apart", function()
+    local net = neap.net_from [[
+net parameter
+input x f32 (3,4)
+input h f32 (4)
+s = Relu(h)
+t = Tanh(s)
+u = Sigmoid(t)
+v = Tanh(u)
+subnet step
+  input s f32 (4)
+  input r f32 (4)
+  m = Mul(s, u)
+  n = Add(m, v)
+  o = Add(n, r)
+  takes s, r, u, v
+  gives o
+end
+y = Recurrent(h, x, u, v) { step_net = step, n_state = 1, n_seq = 1 }
+z = Tanh(y)
+out = Copy(z)
+outputs out
+]]
+    for _, executor in ipairs { "simple", "dag" } do
+      local planned, slots = M.optimize_net(net, { executor = executor })
+      assert.is_true(slots.n_shared >= 1)
+      assert_same_run(net, planned, { "out" }, executor)
     end
   end)
 
