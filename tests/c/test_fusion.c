@@ -66,13 +66,14 @@ TEST(no_fuse_runs_what_is_written) {
   neap_net_free(net);
 }
 
+static const char *const pooled_text =
+  "net pooled\ninput x f32 (16,4,64,64)\nparam w f32 (8,4,3,3) = Xavier\nc = Conv(x, w) { pad = {1} }\n"
+  "y = MaxPool(c) { kernel = {2} }\noutputs y\n";
+
 TEST(fuse_pool_is_an_option) {
-  static const char *const text =
-    "net pooled\ninput x f32 (16,4,64,64)\nparam w f32 (8,4,3,3) = Xavier\nc = Conv(x, w) { pad = {1} }\n"
-    "y = MaxPool(c) { kernel = {2} }\noutputs y\n";
   neap_net *net = NULL;
   neap_figures pooled, plain;
-  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_net_read(pooled_text, &net, &error));
   CHECK_OK(neap_net_forecast(net, NULL, &plain, NULL, &error));
   CHECK_OK(neap_net_forecast(net, &(neap_options){.fuse_pool = true}, &pooled, NULL, &error));
   CHECK(pooled.arena_bytes < plain.arena_bytes);
@@ -143,8 +144,32 @@ TEST(refused_memory_leaves_nothing) {
   neap_net_free(net);
 }
 
+/* A kernel of two kernels gives back the first when the second can't be had. */
+TEST(refused_memory_leaves_no_half_of_a_kernel) {
+  neap_net *net = NULL;
+  CHECK_OK(neap_net_read(pooled_text, &net, &error));
+  int n = 0;
+  for (bool done = false; !done && n < 5000; n++) {
+    int64_t before = neap_memory_read().n_live;
+    neap_workspace *ws = NULL;
+    neap_session *session = NULL;
+    neap_error refused = {0};
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    neap_memory_fail_nth(n + 1, false);
+    neap_status status = neap_session_open(ws, net, &(neap_options){.fuse_pool = true}, &session, &refused);
+    neap_memory_fail_nth(0, false);
+    done = status == NEAP_OK;
+    if (!done) CHECK_EQ(status, NEAP_MEMORY);
+    neap_session_free(session);
+    neap_workspace_release(ws);
+    if (n > 0) CHECK_EQ(neap_memory_read().n_live, before); /* names are interned once */
+  }
+  CHECK(n > 20 && n < 5000);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_write_through_a_pointer_is_told_by_touch), T(a_version_is_never_seen_twice),
              T(no_fuse_runs_what_is_written), T(fuse_pool_is_an_option), T(plans_that_lie_about_constants_are_refused),
-             T(refused_memory_leaves_nothing));
+             T(refused_memory_leaves_nothing), T(refused_memory_leaves_no_half_of_a_kernel));
 }
