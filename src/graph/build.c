@@ -158,6 +158,33 @@ static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, ne
   return NEAP_OK;
 }
 
+/* Attributes of one name have one value in both: numbers and lists of them, which is what windows and rates are. */
+static bool agree(const neap_op *op, const neap_attr_value *attrs, const neap_node *forward) {
+  for (int i = 0; i < neap_op_n_attrs(op); i++) {
+    int k = neap_op_attr_index(forward->op, op->attrs[i].name);
+    if (k < 0) continue;
+    const neap_attr_value *x = &attrs[i], *y = &forward->attrs[k];
+    if (x->i != y->i || x->n != y->n || (x->n > 0 && memcmp(x->ints, y->ints, (size_t)x->n * sizeof *x->ints) != 0)) return false;
+  }
+  return true;
+}
+
+/* The bytes of a stash mean something to one pair of kernels on one x only, and no shape says so. Input i, which the record
+ * declares to be a stash, must be one that the node's forward wrote, with the attributes and the x that this op has too; or,
+ * without a forward, a blob that is no stash: then kernels see no pair and check its bytes themselves. */
+static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec, int i, const neap_type *dx, neap_error *error) {
+  const neap_graph *graph = b->graph;
+  const neap_value *value = &graph->value[spec->in[i]];
+  const char *name = neap_op_input(spec->op, i)->name;
+  if (b->forward < 0 && !value->is_stash) return NEAP_OK;
+  if (!value->is_stash || value->node != b->forward)
+    return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name, value->name);
+  const neap_node *forward = &graph->node[b->forward];
+  if (neap_type_equal(dx, &graph->value[forward->in[0]].type) && agree(spec->op, spec->attrs, forward)) return NEAP_OK;
+  return neap_fail(error, NEAP_GRAPH, "%s was written by %s \"%s\", which has other attributes or another shape", name,
+                   forward->op->name, forward->name);
+}
+
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
   neap_graph *graph = b->graph;
   neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
@@ -183,6 +210,9 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
       return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(in[i].dtype));
   }
   NEAP_TRY(spec->op->infer(&infer, error));
+  for (int i = 0; i < spec->n_in; i++)
+    if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)
+      NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));
   for (int k = 0; k < spec->n_out; k++) {
     const neap_arg *arg = neap_op_output(spec->op, k);
     if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};

@@ -183,7 +183,7 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   if (like != NULL)
     neap_fail(&inner, NEAP_PLAN, "its %s kernel can't be had for these sizes", neap_engine_name(like->engine));
   else
-    neap_fail(&inner, NEAP_INTERNAL, "no kernel takes these types");
+    neap_fail(&inner, NEAP_DTYPE, "no kernel takes these operands");
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 

@@ -34,10 +34,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Of the stash only graph knows whose it is, and the choice how many bytes it has. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
+  neap_infer floats = *c;
+  floats.n_in = NEAP_MIN(c->n_in, 5);
+  NEAP_TRY(neap_infer_same_dtype(&floats, 0, error));
+  NEAP_TRY(neap_infer_rank(c, 0, 2, NEAP_MAX_DIM, error));
+  neap_type vector = {c->in[0].dtype, NEAP_SHAPE(c->in[0].shape.dim[1])};
+  for (int i = 1; i < floats.n_in; i++) NEAP_TRY(neap_infer_expect(c, i, i == 1 ? &c->in[0] : &vector, error));
   c->out[0] = c->in[0];
-  for (int k = 1; k < c->n_out; k++) c->out[k] = c->in[4];
+  for (int k = 1; k < c->n_out; k++) c->out[k] = vector;
   return NEAP_OK;
 }
 
@@ -192,15 +198,20 @@ static void run_grad(const neap_call *call) {
   run_channels(call, &j, backward_f32, backward_f64);
 }
 
+static int64_t mask_bytes(const neap_shape *x) { return x->dim[0] * x->dim[1] * ((neap_shape_span(x, 2, x->n_dim) + 7) / 8); }
+
 static bool choose(neap_choose *c) {
-  const neap_shape *x = &c->in[X].shape;
-  if (c->n_out > 3 && c->attrs[RELU].i != 0)
-    c->choice->stash_bytes = (size_t)(x->dim[0] * x->dim[1] * ((neap_shape_span(x, 2, x->n_dim) + 7) / 8));
+  if (c->n_out > 3 && c->attrs[RELU].i != 0) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[X].shape);
   return true;
 }
 
 /* A mask means what the forward's engine means by it. */
-static bool choose_grad(neap_choose *c) { return c->pair == NULL || c->attrs[RELU].i == 0 || c->pair->engine == NEAP_ENGINE_REF; }
+/* A mask that comes without its forward must have the bytes of one that this engine writes. */
+static bool choose_grad(neap_choose *c) {
+  if (c->attrs[RELU].i == 0 || c->n_in < 6 || c->in[5].dtype == NEAP_DTYPE_NONE) return true;
+  if (c->pair != NULL) return c->pair->engine == NEAP_ENGINE_REF;
+  return neap_shape_elems(&c->in[5].shape) == mask_bytes(&c->in[0].shape);
+}
 
 /* ---- oneDNN --------------------------------------------------------------------------------------------------------------------- */
 
@@ -240,7 +251,7 @@ static void run_dnnl(const neap_call *call) {
 static bool choose_dnnl_grad(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM_GRAD);
   describe(&c, choose->attrs);
-  if (c.relu && (c.n_in < 6 || (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL))) return false;
+  if (c.relu && (c.n_in < 6 || choose->pair == NULL || choose->pair->engine != NEAP_ENGINE_DNNL)) return false;
   if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0]; /* x and the mask are laid out as the forward's x */
   c.in_layout[1] = c.in_layout[0];
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
@@ -308,7 +319,7 @@ const neap_op neap_op_BatchNormGrad = {
              {"mean", "(C)"},
              {"var", "(C)"},
              {"gamma", "(C)"},
-             {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_OPTIONAL}},
+             {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of x"}, {"dgamma", "(C)"}, {"dbeta", "(C)"}},
   .attrs = {ATTRS},
   .inplace = {{1, 0}},

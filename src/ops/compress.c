@@ -72,7 +72,8 @@ static void run(const neap_call *call) {
 }
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  neap_shape x = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints);
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
+  neap_shape x = c->out[0].shape;
   int axis = 0;
   if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, x.n_dim, &axis, error));
   NEAP_TRY(neap_infer_rank(c, 1, 1, 1, error));
@@ -81,7 +82,6 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   bool fits = dy->n_dim == (c->attrs[AXIS].given ? x.n_dim : 1);
   for (int d = 0; fits && d < dy->n_dim; d++) fits = d == axis || dy->dim[d] == x.dim[d];
   if (!fits) return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy does not have the shape of a part of x");
-  c->out[0] = (neap_type){c->in[0].dtype, x};
   return NEAP_OK;
 }
 

@@ -222,9 +222,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+extern const neap_op neap_op_SoftmaxCrossEntropy;
+
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  int axis;
-  NEAP_TRY(neap_infer_axis(c, AXIS, c->in[LOGITS].shape.n_dim, &axis, error));
+  neap_type loss;
+  NEAP_TRY(neap_infer_forward(c, &neap_op_SoftmaxCrossEntropy, DLOSS, c->in, 1, &loss, error));
+  NEAP_TRY(neap_infer_expect(c, DLOSS, &loss, error));
   c->out[0] = c->in[LOGITS];
   return NEAP_OK;
 }

@@ -69,8 +69,14 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+extern const neap_op neap_op_MseLoss;
+
+/* Both losses have the same shapes. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  neap_type loss;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(neap_infer_forward(c, &neap_op_MseLoss, 2, c->in, 1, &loss, error));
+  NEAP_TRY(neap_infer_expect(c, 2, &loss, error));
   c->out[0] = c->in[0];
   return NEAP_OK;
 }

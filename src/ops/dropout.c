@@ -114,10 +114,17 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The mask is the forward's stash, of which graph knows whose it is, or bytes that somebody gives. */
 static neap_status infer_backward(neap_infer *c, neap_error *error) {
-  (void)error;
+  neap_type mask = {NEAP_DTYPE_U8, NEAP_SHAPE(mask_bytes(&c->in[0].shape))};
+  if (neap_shape_elems(&c->in[1].shape) != 0) NEAP_TRY(neap_infer_expect(c, 1, &mask, error));
   c->out[0] = c->in[0];
   return NEAP_OK;
+}
+
+static bool choose_backward(neap_choose *c) {
+  size_t bytes = c->pair != NULL ? c->pair->stash_bytes : (size_t)neap_shape_elems(&c->in[1].shape);
+  return bytes == (size_t)mask_bytes(&c->in[0].shape);
 }
 
 static bool choose(neap_choose *c) {
@@ -162,12 +169,12 @@ const neap_op neap_op_DropoutGrad = {
   .summary = "Backward of Dropout.",
   .math = "dx = kept ? dy / (1 - rate) : 0",
   .internal = true,
-  .inputs = {{"dy", "gradient of the output"}, {"mask", "of the forward", NEAP_BIT(U8)}},
+  .inputs = {{"dy", "gradient of the output"}, {"mask", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of dy"}},
   .attrs = {RATE_ATTR},
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = infer_backward,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_backward}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose_backward, .run = run_backward}, {0}},
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

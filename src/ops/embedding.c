@@ -105,9 +105,15 @@ static void run_grad(const neap_call *call) {
   neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread, dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
 }
 
+extern const neap_op neap_op_Embedding;
+
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  (void)error;
-  c->out[0] = (neap_type){c->in[1].dtype, neap_shape_of(c->attrs[0].n, c->attrs[0].ints)};
+  neap_type in[2] = {c->in[0]}, y;
+  NEAP_TRY(neap_infer_attr_type(c, 0, &in[1], error));
+  in[1].dtype = c->in[1].dtype;
+  NEAP_TRY(neap_infer_forward(c, &neap_op_Embedding, 2, in, 1, &y, error));
+  NEAP_TRY(neap_infer_expect(c, 1, &y, error));
+  c->out[0] = in[1];
   return NEAP_OK;
 }
 

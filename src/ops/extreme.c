@@ -101,12 +101,6 @@ static void run_spread(const neap_call *call) {
   neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
 }
 
-static neap_status infer_spread(neap_infer *c, neap_error *error) {
-  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
-  c->out[0] = c->in[0];
-  return NEAP_OK;
-}
-
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_emit1(g, "ExtremeGrad", 3, (neap_value_id[]){g->in[0], g->out[0], g->dout[0]}, g, NULL);
@@ -216,7 +210,7 @@ const neap_op neap_op_ExtremeGrad = {
   .attrs = {NEAP_REDUCE_ATTRS},
   .inplace = {{0, 0}},
   .n_inplace = 1,
-  .infer = infer_spread,
+  .infer = neap_reduce_infer_grad,
   .kernels = NEAP_REF(run_spread),
   .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { AXIS };
+extern const neap_op neap_op_FC;
 
 /* M, K of x for the op's axis. */
 static neap_status rows_and_features(const neap_infer *infer, const neap_shape *x, int64_t *m, int64_t *k, neap_error *error) {
@@ -20,7 +21,7 @@ static neap_status rows_and_features(const neap_infer *infer, const neap_shape *
 }
 
 neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
-  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape, *b = &c->in[2].shape;
+  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_rank(c, 1, 2, 2, error));
@@ -32,9 +33,10 @@ neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
   if (w->dim[1] != k)
     return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight %s expects %lld features, got x %s with %lld",
                            neap_shape_text(w, text_w), (long long)w->dim[1], neap_shape_text(x, text), (long long)k);
-  if (c->in[2].dtype != NEAP_DTYPE_NONE && (b->n_dim != 1 || b->dim[0] != w->dim[0]))
+  neap_shape bias = NEAP_SHAPE(w->dim[0]);
+  if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[2].shape, &bias))
     return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s", (long long)w->dim[0],
-                           neap_shape_text(b, text));
+                           neap_shape_text(&c->in[2].shape, text));
   c->out[0].dtype = c->in[0].dtype;
   c->out[0].shape = neap_shape_of(axis, x->dim);
   c->out[0].shape.dim[axis] = w->dim[0];
@@ -144,20 +146,33 @@ FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight)
     .unbind = neap_dnnl_unbind, .run = run_dnnl_##name                                                 \
   }
 
+/* The forward, asked again with its `axis`, says what dy must be. dy has one dimension more than there are rows' ones. */
+static neap_status expect_dy(const neap_infer *c, int dy, const neap_type *x, const neap_type *w, int64_t axis,
+                             neap_error *error) {
+  neap_type y = {0};
+  neap_attr_value attr[] = {[AXIS] = {.given = true, .i = axis}};
+  neap_infer asked = *c;
+  asked.attrs = attr;
+  NEAP_TRY(neap_infer_forward(&asked, &neap_op_FC, 2, (neap_type[]){*x, *w}, 1, &y, error));
+  return neap_infer_expect(c, dy, &y, error);
+}
+
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
-  c->out[0].dtype = c->in[0].dtype;
-  c->out[0].shape = neap_shape_of(c->attrs[AXIS].n, c->attrs[AXIS].ints); /* here the attribute is x's shape */
-  return NEAP_OK;
+  NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
+  NEAP_TRY(neap_infer_attr_type(c, 0, &c->out[0], error)); /* here the attribute is x's shape */
+  return expect_dy(c, 0, &c->out[0], &c->in[1], c->in[0].shape.n_dim - 1, error);
 }
 
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *dy = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
   int64_t m, k;
   NEAP_TRY(rows_and_features(c, x, &m, &k, error));
   int64_t n = dy->dim[dy->n_dim - 1];
   c->out[0] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n, k)};
+  NEAP_TRY(expect_dy(c, 1, &c->in[0], &c->out[0], c->attrs[AXIS].i, error));
   if (c->n_out > 1) c->out[1] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n)};
   return NEAP_OK;
 }

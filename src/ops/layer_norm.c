@@ -179,10 +179,16 @@ static void run_grad(const neap_call *call, bool centre) {
 static void run_layer_norm_grad(const neap_call *call) { run_grad(call, true); }
 static void run_rms_norm_grad(const neap_call *call) { run_grad(call, false); }
 
+extern const neap_op neap_op_RmsNorm;
+
+/* x and gamma are the first inputs of both forwards, whose statistics have one shape. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[B_X].shape;
-  int axis;
-  NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  neap_type y[2];
+  NEAP_TRY(neap_infer_same_dtype(c, B_X, error));
+  NEAP_TRY(neap_infer_forward(c, &neap_op_RmsNorm, 2, c->in, 2, y, error));
+  for (int i = B_DY; i < c->n_in; i++) NEAP_TRY(neap_infer_expect(c, i, &y[i != B_DY], error));
+  int axis = y[1].shape.n_dim;
   c->out[0] = c->in[B_X];
   for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[B_X].dtype, neap_shape_of(x->n_dim - axis, x->dim + axis)};
   return NEAP_OK;

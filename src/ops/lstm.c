@@ -309,6 +309,15 @@ static bool choose_grad_weight(neap_choose *c) {
 
 /* ---- inference ----------------------------------------------------------------------------------------------------------------- */
 
+/* All but the lengths have the dtype of input `like`. */
+static neap_status expect_dtype(const neap_infer *c, int like, int lengths, neap_error *error) {
+  for (int i = 0; i < c->n_in; i++)
+    if (i != lengths && c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[like].dtype)
+      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s", c->op->inputs[i].name,
+                             neap_dtype_name(c->in[like].dtype), c->op->inputs[like].name, neap_dtype_name(c->in[i].dtype));
+  return NEAP_OK;
+}
+
 static neap_status expect_shape(const neap_infer *c, int input, neap_shape want, neap_error *error) {
   char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
   if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE || neap_shape_equal(&c->in[input].shape, &want)) return NEAP_OK;
@@ -323,10 +332,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[X].shape, *w = &c->in[W].shape;
   if (w->dim[0] % 4 != 0)
     return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s", neap_shape_text(w, text));
-  for (int i = W; i < NEAP_MIN(c->n_in, LENGTHS); i++)
-    if (c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[X].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as x has, got %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[i].dtype));
+  NEAP_TRY(expect_dtype(c, X, LENGTHS, error));
   int64_t n_step = x->dim[0], n_seq = x->dim[1], n_unit = w->dim[0] / 4;
   NEAP_TRY(expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
   NEAP_TRY(expect_shape(c, R, NEAP_SHAPE(4 * n_unit, n_unit), error));
@@ -342,6 +348,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
+  NEAP_TRY(expect_dtype(c, G_CELLS, G_LENGTHS, error));
   NEAP_TRY(neap_infer_rank(c, G_CELLS, 3, 3, error));
   const neap_shape *y = &c->in[G_CELLS].shape;
   neap_shape state = NEAP_SHAPE(y->dim[1], y->dim[2]), gates = NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]);
@@ -358,6 +365,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 }
 
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
+  NEAP_TRY(expect_dtype(c, W_DGATES, W_LENGTHS, error));
   NEAP_TRY(neap_infer_rank(c, W_DGATES, 3, 3, error));
   NEAP_TRY(neap_infer_rank(c, W_Y, 3, 3, error));
   const neap_shape *y = &c->in[W_Y].shape;

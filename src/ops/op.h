@@ -68,7 +68,7 @@ typedef struct neap_attr {
 typedef enum neap_arg_flag {
   NEAP_ARG_OPTIONAL = 1, /* may be absent: dtype NONE in the context, data NULL in the call */
   NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
-  NEAP_ARG_STASH = 4,    /* output u8 whose bytes the choice sets; read by the pair's backward ops only */
+  NEAP_ARG_STASH = 4,    /* output u8 whose bytes the choice sets; input: that output of the backward op's pair */
   NEAP_ARG_HOST = 8,     /* read before the kernels run (a condition): one element */
   NEAP_ARG_SCOPE = 16    /* a scope, no tensor; of a variadic list only the last one is */
 } neap_arg_flag;

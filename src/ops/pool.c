@@ -268,7 +268,8 @@ static bool choose_max(neap_choose *c) {
 }
 
 /* Indices mean what the forward's engine means by them. */
-static bool choose_max_grad(neap_choose *c) { return c->pair == NULL || c->pair->engine == NEAP_ENGINE_REF; }
+/* What the stash holds is an address in x, so one of unknown origin is not taken. */
+static bool choose_max_grad(neap_choose *c) { return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF; }
 
 /* ---- oneDNN --------------------------------------------------------------------------------------------------------------- */
 
@@ -299,6 +300,7 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
 
 static bool choose_dnnl_grad(neap_choose *choose) {
   if (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL) return false;
+  if (choose->pair == NULL && choose->op == &neap_op_MaxPoolGrad) return false;
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL_GRAD);
   if (!describe(&c, choose->op, choose->attrs)) return false;
   if (choose->pair != NULL) { /* the workspace is laid out as the forward's operands are */
@@ -380,7 +382,7 @@ const neap_op neap_op_MaxPoolGrad = {
   .summary = "Backward of MaxPool.",
   .math = "dx[i] = sum of dy over the windows that i won",
   .internal = true,
-  .inputs = {{"dy", "(N,C,OH,OW)"}, {"stash", "of the forward", NEAP_BIT(U8)}},
+  .inputs = {{"dy", "(N,C,OH,OW)"}, {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of x"}},
   .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
   .infer = infer_grad,

@@ -77,12 +77,6 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
-  c->out[0] = c->in[0];
-  return NEAP_OK;
-}
-
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -119,7 +113,7 @@ const neap_op neap_op_ProdGrad = {
   .attrs = {NEAP_REDUCE_ATTRS},
   .inplace = {{0, 0}},
   .n_inplace = 1,
-  .infer = infer_grad,
+  .infer = neap_reduce_infer_grad,
   .kernels = NEAP_REF(run_grad),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

@@ -54,6 +54,14 @@ neap_status neap_reduce_infer(neap_infer *infer, neap_error *error) {
   return NEAP_OK;
 }
 
+neap_status neap_reduce_infer_grad(neap_infer *infer, neap_error *error) {
+  NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
+  NEAP_TRY(neap_reduce_infer(infer, error));
+  for (int i = 1; i < infer->n_in; i++) NEAP_TRY(neap_infer_expect(infer, i, &infer->out[0], error));
+  infer->out[0] = infer->in[0];
+  return NEAP_OK;
+}
+
 /* Appends a dimension, merging it with the one before where the two are contiguous. */
 static void add_dim(int *n_dim, int64_t *dim, int64_t *stride, int64_t n, int64_t step) {
   if (*n_dim > 0 && stride[*n_dim - 1] == n * step) {

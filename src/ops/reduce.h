@@ -24,6 +24,8 @@ neap_shape neap_reduce_shape(const neap_shape *shape, unsigned axes, bool keepdi
 int64_t neap_reduce_count(const neap_shape *shape, unsigned axes); /* elements that go into one */
 /* Output 0 has the input's dtype and the shape left. */
 neap_status neap_reduce_infer(neap_infer *infer, neap_error *error);
+/* For backward ops: input 0 is the forward's, every other has the shape left of it; output 0 is of input 0's type. */
+neap_status neap_reduce_infer_grad(neap_infer *infer, neap_error *error);
 
 /* The dimensions of an input, collapsed: neighbours of the same kind are one, and dimensions of 1 are gone. Strides are
  * in elements of the input. */

@@ -82,10 +82,11 @@ static void run(const neap_call *call) {
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   range r[NEAP_MAX_DIM];
-  neap_shape x = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints);
-  NEAP_TRY(ranges_of(c, &x, r, error));
-  c->out[0] = (neap_type){c->in[0].dtype, x};
-  return NEAP_OK;
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
+  NEAP_TRY(ranges_of(c, &c->out[0].shape, r, error));
+  neap_type y = c->out[0];
+  for (int d = 0; d < y.shape.n_dim; d++) y.shape.dim[d] = r[d].n;
+  return neap_infer_expect(c, 0, &y, error);
 }
 
 static void run_grad(const neap_call *call) {

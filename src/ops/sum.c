@@ -95,17 +95,11 @@ static void run_mean_grad(const neap_call *call) {
 }
 
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  neap_shape shape = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints);
   unsigned axes;
-  NEAP_TRY(neap_reduce_axes(c, shape.n_dim, &axes, error));
-  neap_shape expected = neap_reduce_shape(&shape, axes, c->attrs[NEAP_REDUCE_KEEPDIM].i != 0);
-  if (!neap_shape_equal(&expected, &c->in[0].shape)) {
-    char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy expects shape %s, got %s", neap_shape_text(&expected, a),
-                           neap_shape_text(&c->in[0].shape, b));
-  }
-  c->out[0] = (neap_type){c->in[0].dtype, shape};
-  return NEAP_OK;
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
+  NEAP_TRY(neap_reduce_axes(c, c->out[0].shape.n_dim, &axes, error));
+  neap_type y = {c->in[0].dtype, neap_reduce_shape(&c->out[0].shape, axes, c->attrs[NEAP_REDUCE_KEEPDIM].i != 0)};
+  return neap_infer_expect(c, 0, &y, error);
 }
 
 static neap_status grad_as(neap_grad *g, const char *type) {

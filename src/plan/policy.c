@@ -182,7 +182,8 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
   if (status == NEAP_OK && (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
   if (status == NEAP_OK)
-    status = work->options.policy == NEAP_POLICY_OFFSET ? pack(&all, work, s, offset, out, error) : lay_out_slots(&all, work, offset, out, error);
+    status = work->options.policy == NEAP_POLICY_OFFSET ? pack(&all, work, s, offset, out, error)
+                                                        : lay_out_slots(&all, work, offset, out, error);
   for (int i = 0; i < all.n && status == NEAP_OK; i++)
     if (all.item[i].value >= 0)
       out->offset[all.item[i].value] = offset[i];
