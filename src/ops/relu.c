@@ -14,18 +14,18 @@ typedef struct job {
   void *out;
 } job;
 
-#define RELU(type, suffix)                                                                                    \
-  NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {                 \
-    const job *j = context;                                                                                   \
-    const type *x = j->a;                                                                                     \
-    type *y = j->out;                                                                                         \
-    for (int64_t i = begin; i < end; i++) y[i] = x[i] > 0 ? x[i] : (x[i] != x[i] ? x[i] : 0); /* keeps NaN */ \
-  }                                                                                                           \
-  NEAP_MULTIVERSION static void backward_##suffix(void *context, int64_t begin, int64_t end) {                \
-    const job *j = context;                                                                                   \
-    const type *y = j->a, *dy = j->b;                                                                         \
-    type *dx = j->out;                                                                                        \
-    for (int64_t i = begin; i < end; i++) dx[i] = y[i] > 0 ? dy[i] : 0;                                       \
+#define RELU(type, suffix)                                                                                        \
+  NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {                     \
+    const job *j = context;                                                                                       \
+    const type *x = j->a;                                                                                         \
+    type *y = j->out;                                                                                             \
+    for (int64_t i = begin; i < end; i++) y[i] = x[i] <= 0 ? 0 : x[i]; /* keeps NaN; one comparison, no branch */ \
+  }                                                                                                               \
+  NEAP_MULTIVERSION static void backward_##suffix(void *context, int64_t begin, int64_t end) {                    \
+    const job *j = context;                                                                                       \
+    const type *y = j->a, *dy = j->b;                                                                             \
+    type *dx = j->out;                                                                                            \
+    for (int64_t i = begin; i < end; i++) dx[i] = y[i] > 0 ? dy[i] : 0;                                           \
   }
 RELU(float, f32)
 RELU(double, f64)
