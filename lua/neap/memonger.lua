@@ -7,7 +7,10 @@
 --
 -- A net with a Gradient op is expanded first, so that its backward pass has names. With subnets (If, While, Recurrent) it can't
 -- be: then its forward names are shared as far as the backward pass leaves them, gradients without a name are left to the
--- planner, and what counts ops (another order, Free, estimates) is refused. Positions of ops count from 1; bytes are
+-- planner, and what counts ops (another order, Free, estimates) is refused.
+--
+-- Names that cross into a subnet are renamed there too. Where all blobs take part, names local to a subnet are recycled within
+-- it as well, what it takes and gives being static; a name that a subnet further in has too stays. Positions of ops count from 1; bytes are
 -- 64-bit, with dtype and alignment.
 -- @usage local planned = neap.memonger.optimize_net(net)
 --   ws:run(planned, { x = x }, { policy = "name" })
@@ -83,7 +86,7 @@ function memonger.recycler(net, o)
   check_net(net, "memonger.recycler")
   local handle = native.recycle(net, shape_options(o.shapes), o.dag)
   local self = { net = net, handle = handle, rows = handle:blobs(), of = {}, ops = net:_ops(), slots = {}, mapping = {}, sized = o.sized,
-    prefix = prefix_of(o.namescope) }
+    inside = not o.ops and not o.shareable, prefix = prefix_of(o.namescope) }
   local in_ops, shareable, kept = nil, o.shareable, set_of(o.dont_share) or {}
   if o.ops then
     in_ops = {}
@@ -193,7 +196,7 @@ local function apply_slots(recycler)
   for k, slot in ipairs(recycler.slots) do
     for _, name in ipairs(slot) do slot_of[recycler.of[name].index] = k end
   end
-  local planned, names = recycler.handle:apply(slot_of, #recycler.slots, recycler.prefix)
+  local planned, names = recycler.handle:apply(slot_of, #recycler.slots, recycler.prefix, recycler.inside)
   recycler.renames = {}
   for k, slot in ipairs(recycler.slots) do
     slot.name = names[k] or slot[1]

@@ -121,7 +121,7 @@ static int estimate(lua_State *L) {
   return 3;
 }
 
-/* handle:apply({slot by blob, 0 for none}, number of slots, prefix) -> net, names of the slots, false where of one blob */
+/* handle:apply({slot by blob, 0 for none}, number of slots, prefix, inside subnets too) -> net, names of the slots, false where of one blob */
 static int apply(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
   luaL_checktype(L, 2, LUA_TTABLE);
@@ -136,7 +136,7 @@ static int apply(lua_State *L) {
   }
   const char **name = neap_lua_room(L, ((size_t)n_slot + 1) * sizeof *name);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  NEAP_LUA_TRY(L, neap_recycle_apply(r, slot, n_slot, prefix, name, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_recycle_apply(r, slot, n_slot, prefix, lua_toboolean(L, 5), name, &net->net, &error));
   lua_createtable(L, n_slot, 0);
   for (int k = 0; k < n_slot; k++) {
     if (name[k] != NULL)

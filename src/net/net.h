@@ -148,11 +148,18 @@ neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *err
 /* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
 neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
                             neap_error *error);
+/* A name that is local to one subnet, and what it is called there: reaches the subnets inside, and no other. */
+typedef struct neap_local_rename {
+  const neap_net *sub;
+  const char *from, *to; /* interned */
+} neap_local_rename;
 /* What else may differ in a copy of a net. Zero: nothing. The copy's outputs are said, not left to what nobody reads. */
 typedef struct neap_net_edit {
   int n_rename;
   const char *const *from, *const *to; /* blobs, as in neap_net_rename */
-  const int *order;                    /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
+  int n_local;
+  const neap_local_rename *local;
+  const int *order; /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
   int n_free;
   const char *const *freed; /* blobs, by their old names: one Free of freed[i] .. */
   const int *free_after;    /* .. directly after the op at this position of `net` */

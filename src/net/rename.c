@@ -7,6 +7,8 @@
 #include <string.h>
 
 typedef struct copier {
+  const struct copier *around; /* of the net around this one, whose local names reach in; NULL: outermost, or closed */
+  const neap_net *net;
   const neap_map *at; /* old name -> index in `to` */
   const char *const *to;
   const neap_net_edit *edit; /* order and Frees, which are of the outermost net only */
@@ -15,8 +17,11 @@ typedef struct copier {
 
 static neap_status fail_memory(const copier *c) { return neap_fail_memory(c->error, 64, "a copy of a net"); }
 
-/* The new name; the old one where it is not in the list. */
+/* The new name, by the innermost net that has one for it; the old one where it is not in a list. */
 static const char *renamed(const copier *c, const char *name) {
+  for (const copier *level = c; level != NULL && level->edit != NULL; level = level->around)
+    for (int i = 0; i < level->edit->n_local; i++)
+      if (level->edit->local[i].sub == level->net && level->edit->local[i].from == name) return level->edit->local[i].to;
   int i = name != NULL ? neap_map_get(c->at, name, -1) : -1;
   return i >= 0 ? c->to[i] : name;
 }
@@ -62,6 +67,8 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
       i = to->n_sub - 1;
       if (!neap_map_set(subs, from, i)) return fail_memory(c);
       copier inside = from->closed ? (copier){.at = &no_names, .error = c->error} : *c;
+      inside.net = from;
+      inside.around = from->closed ? NULL : c;
       NEAP_TRY(copy_net(&inside, from, sub));
     }
     set->value.net = to->sub[i];
@@ -221,7 +228,7 @@ static neap_status copy(const neap_net *net, int n, const char *const *from, con
     return neap_fail(error, NEAP_ARGUMENT, "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
   neap_map at = {0};
   neap_net *made = NULL;
-  copier c = {.at = &at, .to = to, .edit = edit, .error = error};
+  copier c = {.net = net, .at = &at, .to = to, .edit = edit, .error = error};
   neap_status status = index_names(net, n, from, &at, error);
   if (status == NEAP_OK && edit != NULL) status = check_edit(net, edit, error);
   if (status == NEAP_OK) status = neap_net_new(net->name, &made, error);

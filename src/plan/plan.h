@@ -203,7 +203,8 @@ typedef struct neap_recycle_blob {
 typedef struct neap_recycle {
   const neap_net *net; /* borrowed: must stay unchanged */
   int n_blob, n_op;
-  bool by_op; /* node n is op n */
+  bool by_op;  /* node n is op n */
+  bool is_sub; /* of a subnet: the graph is borrowed */
   neap_recycle_blob *blob;
   uint64_t *conflict; /* n_blob x n_blob bits, of lives alone: classes and fixed blobs not counted */
   int n_word;
@@ -215,13 +216,15 @@ typedef struct neap_recycle {
 
 neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *options, bool dag,
                               neap_error *error);
+/* The same for the names that are local to a subnet; `graph` is what its owner's node holds for it, and must outlive it. */
+neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error);
 void neap_recycle_close(neap_recycle *recycle);
 
 /* The net with the blobs of each slot under one name: slot[b] in [0, n_slot), or -1 for a blob that keeps its own. Slots of
  * several blobs are called "<prefix>shared_<k>", in order of first definition; name[k] (`name` may be NULL) gets it, NULL
- * where a slot has one blob. INTERNAL error when the slots would change what the net computes. */
-neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, const char **name,
-                               neap_net **out, neap_error *error);
+ * where a slot has one blob. With `inside`, names that are local to a subnet share within it too. INTERNAL error when the slots would change what the net computes. */
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
+                               const char **name, neap_net **out, neap_error *error);
 /* All of it at once: every blob that may share does, greedily. */
 typedef struct neap_recycle_result {
   size_t baseline_bytes, planned_bytes, lower_bound_bytes;

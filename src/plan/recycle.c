@@ -89,15 +89,8 @@ static neap_status list_blobs(opener *o, neap_error *error) {
 
 /* ---- lives ------------------------------------------------------------------------------------------------------------------- */
 
-static neap_status schedule_net(opener *o, const neap_graph_options *given, bool dag, neap_error *error) {
+static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   neap_recycle *r = o->r;
-  neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
-  options.by_op = r->by_op;
-  options.no_rewrite = true;
-  NEAP_TRY(neap_graph_prepare(r->net, &options, &r->graph, error));
-  if (r->by_op && r->graph->n_node != r->n_op)
-    return neap_fail(error, NEAP_INTERNAL, "net \"%s\" has %d ops, its graph %d nodes", neap_net_name(r->net), r->n_op,
-                     r->graph->n_node);
   size_t *scratch_bytes = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
   o->work = (neap_work){.graph = r->graph,
@@ -106,6 +99,18 @@ static neap_status schedule_net(opener *o, const neap_graph_options *given, bool
   NEAP_TRY(neap_graph_uses(r->graph, &o->work.uses, error));
   if (dag) NEAP_TRY(neap_reach_new(r->graph, &o->work.reach, &o->work.n_word, error));
   return neap_schedule_init(&o->schedule, &o->work, NULL, error);
+}
+
+static neap_status prepare_net(opener *o, const neap_graph_options *given, neap_error *error) {
+  neap_recycle *r = o->r;
+  neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
+  options.by_op = r->by_op;
+  options.no_rewrite = true;
+  NEAP_TRY(neap_graph_prepare(r->net, &options, &r->graph, error));
+  if (r->by_op && r->graph->n_node != r->n_op)
+    return neap_fail(error, NEAP_INTERNAL, "net \"%s\" has %d ops, its graph %d nodes", neap_net_name(r->net), r->n_op,
+                     r->graph->n_node);
+  return NEAP_OK;
 }
 
 /* One version of a name adds to what is known of it. */
@@ -212,6 +217,19 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   return NEAP_OK;
 }
 
+/* From the graph on. Closes the recycle when something fails, now or before. */
+static neap_status finish_open(opener *o, bool dag, neap_status status, neap_error *error) {
+  if (status == NEAP_OK) status = schedule_net(o, dag, error);
+  if (status == NEAP_OK) status = find_lives(o, error);
+  if (status == NEAP_OK) status = find_conflicts(o, error);
+  neap_schedule_fini(&o->schedule);
+  neap_uses_fini(&o->work.uses);
+  neap_free(o->work.reach);
+  neap_map_fini(&o->index);
+  if (status != NEAP_OK) neap_recycle_close(o->r);
+  return status;
+}
+
 neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *options, bool dag,
                               neap_error *error) {
   *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net), .by_op = true};
@@ -219,19 +237,24 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const 
   for (int i = 0; i < recycle->n_op; i++)
     if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) recycle->by_op = false;
   neap_status status = list_blobs(&o, error);
-  if (status == NEAP_OK) status = schedule_net(&o, options, dag, error);
-  if (status == NEAP_OK) status = find_lives(&o, error);
-  if (status == NEAP_OK) status = find_conflicts(&o, error);
-  neap_schedule_fini(&o.schedule);
-  neap_uses_fini(&o.work.uses);
-  neap_free(o.work.reach);
-  neap_map_fini(&o.index);
-  if (status != NEAP_OK) neap_recycle_close(recycle);
-  return status;
+  if (status == NEAP_OK) status = prepare_net(&o, options, error);
+  return finish_open(&o, dag, status, error);
+}
+
+/* What a subnet takes is static, and so are its results, which lie in its owner's operands. */
+neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error) {
+  *recycle = (neap_recycle){.net = sub, .n_op = neap_net_n_ops(sub), .graph = graph, .is_sub = true};
+  opener o = {.r = recycle};
+  neap_status status = list_blobs(&o, error);
+  for (int k = 0; k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++) {
+    int b = neap_map_get(&o.index, neap_net_sub_input_at(sub, k), -1);
+    if (b >= 0 && recycle->blob[b].fixed == NULL) recycle->blob[b].fixed = "comes from around the subnet";
+  }
+  return finish_open(&o, false, status, error);
 }
 
 void neap_recycle_close(neap_recycle *recycle) {
-  neap_graph_free(recycle->graph);
+  if (!recycle->is_sub) neap_graph_free(recycle->graph);
   neap_arena_fini(&recycle->arena);
   *recycle = (neap_recycle){0};
 }

@@ -48,11 +48,12 @@ static int sort_slots(namer *s, int n_slot) {
   return n;
 }
 
-static neap_status name_slots(namer *s, int n, const char *prefix, neap_error *error) {
+/* The first n slots of `order` get names that `net` lacks, numbered on from *number. */
+static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number, neap_error *error) {
   char text[256];
-  for (int k = 0, number = 0; k < n; k++) {
-    do snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++number);
-    while (is_taken(s->r->net, text));
+  for (int k = 0; k < n; k++) {
+    do snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++*number);
+    while (is_taken(net, text));
     if ((s->name[s->order[k]] = neap_intern(text)) == NULL) return neap_fail_memory(error, sizeof text, "a name");
   }
   return NEAP_OK;
@@ -71,36 +72,6 @@ static neap_status prove_same(const neap_net *net, const neap_net *made, neap_er
   return status;
 }
 
-neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, const char **name,
-                               neap_net **out, neap_error *error) {
-  neap_arena arena = {0};
-  size_t room = (size_t)NEAP_MAX(n_slot, recycle->n_blob) + 1;
-  namer s = {.r = recycle, .slot = slot};
-  int **lists[] = {&s.count, &s.first, &s.order};
-  const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);
-  s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
-  bool ok = from != NULL && to != NULL && s.name != NULL;
-  for (int k = 0; k < NEAP_COUNT(lists); k++) ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
-  neap_net *made = NULL;
-  neap_net_edit edit = {.from = from, .to = to};
-  neap_status status = ok ? name_slots(&s, sort_slots(&s, n_slot), prefix, error) : neap_fail_memory(error, room * 32, "names");
-  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
-    if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
-    from[edit.n_rename] = recycle->blob[b].name;
-    to[edit.n_rename++] = s.name[slot[b]];
-  }
-  if (status == NEAP_OK) status = neap_net_copy_edited(recycle->net, &edit, &made, error);
-  if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
-  for (int k = 0; k < n_slot && status == NEAP_OK && name != NULL; k++) name[k] = s.name[k];
-  neap_arena_fini(&arena);
-  if (status != NEAP_OK) {
-    neap_net_free(made);
-    return status;
-  }
-  *out = made;
-  return NEAP_OK;
-}
-
 /* Devices and dtypes by number: names of different ones never share. Devices are interned, so pointers tell them apart. */
 static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error *error) {
   neap_map device = {0};
@@ -116,19 +87,17 @@ static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error
   return ok ? NEAP_OK : neap_fail_memory(error, 64, "classes of blobs");
 }
 
-neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
-                             neap_error *error) {
+/* All that may share, greedily: slot_of[b], -1 for what may not. */
+static neap_status assign_greedily(const neap_recycle *recycle, int *slot_of, neap_assign_result *assigned, neap_error *error) {
   neap_arena arena = {0};
   size_t n_blob = (size_t)recycle->n_blob + 1;
   neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
   int *class_id = neap_arena_alloc(&arena, n_blob * sizeof(int)), *blob = neap_arena_alloc(&arena, n_blob * sizeof(int));
-  int *slot = neap_arena_alloc(&arena, n_blob * sizeof(int)), *slot_of = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  int *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
   uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
-  const char **name = neap_arena_alloc(&arena, n_blob * sizeof *name);
-  neap_status status =
-    item == NULL || class_id == NULL || blob == NULL || slot == NULL || slot_of == NULL || bits == NULL || name == NULL
-      ? neap_fail_memory(error, n_blob * sizeof *item, "an assignment")
-      : find_classes(recycle, class_id, error);
+  neap_status status = item == NULL || class_id == NULL || blob == NULL || slot == NULL || bits == NULL
+                         ? neap_fail_memory(error, n_blob * sizeof *item, "an assignment")
+                         : find_classes(recycle, class_id, error);
   int n = 0;
   for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
     const neap_recycle_blob *one = &recycle->blob[b];
@@ -142,10 +111,125 @@ neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, ne
     for (int j = 0; j < n; j++)
       if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
         neap_bit_set(bits + (size_t)i * (size_t)options.n_word, j);
-  neap_assign_result assigned = {0};
-  if (status == NEAP_OK) status = neap_assign(n, item, &options, slot, &assigned, error);
+  if (status == NEAP_OK) status = neap_assign(n, item, &options, slot, assigned, error);
   for (int i = 0; i < n && status == NEAP_OK; i++) slot_of[blob[i]] = slot[i];
-  if (status == NEAP_OK) status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, prefix, name, out, error);
+  neap_arena_fini(&arena);
+  return status;
+}
+
+/* ---- names inside subnets ------------------------------------------------------------------------------------------------- */
+
+typedef struct inner {
+  const neap_net *net; /* the outermost: new names are new in all of it */
+  const char *prefix;
+  neap_local_rename *list;
+  int n, cap;
+  int number; /* the last number that a name was given */
+} inner;
+
+static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error);
+
+/* Renames of one subnet's own names, each slot of several under a name of its own. */
+static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph, neap_error *error) {
+  neap_recycle recycle;
+  neap_assign_result assigned = {0};
+  NEAP_TRY(neap_recycle_open_sub(&recycle, sub, graph, error));
+  int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 4 + 4) * sizeof *lists);
+  const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
+  int room = recycle.n_blob + 1;
+  namer s = {
+    .r = &recycle, .slot = lists, .count = lists + room, .first = lists + 2 * room, .order = lists + 3 * room, .name = name};
+  neap_status status = lists == NULL || name == NULL ? neap_fail_memory(error, (size_t)room * 32, "names")
+                                                     : assign_greedily(&recycle, lists, &assigned, error);
+  if (status == NEAP_OK) status = name_slots(&s, sort_slots(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
+  for (int b = 0; b < recycle.n_blob && status == NEAP_OK; b++) {
+    if (lists[b] < 0 || name[lists[b]] == NULL) continue;
+    if (neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list))
+      all->list[all->n++] = (neap_local_rename){sub, recycle.blob[b].name, name[lists[b]]};
+    else
+      status = neap_fail_memory(error, 64, "renames of a subnet");
+  }
+  neap_recycle_close(&recycle);
+  return status == NEAP_OK ? rename_inside(all, sub, graph, error) : status;
+}
+
+/* The node that op `op` has become; graphs of subnets have nodes besides, which copy what is handed on. */
+static const neap_node *node_of(const neap_graph *graph, const neap_net_op *op) {
+  for (int n = 0; n < graph->n_node; n++)
+    if (graph->node[n].op == op->op && graph->node[n].name == op->name) return &graph->node[n];
+  return NULL;
+}
+
+/* A subnet that several ops share is looked at once. */
+static bool is_listed(const inner *all, const neap_net *sub) {
+  for (int i = 0; i < all->n; i++)
+    if (all->list[i].sub == sub) return true;
+  return false;
+}
+
+static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error) {
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    const neap_node *node = NULL;
+    for (int a = 0, k = 0; a < neap_op_n_attrs(op->op) && (op->op->effects & NEAP_EFFECT_PSEUDO) == 0; a++) {
+      if (op->op->attrs[a].type != NEAP_ATTR_NET) continue;
+      if (node == NULL && (node = node_of(graph, op)) == NULL) break; /* dead */
+      if (op->attrs[a].net != NULL && k < node->n_sub && node->sub[k] != NULL && !is_listed(all, op->attrs[a].net))
+        NEAP_TRY(rename_sub(all, op->attrs[a].net, node->sub[k], error));
+      k++;
+    }
+  }
+  return NEAP_OK;
+}
+
+/* ---- the net ---------------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
+                               const char **name, neap_net **out, neap_error *error) {
+  neap_arena arena = {0};
+  size_t room = (size_t)NEAP_MAX(n_slot, recycle->n_blob) + 1;
+  namer s = {.r = recycle, .slot = slot};
+  int **lists[] = {&s.count, &s.first, &s.order};
+  const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);
+  s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
+  bool ok = from != NULL && to != NULL && s.name != NULL;
+  for (int k = 0; k < NEAP_COUNT(lists); k++) ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
+  neap_net *made = NULL;
+  neap_net_edit edit = {.from = from, .to = to};
+  inner all = {.net = recycle->net, .prefix = prefix};
+  neap_status status = ok ? name_slots(&s, sort_slots(&s, n_slot), recycle->net, prefix, &all.number, error)
+                          : neap_fail_memory(error, room * 32, "names");
+  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+    if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
+    from[edit.n_rename] = recycle->blob[b].name;
+    to[edit.n_rename++] = s.name[slot[b]];
+  }
+  if (status == NEAP_OK && inside) status = rename_inside(&all, recycle->net, recycle->graph, error);
+  edit.local = all.list;
+  edit.n_local = all.n;
+  if (status == NEAP_OK) status = neap_net_copy_edited(recycle->net, &edit, &made, error);
+  if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
+  for (int k = 0; k < n_slot && status == NEAP_OK && name != NULL; k++) name[k] = s.name[k];
+  neap_free(all.list);
+  neap_arena_fini(&arena);
+  if (status != NEAP_OK) {
+    neap_net_free(made);
+    return status;
+  }
+  *out = made;
+  return NEAP_OK;
+}
+
+neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
+                             neap_error *error) {
+  neap_arena arena = {0};
+  size_t n_blob = (size_t)recycle->n_blob + 1;
+  int *slot_of = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  const char **name = neap_arena_alloc(&arena, n_blob * sizeof *name);
+  neap_assign_result assigned = {0};
+  neap_status status = slot_of == NULL || name == NULL ? neap_fail_memory(error, n_blob * sizeof *name, "an assignment")
+                                                       : assign_greedily(recycle, slot_of, &assigned, error);
+  if (status == NEAP_OK) status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, prefix, true, name, out, error);
   if (status == NEAP_OK) {
     *result = (neap_recycle_result){recycle->baseline_bytes, assigned.bytes, recycle->lower_bound_bytes, 0};
     for (int k = 0; k < assigned.n_slot; k++) result->n_shared += name[k] != NULL;
