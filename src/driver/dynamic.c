@@ -145,6 +145,7 @@ static void make_room(neap_dynamic *d) {
     entry *oldest = NULL;
     for (int i = 0; i < d->n_entry; i++)
       if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at)) oldest = &d->entry[i];
+    if (oldest == NULL) return; /* none but the current one */
     entry_fini(d, oldest);
     entry *last = &d->entry[--d->n_entry];
     if (d->current == last) d->current = oldest;

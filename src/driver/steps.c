@@ -387,7 +387,7 @@ static void *run_branch(void *context) {
 static void run_branches(tree *t, node *n) {
   enum { MOST = MOST_INSTANCES };
   pthread_t thread[MOST];
-  branch list[MOST];
+  branch list[MOST] = {{0}};
   int n_branch = n->n_child, n_started = 1, n_unfinished = 0; /* at most MOST: see check_step */
   for (int i = 0; i < n_branch; i++) {
     list[i] = (branch){t, n->child[i]};

@@ -84,6 +84,9 @@ neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, 
 
 neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error) {
   char expected[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
+  if (infer->in[input].dtype != want->dtype)
+    return neap_infer_fail(infer, NEAP_DTYPE, input, error, "%s expects dtype %s, as the forward gives it, got %s",
+                           arg_name(infer, input), neap_dtype_name(want->dtype), neap_dtype_name(infer->in[input].dtype));
   if (neap_shape_equal(&infer->in[input].shape, &want->shape)) return NEAP_OK;
   return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects shape %s, as the forward gives it, got %s",
                          arg_name(infer, input), neap_shape_text(&want->shape, expected),

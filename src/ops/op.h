@@ -310,7 +310,7 @@ neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *o
  * its n_out outputs. */
 neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
                                neap_type *out, neap_error *error);
-/* SHAPE error unless input `input` has the shape of `want`. */
+/* DTYPE or SHAPE error unless input `input` has the type `want`. */
 neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error);
 neap_status neap_infer_like(neap_infer *infer, neap_error *error); /* output 0 = type of input 0: elementwise ops */
 
