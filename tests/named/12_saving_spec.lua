@@ -3,7 +3,7 @@ local neap = require "neap"
 local core = require "neap.core"
 local nn = neap.nn
 
-local program = assert(os.getenv "NEAP_PROGRAM" or (arg and arg[-1]) or "build/neap")
+local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 
 local function raises(words, f, ...)
   local ok, err = pcall(f, ...)
