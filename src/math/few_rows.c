@@ -10,11 +10,13 @@
 
 #include <string.h>
 
-/* STEP elements of x stay in the cache while all rows of w pass: 32 rows of x take 256 KiB. */
+/* A tile has ROWS rows of w and two of x; a vector has LANES elements: an AVX-512 register, or two or four narrower ones.
+ * STEP elements of x stay in the cache while all rows of w pass: 32 rows of x take 256 KiB. */
 enum { ROWS = 4, LANES = 16, STEP = 2048 };
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
+/* y (M,N) = x (M,K) w^T, w (N,K): all dense, row by row. */
 typedef struct few_rows {
   int64_t m, n, k;
   const float *x, *w;
@@ -24,6 +26,7 @@ typedef struct few_rows {
 /* Vectors go by address: by value, their passing would differ between instruction sets. */
 #define LOAD(v, from) memcpy(&(v), (from), sizeof(v))
 
+/* The sum of a vector's lanes, halves folded onto each other: the same order on every instruction set. */
 static inline __attribute__((always_inline)) float sum_of(const lanes *v) {
   float sum[LANES];
   memcpy(sum, v, sizeof sum);
@@ -55,7 +58,9 @@ static inline __attribute__((always_inline)) void tile(const float *w, const flo
     }
 }
 
-/* Columns [begin, end) of y, for elements [from, from + k) of the rows. */
+/* Columns [begin, end) of y, for elements [from, from + k) of the rows: sets y when from is 0, else adds to it. Of an odd number
+ * of rows of x the last is taken as its own partner, and the second result dropped: no loop of another shape, and the same
+ * order of summing. */
 static NEAP_MULTIVERSION void multiply_step(const few_rows *p, int64_t begin, int64_t end, int64_t from, int64_t k) {
   float out[ROWS][2];
   for (int64_t j = begin; j < end; j += ROWS) {
@@ -80,11 +85,13 @@ static NEAP_MULTIVERSION void multiply_step(const few_rows *p, int64_t begin, in
   }
 }
 
+/* Columns [begin, end) of y, over K in steps. */
 static void multiply(void *context, int64_t begin, int64_t end) {
   const few_rows *p = context;
   for (int64_t from = 0; from < p->k; from += STEP) multiply_step(p, begin, end, from, NEAP_MIN(p->k - from, STEP));
 }
 
+/* Threads share out the columns of y, that is the rows of w, so that each weight is read by one of them. */
 void neap_product_few_rows_f32(int64_t m, int64_t n, int64_t k, const float *x, const float *w, float *y, int n_thread) {
   few_rows p = {m, n, k, x, w, y};
   if (m > 0) neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(k, 1), ROWS), n_thread, multiply, &p);

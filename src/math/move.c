@@ -25,7 +25,9 @@ static void sort_by_target(neap_move *m) {
     }
 }
 
-/* At least one dimension is left. */
+/* The same box in its simplest form, dimensions from the largest target stride to the smallest. Elements go where they went:
+ * neighbours are joined only where one step of the outer is `dim` steps of the inner on both sides. At least one dimension is
+ * left. O(D^2) for D dimensions, once a copy. */
 static neap_move simplify(const neap_move *move) {
   neap_move kept = {0}, out = {0};
   for (int i = 0; i < move->n_dim; i++)
@@ -54,6 +56,9 @@ typedef struct inner {
   int64_t rows, row_out_stride;     /* of the one that is dense in the source */
 } inner;
 
+/* Widths, not dtypes: a copy does not interpret its elements. row: one row of k->n elements, by memcpy where both sides are
+ * dense, as a fill where the source repeats. corner: a tile of any size, element by element; what is left of a tile at the
+ * box's edge, and all tiles of widths that have no register transpose. */
 #define INNER(type, suffix)                                                                                                      \
   static void row_##suffix(const inner *k, const void *from, void *to) {                                                         \
     const type *restrict in = from;                                                                                              \
@@ -76,6 +81,7 @@ INNER(uint16_t, 2)
 INNER(uint32_t, 4)
 INNER(uint64_t, 8)
 
+/* Four elements of 4 bytes: one SSE register. */
 typedef uint32_t quad __attribute__((vector_size(16)));
 
 /* 4x4 elements in registers: eight shuffles instead of sixteen scattered stores. */
@@ -95,6 +101,8 @@ static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out,
   memcpy(out + 3 * out_stride, &r3, sizeof r3);
 }
 
+/* A tile of 4-byte elements: the part in whole quads by registers, then the rows below it over all columns, then the columns
+ * beside it. */
 static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride, int64_t rows, int64_t columns) {
   int64_t whole_rows = rows & ~(int64_t)3, whole_columns = columns & ~(int64_t)3;
   for (int64_t i = 0; i < whole_rows; i += 4)
@@ -104,6 +112,7 @@ static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t
   corner_4(in + whole_columns * in_stride, in_stride, out + whole_columns, out_stride, whole_rows, columns - whole_columns);
 }
 
+/* A tile of elements of item_bytes (1, 2, 4, 8); strides in elements. */
 static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out, int64_t out_stride, int64_t rows,
                  int64_t columns) {
   switch (item_bytes) {
@@ -118,6 +127,7 @@ static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out
 
 enum { TILE = 32 }; /* edge of a transposed tile in elements: two tiles of 8-byte elements fit the first-level cache */
 
+/* A copy under way: strides in elements, as in neap_move. */
 typedef struct walk {
   neap_move outer; /* dimensions left to loop over */
   inner inner;
@@ -128,6 +138,7 @@ typedef struct walk {
   char *out;
 } walk;
 
+/* One row by the width of its elements. */
 static void run_row(const walk *w, const char *in, char *out) {
   switch (w->item_bytes) {
     case 1: row_1(&w->inner, in, out); break;
@@ -148,7 +159,8 @@ static void run_strip(const walk *w, int64_t strip, const char *in, char *out) {
          NEAP_MIN(k->n - j, TILE));
 }
 
-/* Items [begin, end): an item is one position of the outer dimensions and one strip. */
+/* Items [begin, end): an item is one position of the outer dimensions and one strip, strips running fastest. The position of
+ * `begin` is found by division; from there on it is counted up like an odometer, without any. */
 static void walk_items(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   const neap_move *m = &w->outer;
@@ -179,12 +191,14 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Takes dimension d out; those behind it move up. */
 static void remove_dim(neap_move *m, int d) {
   for (m->n_dim--; d < m->n_dim; d++)
     m->dim[d] = m->dim[d + 1], m->in_stride[d] = m->in_stride[d + 1], m->out_stride[d] = m->out_stride[d + 1];
 }
 
-/* One dense run is cut in pieces, so that a plain copy uses all threads too. */
+/* One dense run is cut in pieces, so that a plain copy uses all threads too. Only where pieces come out even, since a box has no
+ * ragged edge. */
 static void split_run(neap_move *m) {
   enum { PIECE = NEAP_GRAIN };
   int last = m->n_dim - 1;
@@ -196,6 +210,8 @@ static void split_run(neap_move *m) {
   neap_move_add(m, PIECE, in_stride, out_stride);
 }
 
+/* Decides between rows and a transpose: a transpose when the last dimension is dense in the target but strided in the source
+ * and some other dimension is dense in the source. That one and the last form the tiles; the others are walked. */
 void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out, int n_thread) {
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] == 0) return;

@@ -10,11 +10,13 @@
 
 enum { STARTS, ENDS, STEPS, AXES, SHAPE };
 
+/* Of one dimension: positions start + i step for 0 <= i < n, from 0. */
 typedef struct range {
   int64_t start, step, n;
 } range;
 
-/* The ranges of all dimensions of x; dimensions not named are taken whole. */
+/* The ranges of all dimensions of x; dimensions not named are taken whole. Fails when the lists differ in length, an axis or a
+ * position is out of range, or a step is 0. An empty range may lie anywhere; its start is set to 0. */
 static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out[NEAP_MAX_DIM], neap_error *error) {
   const neap_attr_value *a = c->attrs;
   for (int d = 0; d < x->n_dim; d++) out[d] = (range){0, 1, x->dim[d]};
@@ -58,6 +60,7 @@ static int64_t place(const neap_shape *x, const range *r, int64_t stride[NEAP_MA
   return first;
 }
 
+/* x's shape with the ranges' lengths; the dtype may be any, since elements are only moved. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   range r[NEAP_MAX_DIM];
   NEAP_TRY(ranges_of(c, &c->in[0].shape, r, error));
@@ -66,6 +69,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* One strided copy: the box's strides in x against dense ones in y. A step that goes backwards is a negative stride. */
 static void run(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
@@ -80,6 +84,7 @@ static void run(const neap_call *call) {
     neap_move_run(&move, bytes, (const char *)call->in[0].data + first * (int64_t)bytes, call->out[0].data, call->n_thread);
 }
 
+/* dx's shape is the attribute; dy must have the shape that Slice gives for it. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   range r[NEAP_MAX_DIM];
   NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
@@ -89,6 +94,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return neap_infer_expect(c, 0, &y, error);
 }
 
+/* The same copy the other way: dense from dy, strided into dx, which is all zeros before. */
 static void run_grad(const neap_call *call) {
   const neap_shape *dy = &call->in[0].type.shape, *dx = &call->out[0].type.shape;
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
@@ -105,6 +111,7 @@ static void run_grad(const neap_call *call) {
     neap_move_run(&move, bytes, call->in[0].data, (char *)call->out[0].data + first * (int64_t)bytes, call->n_thread);
 }
 
+/* x's shape goes along as an attribute, so that x need not live until the backward. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type x = neap_grad_type(g, g->in[0]);

@@ -10,6 +10,7 @@
 enum { AXIS };
 enum { BLOCK = 64 }; /* columns carried along at once; their running values fit registers and first-level cache */
 
+/* One call's work, cut into (outer index, block of columns) pairs: pair i is block i % n_block of outer index i / n_block. */
 typedef struct job {
   const void *a, *b;
   void *out;
@@ -17,7 +18,13 @@ typedef struct job {
   bool log;
 } job;
 
-/* Forward over a block of `columns` (at most BLOCK) columns: x, y (C, inner), from the block's first column. */
+/* Forward over a block of `columns` (at most BLOCK) columns: x, y (C, inner), from the block's first column.
+ *
+ * The largest element is taken off before exp, so that no term exceeds 1 and the sum is at least 1: nothing overflows, and
+ * the logarithm is of no tiny number. Over the block, three passes along C: maxima, sums, results; exp is computed twice
+ * rather than kept, because y may be x, whose later elements are still to be read. A dense row keeps the exponentials in y at
+ * once and scales them afterwards. Either loop reads an element of x before it writes that of y, so y may be x.
+ * `forward` and `backward` take pairs [begin, end) of a job. */
 #define SOFTMAX(type, suffix, EXP)                                                                                             \
   NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,      \
                                                  bool log_) {                                                                  \
@@ -95,7 +102,8 @@ typedef struct job {
 SOFTMAX(float, f32, neap_exp_f32)
 SOFTMAX(double, f64, exp)
 
-/* A scalar is one row of one class. */
+/* Forward and backward of all four ops. a: x or y; b: dy or NULL; both of the output's shape. A scalar is one row of one
+ * class. The grain is an eighth of the usual one, since exp makes an element dear. */
 static void run(const neap_call *call, const void *a, const void *b, bool backward, bool log_) {
   const neap_shape *y = &call->out[0].type.shape;
   if (neap_shape_elems(y) == 0) return;
@@ -114,14 +122,17 @@ static void run_log_softmax(const neap_call *call) { run(call, call->in[0].data,
 static void run_softmax_grad(const neap_call *call) { run(call, call->in[0].data, call->in[1].data, true, false); }
 static void run_log_softmax_grad(const neap_call *call) { run(call, call->in[0].data, call->in[1].data, true, true); }
 
+/* The shape of the first input; a scalar has no axis to check. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   int axis;
   NEAP_TRY(neap_infer_like(c, error));
   return c->in[0].shape.n_dim == 0 ? NEAP_OK : neap_infer_axis(c, AXIS, c->in[0].shape.n_dim, &axis, error);
 }
 
+/* Per element: the maximum, a subtraction, exp, the sum, the scaling. */
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 5.0 * (double)neap_shape_elems(&c->out[0].shape); }
 
+/* The output is passed on, not x: exp need not be computed again, and x is free after the forward. */
 static neap_status grad_softmax(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_emit1(g, "SoftmaxGrad", 2, (neap_value_id[]){g->out[0], g->dout[0]}, g, NULL);

@@ -8,6 +8,9 @@
 
 enum { LANES = 8 };
 
+/* The two loops of neap_reduction for one dtype: T the element, A what sums run in, `member` A's field of the accumulator.
+ * row: n contiguous elements into one accumulator. columns: one row of n elements into n accumulators, which is dense when an
+ * outer dimension is summed. Only `row` needs partial sums: the accumulators of `columns` do not wait for each other. */
 #define SUM(suffix, T, A, member)                                                                             \
   NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
     const T *x = in;                                                                                          \
@@ -32,6 +35,7 @@ SUM(i64, int64_t, int64_t, i)
 
 #define OF(suffix) \
   { .row = row_##suffix, .columns = columns_##suffix }
+/* Bool is stored as bytes 0 and 1: it is counted as u8. */
 static const neap_reduction sums[NEAP_N_DTYPE] = {
   [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),   [NEAP_DTYPE_U8] = OF(u8),
   [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
@@ -39,6 +43,7 @@ static const neap_reduction sums[NEAP_N_DTYPE] = {
 
 static void run_sum(const neap_call *call) { neap_reduce_run(call, &sums[call->in[0].type.dtype], 1); }
 
+/* Elements that one result sums up. */
 static int64_t count_of(const neap_call *call, const neap_shape *shape) {
   return neap_reduce_count(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim));
 }
@@ -48,16 +53,19 @@ static void run_mean(const neap_call *call) {
   neap_reduce_run(call, &sums[call->in[0].type.dtype], (double)count_of(call, &call->in[0].type.shape));
 }
 
+/* As other reductions, but integers and bool give i64, whose range a sum does not leave so soon. */
 static neap_status infer_sum(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_reduce_infer(c, error));
   if (!neap_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = NEAP_DTYPE_I64;
   return NEAP_OK;
 }
 
+/* One addition an element. */
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
 
 /* ---- backward: dx = dy, broadcast to x, for the mean divided by the count -------------------------------------------- */
 
+/* Position of attribute `shape` in the backward ops, behind those that all reductions have. */
 enum { SHAPE = NEAP_REDUCE_KEEPDIM + 1 };
 
 /* A stretch along a dimension that was summed is one element repeated. */
@@ -94,6 +102,7 @@ static void run_mean_grad(const neap_call *call) {
   spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? mean_row_f64 : mean_row_f32);
 }
 
+/* dx's shape is the attribute; dy must have the shape that the forward gives for it. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   unsigned axes;
   NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
@@ -102,6 +111,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return neap_infer_expect(c, 0, &y, error);
 }
 
+/* Emits `type` with the forward's attributes and x's shape: x itself is not read, so it need not live until the backward. */
 static neap_status grad_as(neap_grad *g, const char *type) {
   neap_type x = neap_grad_type(g, g->in[0]);
   g->din[0] = neap_grad_emit1(g, type, 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
