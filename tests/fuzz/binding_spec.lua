@@ -6,7 +6,7 @@ local core = require "neap.core"
 -- What writes files, or changes the process for the tests after this one.
 local left_out = { fail_nth = true, interrupt = true,
   failed = true, threads = true, use_db = true, save = true, write_text = true, make_folder = true, backup = true,
-  clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true, picture = true, export = true,
+  clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true, picture = true, export = true, close_descriptor = true,
   meta = true, methods = true, image = true, plot = true,
   prune = true, _prune = true, close = true, _close = true, fit_batch = true }
 
