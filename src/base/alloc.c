@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #endif
 
+/* Lies HEADER_BYTES before the caller's bytes, at the start of what the C library gave. */
 typedef struct header {
   size_t bytes;
   neap_account account;
@@ -24,6 +25,7 @@ typedef struct header {
 
 _Static_assert(sizeof(header) <= HEADER_BYTES, "the header must fit before the aligned bytes");
 
+/* fail_in counts down to the allocation that is refused; at 0 injection is off. */
 static _Atomic int64_t held[NEAP_N_ACCOUNT], high[NEAP_N_ACCOUNT], n_live, n_alloc, fail_in;
 static _Atomic bool fail_persist, fail_happened;
 
@@ -31,6 +33,8 @@ void (*neap_memory_on_data)(int64_t delta) = NULL;
 
 static header *header_of(void *block) { return (header *)(void *)((char *)block - HEADER_BYTES); }
 
+/* Adds delta bytes, of either sign, to an account, lifts its high-water mark, and tells who listens about tensors' bytes. The
+ * mark is raised by compare and exchange, since another thread may raise it in between; a lost exchange reloads `seen`. */
 static void count(neap_account account, int64_t delta) {
   int64_t now = atomic_fetch_add(&held[account], delta) + delta;
   int64_t seen = atomic_load(&high[account]);
@@ -39,7 +43,7 @@ static void count(neap_account account, int64_t delta) {
   if (account == NEAP_DATA_BYTES && neap_memory_on_data != NULL) neap_memory_on_data(delta);
 }
 
-/* Whether fault injection refuses this allocation. */
+/* Whether fault injection refuses this allocation. Which one of several threads meets the n-th is left to chance. */
 static bool refused(void) {
   if (atomic_load(&fail_in) == 0) return false;
   int64_t left = atomic_fetch_sub(&fail_in, 1);
@@ -49,6 +53,8 @@ static bool refused(void) {
   return true;
 }
 
+/* A block of `bytes` with its header, counted; NULL when refused. Sizes beyond half the address space are refused before they are
+ * rounded up: rounding must not wrap around. */
 static void *take(size_t bytes, neap_account account) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
   size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES); /* a block of size 0 lies inside its own memory too */
@@ -78,6 +84,8 @@ void *neap_alloc_zeroed(size_t bytes) {
   return block;
 }
 
+/* Always moves: the C library's realloc would not keep the alignment. The old block stays whole when memory is refused; the account is
+ * kept. */
 void *neap_realloc(void *block, size_t bytes) {
   if (block == NULL) return neap_alloc(bytes);
   size_t old = header_of(block)->bytes;
@@ -88,6 +96,7 @@ void *neap_realloc(void *block, size_t bytes) {
   return fresh;
 }
 
+/* Uncounted while the header can still be read, then given back. */
 void neap_free(void *block) {
   if (block == NULL) return;
   header *h = header_of(block);
@@ -103,6 +112,7 @@ char *neap_strdup(const char *text) {
   return copy;
 }
 
+/* Grows by half, from 8, so that n appends copy O(n) items. */
 bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes) {
   if (need <= *cap) return true;
   int wide = NEAP_MAX(need, *cap < 8 ? 8 : *cap + *cap / 2);
@@ -115,6 +125,7 @@ bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes) 
   return true;
 }
 
+/* Each counter by itself: while other threads allocate, the numbers need not belong to one moment. */
 neap_memory_stats neap_memory_read(void) {
   neap_memory_stats stats = {.n_live = atomic_load(&n_live), .n_alloc = atomic_load(&n_alloc)};
   for (int a = 0; a < NEAP_N_ACCOUNT; a++) {
@@ -124,10 +135,12 @@ neap_memory_stats neap_memory_read(void) {
   return stats;
 }
 
+/* From here on the mark tells what was held at most since now. */
 void neap_memory_reset_high(void) {
   for (int a = 0; a < NEAP_N_ACCOUNT; a++) atomic_store(&high[a], atomic_load(&held[a]));
 }
 
+/* fail_in is set last: who sees it sees `persist` as well. */
 void neap_memory_fail_nth(int64_t n, bool persist) {
   atomic_store(&fail_happened, false);
   atomic_store(&fail_persist, persist);

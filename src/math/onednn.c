@@ -32,6 +32,8 @@ static dnnl_engine_t the_engine;
 static dnnl_primitive_attr_t the_attr; /* scratch is the caller's */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Made once a process, never destroyed. Without the attributes the engine is not used either: scratch that oneDNN took itself
+ * would be bytes no plan knows of. */
 static void make_engine(void) {
   if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) the_engine = NULL;
   if (dnnl_primitive_attr_create(&the_attr) != dnnl_success ||
@@ -39,6 +41,7 @@ static void make_engine(void) {
     the_engine = NULL;
 }
 
+/* Whether oneDNN can be used; starts it at the first call, from whichever thread. */
 static bool have_engine(void) { return pthread_once(&once, make_engine) == 0 && the_engine != NULL; }
 
 /* oneDNN takes OpenMP's number of threads when a primitive is made and when it runs. Returns the number to go back to. */
@@ -48,31 +51,35 @@ static int threads_enter(int n_thread) {
   return before;
 }
 
+/* Goes back to the `before` that threads_enter(n_thread) returned. */
 static void threads_leave(int before, int n_thread) {
   if (before != n_thread) omp_set_num_threads(before);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------------------------------------- */
 
+/* Bytes that the primitive wants behind execution argument `arg`, padding included; 0 when it has no such argument. */
 static size_t argument_bytes(const_dnnl_primitive_desc_t pd, int arg) {
   const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
   return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
 }
 
+/* Bytes of what the forward leaves for the backward (the workspace); 0 when the problem lists none. */
 static size_t stash_bytes(const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++)
     if (p->arg[i].arg == DNNL_ARG_WORKSPACE) return argument_bytes(p->pd, DNNL_ARG_WORKSPACE);
   return 0;
 }
 
-/* oneDNN falls back on loops of its own, slower than ours. */
+/* oneDNN falls back on loops of its own, slower than ours: their names begin with "ref". */
 static bool is_fast(const_dnnl_primitive_desc_t pd) {
   const char *name = NULL;
   return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL &&
          strncmp(name, "ref", 3) != 0;
 }
 
-/* Writes the layouts that oneDNN has chosen into the case. */
+/* Writes the layouts that oneDNN has chosen into the case. False when one of them is none of ours (transformed weights, say):
+ * then nobody but oneDNN could read the value. */
 static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++) {
     const onednn_arg *a = &p->arg[i];
@@ -88,6 +95,8 @@ static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   return true;
 }
 
+/* Whether every operand has elements: oneDNN is not asked about empty ones. A stash, the only u8 operand, is left out: its size is
+ * oneDNN's to say. */
 static bool has_elements(const neap_onednn_case *c) {
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
@@ -166,6 +175,8 @@ static size_t promised_bytes(const neap_onednn_case *c, const onednn_arg *a) {
   return neap_layout_bytes(type, a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position]);
 }
 
+/* That the primitive wants the bytes that the plan has laid out. Another oneDNN, processor or
+ * number of threads may want other bytes; its kernel would then write past its room. */
 static neap_status check_promises(const neap_onednn_case *c, const onednn_problem *p, neap_error *error) {
   size_t scratch = argument_bytes(p->pd, DNNL_ARG_SCRATCHPAD);
   if (scratch != c->scratch_bytes)
@@ -180,6 +191,7 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   return NEAP_OK;
 }
 
+/* A memory object without an address for the next argument of k. */
 static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const onednn_arg *arg) {
   const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg->arg);
   if (md == NULL || dnnl_memory_create(&k->memory[k->n_arg], md, the_engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
@@ -187,6 +199,7 @@ static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const one
   return true;
 }
 
+/* Fills k; what has been made when it fails is freed with k. Scratch, when there is any, is one more argument, the last. */
 static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *p, neap_onednn *k, neap_error *error) {
   static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = ONEDNN_SCRATCH};
   NEAP_TRY(check_promises(c, p, error));
@@ -250,6 +263,7 @@ bool neap_onednn_is_built(void) { return true; }
  * its threads then wait for each other: two took longer than one (measured, 16 to 128 rows). */
 enum { CUT = 16 };
 
+/* C (M,N) = alpha op(A) op(B) + beta C, row by row with the leading dimensions lda, ldb, ldc. */
 typedef struct cut_product {
   bool ta, tb, by_rows;
   int64_t m, n, k, lda, ldb, ldc;
@@ -292,6 +306,7 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
                    .b = b,
                    .c = c};
   int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
+  /* Inside a parallel region, neap_parallel_for stays on this thread and OpenMP's number is left as it is. */
   bool nested = omp_in_parallel() != 0, alone = n_unit <= grain;
   int before = nested ? 0 : threads_enter(alone ? 1 : n_thread);
   neap_parallel_for(n_unit, grain, n_thread, multiply_cut, &p);

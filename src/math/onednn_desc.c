@@ -1,4 +1,11 @@
-/* onednn_desc.c: from a case to oneDNN's primitive descriptor, and the table of its execution arguments. */
+/* onednn_desc.c: from a case to oneDNN's primitive descriptor, and the table of its execution arguments.
+ *
+ * One function for each kind of problem. Each describes the operands and lists them as arguments in one go, so that the table
+ * cannot forget one, then fills the operation's descriptor. oneDNN 2 derives a backward descriptor from the forward's, which
+ * is made for that alone (the `hint`) and destroyed with the attempt.
+ *
+ * INVARIANT: operands of a case keep their positions; which execution argument each one is stands in the table alone.
+ */
 #include "base/base.h"
 
 #if NEAP_WITH_DNNL
@@ -26,11 +33,13 @@ int64_t onednn_groups(const neap_onednn_case *c, bool is_out, int position) {
 
 /* ---- operands ------------------------------------------------------------------------------------------------------------ */
 
+/* `keeps_plain`: dense whatever oneDNN would like; see onednn_arg. */
 static void add_arg(maker *m, int arg, bool is_out, int position, bool keeps_plain) {
   m->out->arg[m->out->n_arg++] = (onednn_arg){.arg = arg, .is_out = is_out, .keeps_plain = keeps_plain, .position = position};
 }
 
-/* Describes an operand and lists it as argument `arg`. NULL when it is absent. */
+/* Describes an operand and lists it as argument `arg`. NULL when it is absent. With `may_choose` its layout is left to oneDNN
+ * while the case is still free; else it is the case's. The descriptor lives in m, until m does. */
 static const dnnl_memory_desc_t *operand(maker *m, bool is_out, int position, int arg, bool may_choose) {
   const neap_onednn_case *c = m->c;
   const neap_type *types = is_out ? c->out : c->in;
@@ -44,6 +53,7 @@ static const dnnl_memory_desc_t *operand(maker *m, bool is_out, int position, in
   return md;
 }
 
+/* any: a layout that oneDNN may choose; given: the one that the case has. */
 static const dnnl_memory_desc_t *any_in(maker *m, int position, int arg) { return operand(m, false, position, arg, true); }
 static const dnnl_memory_desc_t *any_out(maker *m, int position, int arg) { return operand(m, true, position, arg, true); }
 static const dnnl_memory_desc_t *given_in(maker *m, int position, int arg) { return operand(m, false, position, arg, false); }
@@ -60,7 +70,8 @@ static const dnnl_memory_desc_t *matrix(maker *m, bool is_out, int position, int
   return md;
 }
 
-/* The descriptor; `hint`, the forward's, is consumed. */
+/* Makes the descriptor, unless an operand or `status`, of the operation's descriptor, has failed. `hint`, the forward's or NULL, is
+ * consumed either way. */
 static bool finish(maker *m, const_dnnl_op_desc_t desc, dnnl_status_t status, dnnl_primitive_desc_t hint) {
   bool good = !m->failed && status == dnnl_success &&
               dnnl_primitive_desc_create(&m->out->pd, desc, m->attr, m->engine, hint) == dnnl_success;
@@ -70,6 +81,7 @@ static bool finish(maker *m, const_dnnl_op_desc_t desc, dnnl_status_t status, dn
 
 /* ---- convolution ------------------------------------------------------------------------------------------------------------ */
 
+/* A window by spatial dimension, as oneDNN counts: dilation from 0, padding in elements. */
 typedef struct geometry {
   dnnl_dims_t kernel, stride, dilate, begin, end;
 } geometry;
@@ -86,11 +98,13 @@ static geometry geometry_of(const neap_onednn_case *c, const neap_shape *in, con
   return g;
 }
 
+/* Not `auto`: whether Winograd pays is decided in onednn.c, which knows the limit of scratch. */
 static dnnl_alg_kind_t conv_algorithm(const neap_onednn_case *c) {
   return c->algorithm == NEAP_ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
-/* The attributes with what follows the convolution: the sum with what y holds. *own is to be destroyed, or NULL. */
+/* The attributes with what follows the convolution: the sum with what y holds. They replace m's; the caller destroys *own when the
+ * descriptor is made. *own is NULL when nothing follows. */
 static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
   *own = NULL;
   if (!m->c->add) return true;
@@ -117,6 +131,7 @@ static bool conv_forward(maker *m) {
   return good;
 }
 
+/* Backward data: dy and w give dx, whose shape takes the place of the forward's x. */
 static bool conv_grad_input(maker *m) {
   geometry g = geometry_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
   const dnnl_memory_desc_t *dy = any_in(m, 0, DNNL_ARG_DIFF_DST), *w = any_in(m, 1, DNNL_ARG_WEIGHTS);
@@ -127,6 +142,7 @@ static bool conv_grad_input(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
+/* Backward weights: dw, and db when the case has it, from the same pass over dy. */
 static bool conv_grad_weight(maker *m) {
   geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->in[1].shape);
   const dnnl_memory_desc_t *x = any_in(m, 0, DNNL_ARG_SRC), *dy = any_in(m, 1, DNNL_ARG_DIFF_DST);
@@ -144,6 +160,7 @@ static dnnl_alg_kind_t pool_algorithm(const neap_onednn_case *c) {
   return c->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
 }
 
+/* Training only when there is a stash to keep the maxima's places in; inference needs none and writes less. */
 static bool pool_forward(maker *m) {
   geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
   bool stash = onednn_is_present(m->c->out, m->c->n_out, 1);
@@ -156,6 +173,7 @@ static bool pool_forward(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
+/* The stash is absent for averages, whose gradient needs no places. Layouts are those of dy and dx as they are given. */
 static bool pool_backward(maker *m) {
   geometry g = geometry_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
   const dnnl_memory_desc_t *dy = given_in(m, 0, DNNL_ARG_DIFF_DST), *dx = operand(m, true, 0, DNNL_ARG_DIFF_SRC, false);
@@ -173,11 +191,14 @@ static bool pool_backward(maker *m) {
 
 /* ---- batch normalisation ------------------------------------------------------------------------------------------------------------ */
 
+/* Scale and shift are two vectors; the ReLU, when it is fused, leaves its mask in the stash. */
 static unsigned norm_flags(const neap_onednn_case *c) {
   return (unsigned)dnnl_use_scale | (unsigned)dnnl_use_shift | (c->global_stats ? (unsigned)dnnl_use_global_stats : 0u) |
          (c->relu ? (unsigned)dnnl_fuse_norm_relu : 0u);
 }
 
+/* Statistics are inputs 3 and 4 when they are given, else outputs 1 and 2. The stash is the mask of a fused ReLU, which only the
+ * training kernel writes. */
 static bool norm_forward(maker *m) {
   const neap_onednn_case *c = m->c;
   bool stash = c->relu && onednn_is_present(c->out, c->n_out, 3);
@@ -194,6 +215,7 @@ static bool norm_forward(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
+/* Everything from x, dy and the statistics; a fused ReLU's gradient goes by the mask in the stash, so that y is not read. */
 static bool norm_backward(maker *m) {
   const neap_onednn_case *c = m->c;
   const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC), *dy = given_in(m, 1, DNNL_ARG_DIFF_DST);
@@ -227,6 +249,7 @@ static bool product_forward(maker *m) {
   return finish(m, &desc, dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, x, weight, b, y), NULL);
 }
 
+/* dx = dy w, with all operands plain as in the forward. */
 static bool product_grad_input(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
   const dnnl_memory_desc_t *dy = matrix(m, false, 0, DNNL_ARG_DIFF_DST, w->dim[0]), *weight = given_in(m, 1, DNNL_ARG_WEIGHTS);
@@ -235,6 +258,7 @@ static bool product_grad_input(maker *m) {
   return finish(m, &desc, dnnl_inner_product_backward_data_desc_init(&desc, dx, weight, dy), NULL);
 }
 
+/* dw = dy^T x, and db, the sum over dy's rows. */
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
   const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]),
@@ -258,6 +282,7 @@ static const dnnl_memory_desc_t *lanes(maker *m, bool is_out, int position, int 
   return md;
 }
 
+/* One more operation behind those in the chain: with operand `position` of the case, as a row of lanes. */
 static bool append_binary(maker *m, dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm, int position) {
   int index = dnnl_post_ops_len(chain);
   const dnnl_memory_desc_t *b = lanes(m, false, position, DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1);

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+/* Undefined, so refused, for what Neap has and oneDNN 2 or its kernels here have not. */
 static dnnl_data_type_t data_type(neap_dtype dtype) {
   switch (dtype) {
     case NEAP_DTYPE_F32: return dnnl_f32;
@@ -32,6 +33,8 @@ static int block_dim(const dnnl_memory_desc_t *md, int d, bool grouped) {
   return grouped && d == 0 && md->dims[1] == 1 ? 0 : to_theirs(d, grouped);
 }
 
+/* Writes the inner blocks, the padded dimensions and the strides of `layout` into md, whose dims are set: strides grow from the
+ * product of the inner blocks outward, against the order. False when the layout cannot be told so. */
 static bool set_blocks(const neap_layout *layout, bool grouped, dnnl_memory_desc_t *md) {
   dnnl_blocking_desc_t *b = &md->format_desc.blocking;
   int64_t block[DNNL_MAX_NDIMS];
@@ -78,6 +81,7 @@ bool onednn_md(const neap_type *type, const neap_layout *layout, int64_t groups,
   return set_blocks(layout->kind == NEAP_LAYOUT_PLAIN ? &identity : layout, grouped, md);
 }
 
+/* Blocks of dimension d, in oneDNN's count: its padded elements over the product of its inner blocks. */
 static int64_t outer_elems(const dnnl_memory_desc_t *md, int d) {
   int64_t n = md->padded_dims[d];
   for (int i = 0; i < md->format_desc.blocking.inner_nblks; i++)
@@ -118,6 +122,7 @@ bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t 
   const dnnl_blocking_desc_t *b = &md->format_desc.blocking;
   dnnl_memory_desc_t back;
   memset(layout, 0, sizeof *layout);
+  /* Flags stand for what is stored beside the elements (sums for int8 kernels); a first offset is nothing a layout can tell. */
   if (md->format_kind != dnnl_blocked || md->extra.flags != 0 || md->offset0 != 0 || b->inner_nblks > 4 ||
       md->ndims != type->shape.n_dim + (grouped ? 1 : 0))
     return false;

@@ -21,8 +21,8 @@ typedef struct job {
 /* Forward over a block of `columns` (at most BLOCK) columns: x, y (C, inner), from the block's first column.
  *
  * The largest element is taken off before exp, so that no term exceeds 1 and the sum is at least 1: nothing overflows, and
- * the logarithm is of no tiny number. Over the block, three passes along C: maxima, sums, results; exp is computed twice
- * rather than kept, because y may be x, whose later elements are still to be read. A dense row keeps the exponentials in y at
+ * the logarithm is of no tiny number. Over the block, three passes along C: maxima, sums, results; exp is computed
+ * twice, once for the sum and once for the result. A dense row keeps the exponentials in y at
  * once and scales them afterwards. Either loop reads an element of x before it writes that of y, so y may be x.
  * `forward` and `backward` take pairs [begin, end) of a job. */
 #define SOFTMAX(type, suffix, EXP)                                                                                             \

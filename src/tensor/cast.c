@@ -7,6 +7,7 @@
 
 enum { CHUNK = 512 }; /* elements widened at a time: 4 KiB, well inside the first cache */
 
+/* Casts n elements; `out` and `in` are dense and apart. */
 typedef void cast_loop(void *restrict out, const void *restrict in, int64_t n);
 
 /* Other rooms see the scalar conversions as functions; loops here inline them. */
@@ -30,6 +31,7 @@ uint16_t neap_f32_to_f16(float x) { return f32_to_f16(x); }
 typedef double wide_f64;
 typedef int64_t wide_i64;
 
+/* One loop to the wide type for each dtype, and two back, one from either wide type. */
 #define X(symbol, name, type, wide)                           \
   LOOP(widen_##name, wide_##wide, type, name##_to_wide(x))    \
   LOOP(narrow_##name##_f64, type, double, name##_from_f64(x)) \
@@ -44,6 +46,7 @@ static cast_loop *const widen[NEAP_N_DTYPE] = {
 #undef X
 };
 
+/* Second index of `narrow`: the wide type of the source dtype. */
 enum { FROM_F64, FROM_I64 };
 
 /* By dtype and wide type: from the wide type, with the one rounding. */
@@ -92,7 +95,9 @@ static cast_loop *const to_f32[NEAP_N_DTYPE] = {
   [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
 };
 
-/* Runs on the calling thread: neap_tensor_copy splits large casts, and a kernel knows its own threads. */
+/* Casts n elements from `in` to `out`, dense and apart. Float dtypes widen to f64, the others to i64, which is exact; the one
+ * rounding is that to the target. Runs on the calling thread: neap_tensor_copy splits large casts, and a kernel knows its own
+ * threads. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n) {
   if (n <= 0) return;
   if (to == from) {

@@ -13,6 +13,8 @@
  * and fill a line of the target with f32. */
 enum { CHUNK = 512, TILE = 16 };
 
+/* A copy under way. Strides are in bytes, since the two sides may have elements of different width; a source stride of 0
+ * repeats. */
 typedef struct walk {
   neap_dtype to_dtype, from_dtype;
   size_t to_bytes, from_bytes; /* of one element */
