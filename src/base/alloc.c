@@ -84,8 +84,8 @@ void *neap_alloc_zeroed(size_t bytes) {
   return block;
 }
 
-/* Always moves: the C library's realloc would not keep the alignment. The old block stays whole when memory is refused; the account is
- * kept. */
+/* Always moves: the C library's realloc would not keep the alignment. The old block stays whole when memory is refused;
+ * the account is kept. */
 void *neap_realloc(void *block, size_t bytes) {
   if (block == NULL) return neap_alloc(bytes);
   size_t old = header_of(block)->bytes;

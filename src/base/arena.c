@@ -1,8 +1,14 @@
-/* arena.c: memory for things that die together: a list of chunks, each at least as large as all before it. */
+/* arena.c: memory for things that die together: a list of chunks, each twice as large as the one before, up to 1 MiB, or
+ * as large as the block that asked for it.
+ *
+ * A block that does not fit the newest chunk begins another; what is left of the old one stays unused. Chunks are zeroed
+ * when they are made, so blocks need not be.
+ * */
 #include "base/base.h"
 
 #include <string.h>
 
+/* `bytes` follow at a multiple of 16; `used` and `room` count them. */
 struct neap_arena_chunk {
   struct neap_arena_chunk *older;
   size_t used, room;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Room for `more` characters and the zero after them; false when memory is or was refused. Doubling, so that n
+ * characters added one by one are copied O(n) times in all. */
 static bool reserve(neap_buffer *buffer, size_t more) {
   if (buffer->failed) return false;
   if (buffer->n + more + 1 <= buffer->cap) return true;
@@ -25,6 +27,8 @@ void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n) {
   buffer->text[buffer->n] = '\0';
 }
 
+/* Most pieces are short: they are formatted once, on the stack. A longer one is formatted again in place, when its
+ * length is known. */
 void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
   char small[256];
   va_list args, again;

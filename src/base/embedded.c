@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+/* The list ends with an entry without a path, which is not counted. */
 const char *neap_embedded_at(int index, size_t *n, const char **path) {
   if (index < 0 || index >= NEAP_COUNT(neap_embedded) - 1) return NULL;
   if (n != NULL) *n = neap_embedded[index].n;
@@ -11,6 +12,7 @@ const char *neap_embedded_at(int index, size_t *n, const char **path) {
   return neap_embedded[index].text;
 }
 
+/* By walking the list: there are few files, and each is looked up once or twice. */
 const char *neap_embedded_find(const char *path, size_t *n) {
   for (int i = 0; neap_embedded[i].path != NULL; i++)
     if (strcmp(neap_embedded[i].path, path) == 0) return neap_embedded_at(i, n, NULL);

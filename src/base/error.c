@@ -13,6 +13,7 @@ const char *neap_status_text(neap_status status) {
   return (unsigned)status < (unsigned)NEAP_COUNT(text) ? text[status] : "unknown";
 }
 
+/* The first failure is kept: what fails after it is mostly its consequence. A message too long for the record is cut. */
 neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) {
   if (error == NULL) return code;
   if (error->code != NEAP_OK) return error->code;
@@ -29,6 +30,7 @@ neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) 
   return neap_fail(error, NEAP_MEMORY, "%s for %s was refused", neap_bytes_text((double)bytes, text), what);
 }
 
+/* Without a record the code is not known here; INTERNAL is at least a failure. */
 neap_status neap_hint(neap_error *error, const char *format, ...) {
   if (error == NULL) return NEAP_INTERNAL;
   va_list args;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Offset basis and prime are those of the 128-bit variant; products are taken modulo 2^128. */
 neap_hash neap_hash_bytes(const void *bytes, size_t n) {
   __extension__ typedef unsigned __int128 u128;
   const u128 prime = ((u128)1 << 88) + 0x13b;

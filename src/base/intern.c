@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
+/* The texts live in an arena, which is never emptied, so that a name's address is good to the end of the process. */
 static struct {
   pthread_mutex_t lock;
   neap_arena texts;
@@ -14,12 +15,14 @@ static struct {
   size_t n, cap;
 } names = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Where `text`, of n characters and perhaps without a zero behind them, stands or would stand. cap is a power of 2. */
 static size_t text_slot(const char **slot, size_t cap, const char *text, size_t n) {
   size_t i = (size_t)neap_hash_bytes(text, n).low & (cap - 1);
   while (slot[i] != NULL && (strncmp(slot[i], text, n) != 0 || slot[i][n] != '\0')) i = (i + 1) & (cap - 1);
   return i;
 }
 
+/* Twice the slots, everything put in again; false, with the old table whole, when memory is refused. */
 static bool names_grow(void) {
   size_t cap = names.cap == 0 ? 1024 : 2 * names.cap;
   const char **slot = neap_alloc_zeroed(cap * sizeof *slot);
@@ -32,6 +35,7 @@ static bool names_grow(void) {
   return true;
 }
 
+/* The lock is held for the whole look-up: names are interned while nets are built, not while they run. */
 const char *neap_intern_n(const char *text, size_t n) {
   const char *found = NULL;
   pthread_mutex_lock(&names.lock);
@@ -52,6 +56,8 @@ done:
 
 const char *neap_intern(const char *text) { return neap_intern_n(text, strlen(text)); }
 
+/* Where `key` stands or would stand. The product with 2^64 / golden ratio (Knuth's multiplicative hashing) spreads
+ * pointers, whose low bits are all 0; its upper bits are the good ones. */
 static int map_slot(const neap_map *map, const void *key) {
   uint64_t mixed = (uint64_t)(uintptr_t)key * 0x9E3779B97F4A7C15u;
   int i = (int)((mixed >> 32) & (uint64_t)(map->cap - 1));
@@ -59,6 +65,7 @@ static int map_slot(const neap_map *map, const void *key) {
   return i;
 }
 
+/* The wide table is made whole before the old one goes, so that a refusal changes nothing. */
 bool neap_map_set(neap_map *map, const void *key, int value) {
   if (2 * (map->n + 1) > map->cap) {
     neap_map wide = {.cap = map->cap == 0 ? 16 : 2 * map->cap};
@@ -91,6 +98,7 @@ int neap_map_get(const neap_map *map, const void *key, int missing) {
   return map->key[i] == NULL ? missing : map->value[i];
 }
 
+/* Empties the key's slot, then puts the rest of its cluster in again, each to where a search will now look for it. */
 void neap_map_remove(neap_map *map, const void *key) {
   if (map->cap == 0) return;
   int hole = map_slot(map, key);

@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+/* Characters of the longest name that is compared: the rows have fixed room. */
 enum { MOST = 63 };
 
+/* O(|a| |b|); three rows of the table are enough, since a swap looks back two letters. */
 int neap_text_distance(const char *a, const char *b) {
   int n = (int)strlen(b), rows[3][MOST + 1];
   if (n > MOST || strlen(a) > MOST) return MOST + 1;

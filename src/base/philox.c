@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+/* Counter (index low, index high, step, stream), key the seed; multipliers and key increments are the paper's. Ten
+ * rounds. */
 void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]) {
   uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = step, c3 = stream;
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -19,6 +21,7 @@ void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, 
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
+/* Box and Muller, 1958. u has 24 bits, so no number lies beyond sqrt(48 ln 2), about 5.77. */
 void neap_normal_f32(uint32_t a, uint32_t b, float out[2]) {
   float u = ((float)(a >> 8) + 1.0f) * 0x1p-24f; /* (0,1], so that the logarithm is finite */
   float radius = sqrtf(-2.0f * logf(u)), angle = 6.2831853f * neap_uniform_f32(b);

@@ -5,6 +5,7 @@
  */
 #include "base/pool.h"
 
+/* One piece of memory, whole from `first` on along `after`. Owned by the pool. */
 typedef struct chunk {
   struct chunk *next;
   void *data; /* NULL in a dry pool */
@@ -12,6 +13,7 @@ typedef struct chunk {
   neap_pool_block *first;
 } chunk;
 
+/* What a pool knows of one stretch of a chunk: free, taken, or (chunk meaningless) a spare descriptor. */
 struct neap_pool_block {
   chunk *chunk;
   size_t offset, bytes;
@@ -32,6 +34,7 @@ struct neap_pool {
 
 enum { LEAST_CHUNK_BYTES = 1 << 20 };
 
+/* Of all pools that are not dry; relaxed, since nothing is ordered by them. */
 static struct { int64_t reserved_bytes, used_bytes; /* atomic */ } totals;
 
 static void count_reserved(neap_pool *pool, int64_t delta) {
@@ -70,6 +73,7 @@ static void list_remove(neap_pool *pool, neap_pool_block *b) {
   pool->stats.n_free_block--;
 }
 
+/* Kept for the next split: descriptors go back to the C library only with the pool. */
 static void spare_add(neap_pool *pool, neap_pool_block *b) {
   b->next = pool->spare;
   pool->spare = b;
@@ -242,8 +246,10 @@ static size_t reach(const neap_pool *pool, const chunk *c) {
   return c->bytes;
 }
 
+/* The low side; see neap_pool_take_at. */
 neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) { return neap_pool_take_at(pool, bytes, false); }
 
+/* Descriptors are stocked before anything changes, so that a refusal leaves the pool as it was. */
 neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || !stock(pool, 1)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN);

@@ -1,4 +1,7 @@
-/* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all. */
+/* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all.
+ *
+ * INVARIANT: which range a thread gets depends on n and on the number of threads alone, never on timing.
+ * */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -9,8 +12,10 @@
 #include <omp.h>
 #endif
 
+/* 0 until somebody asks or sets. */
 static _Atomic int n_thread_set;
 
+/* Asks the environment once, and keeps the answer. */
 int neap_threads(void) {
   int n = atomic_load(&n_thread_set);
   if (n > 0) return n;
@@ -23,6 +28,7 @@ int neap_threads(void) {
   return NEAP_MAX(n, 1);
 }
 
+/* All but the signals that a thread's own fault raises: to block those would be undefined. */
 void neap_signals_hold(sigset_t *saved) {
   sigset_t held;
   sigfillset(&held);
@@ -48,6 +54,8 @@ void neap_threads_set(int n) {
 #endif
 }
 
+/* Equal ranges, one a thread: the loops here have even work, and a queue of chunks would make results depend on timing.
+ * OpenMP may give fewer threads than asked for; the ranges then are as many. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *, int64_t, int64_t), void *context) {
   if (n <= 0) return;
 #ifdef _OPENMP

@@ -10,8 +10,10 @@
 #include <math.h>
 #include <string.h>
 
+/* Edges of a tile of scores: so many queries by so many keys. One tile of f32 is 64 KiB. */
 enum { QUERIES = 64, KEYS = 256 };
 
+/* The tile loops twice: the header is written for a type REAL and these functions of it. */
 #define REAL float
 #define NAME(x) x##_f32
 #define GEMM(...) neap_gemm_f32(a->gemm, __VA_ARGS__)
@@ -43,10 +45,12 @@ static size_t part_bytes(const neap_attention *a, bool backward) {
   return neap_align(elems * neap_dtype_bytes(a->dtype));
 }
 
+/* The parts' scratch one after another, each aligned, so that no two threads share a cache line. */
 size_t neap_attention_scratch_bytes(const neap_attention *a, bool backward) {
   return (size_t)a->n_part * part_bytes(a, backward);
 }
 
+/* One call; the tasks are counted off in the order in which the parts take them. */
 typedef struct job {
   const neap_attention *a;
   bool backward;
@@ -68,11 +72,13 @@ static void run_parts(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* A task is one block of queries of one head of one sequence: it writes rows of y that are nobody else's. */
 void neap_attention_forward(const neap_attention *a) {
   job j = {a, false, a->n_batch * a->n_head * ((a->n_query + QUERIES - 1) / QUERIES)};
   if (a->n_head > 0) neap_parallel_for(a->n_part, 1, a->n_part, run_parts, &j);
 }
 
+/* A task is one head of keys of one sequence, with all the queries that look at it: dk and dv have one writer. */
 void neap_attention_backward(const neap_attention *a) {
   job j = {a, true, a->n_batch * a->n_key_head};
   if (a->n_head > 0) neap_parallel_for(a->n_part, 1, a->n_part, run_parts, &j);

@@ -1,4 +1,8 @@
-/* blas.c: the only file that includes cblas.h; and the naive product that checks it. */
+/* blas.c: the only file that includes cblas.h; and the naive product that checks it.
+ *
+ * neap_gemm chooses by shape as well as by engine: a product of few rows with a large matrix is bound by memory and goes
+ * to few_rows.c, everything else to a library.
+ * */
 #include "math/blas.h"
 
 #include "math/onednn.h"
@@ -20,6 +24,7 @@ static void use_threads(int n_thread) {
   if (openblas_get_num_threads() != n_thread) openblas_set_num_threads(n_thread);
 }
 
+/* oneDNN may refuse; then, as for all else, it is OpenBLAS's. */
 void neap_gemm_f32(neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
   if (engine == NEAP_GEMM_DNNL && neap_onednn_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread)) return;
@@ -35,6 +40,7 @@ void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alp
               (blasint)ldc);
 }
 
+/* Dense operands: a (M,K), or (K,M) when `ta`; b (K,N), or (N,K) when `tb`; `add`: to what c holds. */
 typedef struct naive_product {
   bool ta, tb, add;
   int64_t m, n, k;
@@ -59,6 +65,7 @@ typedef struct naive_product {
 NAIVE(float)
 NAIVE(double)
 
+/* Leading dimensions follow from density; at least 1, as BLAS demands even of empty matrices. */
 void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a,
                const void *b, bool add, void *c, int n_thread) {
   if (m == 0 || n == 0) return;

@@ -240,7 +240,7 @@ void neap_onednn_free(neap_onednn *k) {
   neap_free(k);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------------- */
 
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];

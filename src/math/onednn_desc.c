@@ -153,7 +153,7 @@ static bool conv_grad_weight(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
-/* ---- pooling ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- pooling ----------------------------------------------------------------------------------------------------------- */
 
 static dnnl_alg_kind_t pool_algorithm(const neap_onednn_case *c) {
   if (!c->average) return dnnl_pooling_max;
@@ -189,7 +189,7 @@ static bool pool_backward(maker *m) {
   return finish(m, &desc, status, hint);
 }
 
-/* ---- batch normalisation ------------------------------------------------------------------------------------------------------------ */
+/* ---- batch normalisation ----------------------------------------------------------------------------------------------- */
 
 /* Scale and shift are two vectors; the ReLU, when it is fused, leaves its mask in the stash. */
 static unsigned norm_flags(const neap_onednn_case *c) {
@@ -215,7 +215,7 @@ static bool norm_forward(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
-/* Everything from x, dy and the statistics; a fused ReLU's gradient goes by the mask in the stash, so that y is not read. */
+/* Everything from x, dy, the statistics and gamma; a fused ReLU's gradient goes by the mask in the stash, so that y is not read. */
 static bool norm_backward(maker *m) {
   const neap_onednn_case *c = m->c;
   const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC), *dy = given_in(m, 1, DNNL_ARG_DIFF_DST);
@@ -238,7 +238,7 @@ static bool norm_backward(maker *m) {
   return finish(m, &desc, status, hint);
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------------- */
 
 /* All plain: packing a weight for one product costs more than the packed kernel saves (measured up to 1024 rows). */
 static bool product_forward(maker *m) {

@@ -3,6 +3,9 @@
 
 #include "math/vec.h"
 
+/* Each loop for one type; EXP is the exponential that the compiler can put into a vector loop of it (f32), or the C
+ * library's. The `omp simd` reductions allow the one change of order that vector sums need; -ffast-math would allow
+ * more. */
 #define ROW(type, suffix, EXP)                                                                                  \
   NEAP_MULTIVERSION type neap_row_max_##suffix(const type *x, int64_t n) {                                      \
     type most = (type)-INFINITY;                                                                                \

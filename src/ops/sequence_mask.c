@@ -1,6 +1,11 @@
-/* sequence_mask.c: SequenceMask, which of T steps belong to each of N sequences: what keeps a step net from running past an end. */
+/* sequence_mask.c: SequenceMask, which of T steps belong to each of N sequences: what keeps a step net from running past
+ * an end.
+ *
+ * x gives T alone: it is named as an input rather than a number as an attribute, so that the mask follows the batch.
+ * */
 #include "ops/op.h"
 
+/* mask (T,N). x needs a dimension of steps; a second one must agree with lengths (N). */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   const neap_shape *x = &c->in[0].shape, *lengths = &c->in[1].shape;

@@ -14,14 +14,18 @@ enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
 enum { W, G, LR, M, STEPS };
 enum { W_OUT, M_OUT, STEPS_OUT };
 
+/* Whether the op counts its steps. */
 static bool has_steps(const neap_call *call) { return call->n_in > STEPS && call->in[STEPS].data != NULL; }
 
+/* The first step is not dampened where steps are counted. */
 static double dampening_of(const neap_call *call) {
   return has_steps(call) && *(const int64_t *)call->in[STEPS].data == 0 ? 0 : call->attrs[DAMPENING].f;
 }
 
 /* d = g + decay w;  m = momentum m + (1 - dampening) d;  w -= lr (nesterov ? d + momentum m : m). Each element is read
  * before it is written, in place or not. */
+/* Without m the whole is one line, and d is the step. `own` and `of_m` are the shares of d and of the new momentum in
+ * the step, so that one loop serves both variants. */
 #define STEP(suffix, T)                                                                                        \
   NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                     \
     const neap_call *call = context;                                                                           \
@@ -54,6 +58,7 @@ static void run(const neap_call *call) {
   if (has_steps(call)) *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
 }
 
+/* Momentum and count come in and go out together; Nesterov's variant is defined without dampening alone, as in PyTorch. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE, has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
@@ -79,6 +84,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Per element: the decay and the step, and the momentum where there is one. */
 static void cost(const neap_infer *c, neap_cost *cost) {
   cost->flop = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape);
 }

@@ -1,11 +1,15 @@
 /* unique.c: Unique, the different values of a tensor, ascending, and where each element's went.
  *
  * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in two halves of as many.
- */
+ * O(n log n) comparisons for n elements. Indices are sorted, not values, because inverse needs to know where each value
+ * came from.
+ * */
 #include "ops/op.h"
 
 #include <string.h>
 
+/* The number of values is known only when the op has run; until then it is `extent`, when somebody has given one, or
+ * else the most there can be: all elements. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   (void)error;
   int64_t elems = neap_shape_elems(&c->in[0].shape), n = c->extent != NULL ? *c->extent : elems;
@@ -15,6 +19,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Room for two lists of n indices of 8 bytes. */
 static bool choose(neap_choose *c) {
   c->choice->scratch_bytes = 2 * (size_t)neap_shape_elems(&c->in[0].shape) * sizeof(int64_t);
   return true;
@@ -31,6 +36,7 @@ static int compare(const neap_operand *x, int64_t a, int64_t b) {
   return (p > q) - (p < q);
 }
 
+/* Whether the i-th element in sorted order begins a new value. Every NaN does. */
 static bool is_new(const neap_operand *x, const int64_t *order, int64_t i) {
   if (i == 0 || compare(x, order[i - 1], order[i]) != 0) return true;
   double v = neap_element_get(x->type.dtype, x->data, order[i]);
@@ -52,6 +58,8 @@ static int64_t *sort(const neap_operand *x, int64_t *from, int64_t *to, int64_t 
   return from;
 }
 
+/* Counts first, and tells the extent even when y has too little room for it: then nothing is written. Of equal elements
+ * the first in x is the one copied, since the sort is stable. */
 static void run(const neap_call *call) {
   const neap_operand *x = &call->in[0], *y = &call->out[0];
   int64_t n = neap_shape_elems(&x->type.shape), found = 0, *half = call->scratch;

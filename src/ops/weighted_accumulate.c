@@ -9,6 +9,8 @@
 
 enum { TOTAL, G, WEIGHT, KEEP };
 
+/* out = keep total + weight g for elements [begin, end); out may be total. A keep of 0 has a loop of its own: 0 times
+ * NaN would be NaN. */
 #define ACCUMULATE(suffix, T)                                                                            \
   NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {                \
     const neap_call *c = context;                                                                        \
@@ -25,12 +27,14 @@ enum { TOTAL, G, WEIGHT, KEEP };
 ACCUMULATE(f32, float)
 ACCUMULATE(f64, double)
 
+/* All elements, shared out over the threads. */
 static void run(const neap_call *call) {
   neap_call job = *call;
   neap_parallel_for(neap_shape_elems(&call->in[TOTAL].type.shape), NEAP_GRAIN, call->n_thread,
                     call->in[TOTAL].type.dtype == NEAP_DTYPE_F64 ? add_f64 : add_f32, &job);
 }
 
+/* g must be as total is; weight and keep have one element each. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_type_equal(&c->in[G], &c->in[TOTAL]))
@@ -45,6 +49,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Two products and a sum for each element. */
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 3.0 * (double)neap_shape_elems(&c->in[TOTAL].shape); }
 
 const neap_op neap_op_WeightedAccumulate = {

@@ -2,6 +2,7 @@
  * elements, so that it takes every dtype. */
 #include "ops/elementwise.h"
 
+/* One loop for each width: elements are moved as bits, whatever they stand for. */
 NEAP_ROW3(where_1, uint8_t, uint8_t, uint8_t, , x != 0 ? y : z)
 NEAP_ROW3(where_2, uint8_t, uint16_t, uint16_t, , x != 0 ? y : z)
 NEAP_ROW3(where_4, uint8_t, uint32_t, uint32_t, , x != 0 ? y : z)
@@ -12,6 +13,7 @@ static void run(const neap_call *call) {
   neap_elementwise_run(call, 3, by_bytes[neap_dtype_bytes(call->in[1].type.dtype)]);
 }
 
+/* y has the broadcast shape of all three and the dtype that a and b share. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   if (c->in[1].dtype != c->in[2].dtype)
     return neap_infer_fail(c, NEAP_DTYPE, 2, error, "b expects dtype %s, as a has, got %s", neap_dtype_name(c->in[1].dtype),

@@ -1,4 +1,8 @@
-/* window.c: the geometry of a sliding window: reads the attributes kernel, stride, pad, dilation and checks them. */
+/* window.c: the geometry of a sliding window: reads the attributes kernel, stride, pad, dilation and checks them.
+ *
+ * A window has three spatial dimensions, whatever x has: those that x lacks come first and have size 1, so that kernels
+ * have one loop nest for one, two and three dimensions.
+ * */
 #include "ops/window.h"
 
 /* Item i of n from a list of none, one for all, or n. */
@@ -6,6 +10,8 @@ static int64_t item(const neap_attr_value *list, int i, int64_t missing) {
   return list->n == 0 ? missing : list->n == 1 ? list->ints[0] : list->ints[i];
 }
 
+/* x (N,C,...). y NULL: its sizes are not known yet and stay 0. kernel NULL: it is an attribute (pools), else the
+ * weight's. The attributes have been checked. */
 neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y, const int64_t *kernel) {
   const neap_attr_value *pad = &attrs[NEAP_WINDOW_PAD];
   neap_window w = {.n = x->n_dim - 2, .batch = x->dim[0], .channels = x->dim[1], .n_in = 1, .n_out = 1, .n_kernel = 1};
@@ -44,6 +50,7 @@ static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Sets w->out as well: floor or (with `ceil`) ceiling of room / stride, plus 1. */
 neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool ceil, neap_window *w, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   char text[NEAP_SHAPE_TEXT];
@@ -58,23 +65,27 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
                              "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
                              (long long)reach, (long long)padded, neap_shape_text(x, text));
+    /* A pool's window must not lie in padding alone; a convolution's may, and gives 0. */
     if (kernel == NULL && (w->begin[d] >= reach || w->end[d] >= reach))
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pad expects less than the window's %lld elements, got %lld",
                              (long long)reach, (long long)NEAP_MAX(w->begin[d], w->end[d]));
     int64_t room = padded - reach;
     w->out[d] = (ceil ? room + w->stride[d] - 1 : room) / w->stride[d] + 1;
+    /* Rounded up, the last window may begin in the padding behind x: it is dropped, as in PyTorch. */
     if (ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->begin[d]) w->out[d]--;
     w->n_out *= w->out[d];
   }
   return NEAP_OK;
 }
 
+/* (N, channels, ...) with as many spatial dimensions as x has. */
 neap_shape neap_window_shape(const neap_window *w, int64_t channels) {
   neap_shape shape = {.n_dim = w->n + 2, .dim = {w->batch, channels}};
   for (int i = 0; i < w->n; i++) shape.dim[2 + i] = w->out[3 - w->n + i];
   return shape;
 }
 
+/* oneDNN counts the dimensions that there are, from the first. */
 void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
   c->n_space = w->n;
   for (int d = 0; d < w->n; d++) {
