@@ -12,7 +12,7 @@ const char *neap_embedded_at(int index, size_t *n, const char **path) {
   return neap_embedded[index].text;
 }
 
-/* By walking the list: there are few files, and each is looked up once or twice. */
+/* By walking the list: there are few files. */
 const char *neap_embedded_find(const char *path, size_t *n) {
   for (int i = 0; neap_embedded[i].path != NULL; i++)
     if (strcmp(neap_embedded[i].path, path) == 0) return neap_embedded_at(i, n, NULL);

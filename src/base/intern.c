@@ -35,7 +35,7 @@ static bool names_grow(void) {
   return true;
 }
 
-/* The lock is held for the whole look-up: names are interned while nets are built, not while they run. */
+/* Any thread may call: the lock is held for the whole look-up. */
 const char *neap_intern_n(const char *text, size_t n) {
   const char *found = NULL;
   pthread_mutex_lock(&names.lock);

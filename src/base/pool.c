@@ -249,7 +249,7 @@ static size_t reach(const neap_pool *pool, const chunk *c) {
 /* The low side; see neap_pool_take_at. */
 neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) { return neap_pool_take_at(pool, bytes, false); }
 
-/* Descriptors are stocked before anything changes, so that a refusal leaves the pool as it was. */
+/* A descriptor is stocked before a block is cut, so that no cut fails halfway. */
 neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || !stock(pool, 1)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN);

@@ -28,7 +28,7 @@ int neap_threads(void) {
   return NEAP_MAX(n, 1);
 }
 
-/* All but the signals that a thread's own fault raises: to block those would be undefined. */
+/* All but the signals that a thread's own fault raises: what happens when those come while blocked is undefined (POSIX). */
 void neap_signals_hold(sigset_t *saved) {
   sigset_t held;
   sigfillset(&held);
@@ -54,8 +54,8 @@ void neap_threads_set(int n) {
 #endif
 }
 
-/* Equal ranges, one a thread: the loops here have even work, and a queue of chunks would make results depend on timing.
- * OpenMP may give fewer threads than asked for; the ranges then are as many. */
+/* Equal ranges, one a thread: the loops here have even work, and with a queue of chunks who computes what
+ * would depend on timing. OpenMP may give fewer threads than asked for; the ranges then are as many. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *, int64_t, int64_t), void *context) {
   if (n <= 0) return;
 #ifdef _OPENMP

@@ -50,7 +50,7 @@ size_t neap_attention_scratch_bytes(const neap_attention *a, bool backward) {
   return (size_t)a->n_part * part_bytes(a, backward);
 }
 
-/* One call; the tasks are counted off in the order in which the parts take them. */
+/* One call and the number of its tasks, which are numbered from 0. */
 typedef struct job {
   const neap_attention *a;
   bool backward;

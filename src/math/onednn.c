@@ -143,6 +143,8 @@ static bool winograd_pays(const neap_onednn_case *c) {
   return y->dim[0] * ((y->dim[2] + 3) / 4) * ((y->dim[3] + 3) / 4) >= MIN_TILES;
 }
 
+/* Direct first; Winograd replaces it where it pays and its scratch keeps to the limit. Where there is no direct kernel it
+ * may be the only one. It is asked on a copy, so that its refusal leaves the direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !has_elements(c)) return false;
   int before = threads_enter(c->n_thread);
@@ -232,6 +234,7 @@ neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_
   return status;
 }
 
+/* Takes a kernel that was made in part, too. */
 void neap_onednn_free(neap_onednn *k) {
   if (k == NULL) return;
   for (int i = 0; i < k->n_arg; i++) dnnl_memory_destroy(k->memory[i]);
@@ -242,6 +245,7 @@ void neap_onednn_free(neap_onednn *k) {
 
 /* ---- running ----------------------------------------------------------------------------------------------------------- */
 
+/* The results are there when it returns: on the processor a primitive is executed at once, by this thread and OpenMP's. */
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
   for (int i = 0; i < k->n_arg; i++) {

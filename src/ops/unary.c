@@ -59,6 +59,7 @@ static neap_status grad_of(neap_grad *g, const char *type, neap_value_id saved) 
   return NEAP_OK;
 }
 
+/* The gradient as an op `type` of one value of the forward, `in` or `out`, and dout. */
 #define GRAD(NAME, type, saved)                                     \
   static neap_status grad_##NAME(neap_grad *g, neap_error *error) { \
     (void)error;                                                    \
@@ -76,18 +77,22 @@ GRAD(Atan, "AtanGrad", in)
 GRAD(Reciprocal, "ReciprocalGrad", out)
 GRAD(Erf, "ErfGrad", in)
 
+/* Of -x: nothing of the forward is read. */
 static neap_status grad_Neg(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_emit1(g, "Neg", 1, g->dout, NULL, NULL);
   return NEAP_OK;
 }
 
+/* dx = dy / x. */
 static neap_status grad_Log(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_emit1(g, "Div", 2, (neap_value_id[]){g->dout[0], g->in[0]}, NULL, NULL);
   return NEAP_OK;
 }
 
+/* What the records share. A kernel under NEAP_REF_ANY_LAYOUT maps 0 to 0, so that the padding lanes of a blocked layout stay
+ * 0; under NEAP_REF stand those that do not, and some that are taken plain only. */
 #define OF_FLOATS .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, ELEMENTWISE
 #define OF_NUMBERS .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, ELEMENTWISE
 #define ELEMENTWISE .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like

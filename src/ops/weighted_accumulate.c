@@ -1,4 +1,5 @@
-/* weighted_accumulate.c: WeightedAccumulate, a weighted sum over runs of a program: the gradient of a large batch from its micro-batches.
+/* weighted_accumulate.c: WeightedAccumulate, a weighted sum over runs of a program: the gradient of a large batch from its
+ * micro-batches.
  *
  * The total is resident: the output is its next version, in the same storage. It is written after all that may fault, so a
  * micro-batch that fails adds nothing. INVARIANT: with keep = 0 the old total is not read: what an aborted step has left there,

@@ -65,7 +65,7 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
                              "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
                              (long long)reach, (long long)padded, neap_shape_text(x, text));
-    /* A pool's window must not lie in padding alone; a convolution's may, and gives 0. */
+    /* A pool's window must not lie in padding alone; a convolution's may: it sums zeros. */
     if (kernel == NULL && (w->begin[d] >= reach || w->end[d] >= reach))
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pad expects less than the window's %lld elements, got %lld",
                              (long long)reach, (long long)NEAP_MAX(w->begin[d], w->end[d]));

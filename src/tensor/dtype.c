@@ -13,6 +13,7 @@ size_t neap_dtype_bytes(neap_dtype dtype) {
   return (unsigned)dtype < NEAP_N_DTYPE ? bytes[dtype] : 0;
 }
 
+/* In messages, files and scripts: "f32". "unknown" for what is no dtype; a constant. */
 const char *neap_dtype_name(neap_dtype dtype) {
   static const char *const names[] = {
 #define X(symbol, name, bytes) name,

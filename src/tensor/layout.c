@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By kind, then by order and blocks; an opaque layout is known by its hash and size alone. */
 bool neap_layout_equal(const neap_layout *a, const neap_layout *b) {
   if (a->kind != b->kind) return false;
   if (a->kind == NEAP_LAYOUT_PLAIN) return true;
@@ -22,6 +23,7 @@ static int64_t padded_dim(const neap_shape *shape, const neap_layout *layout, in
   return (shape->dim[d] + block - 1) / block * block;
 }
 
+/* Padding included; an opaque layout carries its bytes, which no shape tells. */
 size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout) {
   if (layout->kind == NEAP_LAYOUT_OPAQUE) return layout->bytes;
   int64_t elems = 1;
@@ -30,6 +32,7 @@ size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout) {
   return (size_t)elems * neap_dtype_bytes(type->dtype);
 }
 
+/* Only blocks pad. */
 bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout) {
   return layout->kind == NEAP_LAYOUT_BLOCKED && neap_layout_bytes(type, layout) != neap_type_bytes(type);
 }
@@ -50,6 +53,8 @@ const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEA
   return text;
 }
 
+/* Reads what neap_layout_text writes; the bytes of an opaque layout are not in its text and come from the caller. False,
+ * with *layout undefined, for anything else. That the letters are a permutation is not checked here. */
 bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout) {
   memset(layout, 0, sizeof *layout);
   if (strcmp(text, "plain") == 0) return true;

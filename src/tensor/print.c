@@ -11,6 +11,7 @@
 
 enum { ELEMENT_TEXT = 64, MAX_PRECISION = 17 };
 
+/* A tensor on its way to text. The widths are found by the first visit and read by the second. */
 typedef struct printer {
   const neap_tensor *t;
   neap_print_options options;
@@ -23,6 +24,7 @@ typedef struct printer {
   int column;       /* where the current line is */
 } printer;
 
+/* What is done with one element at `element`, in either visit. */
 typedef void visit(printer *p, const char *element);
 
 /* Whether a gap of a dimension of n starts at *index, which then becomes the first index after it. */
@@ -194,6 +196,8 @@ static void put_block(printer *p, const char *at, int dim) {
   put(p, "]");
 }
 
+/* Appends to `out`; `options` NULL: the usual ones; `name` NULL: none. Last comes a line with name, dtype, shape and
+ * bytes. Precision and edge are kept within what the text buffers hold and what leaves something to show. */
 void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name, neap_buffer *out) {
   static const neap_print_options usual = {.precision = 4, .threshold = 1000, .edge = 3, .width = 100};
   if (t->storage == NULL || t->dtype == NEAP_DTYPE_NONE) {

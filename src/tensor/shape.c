@@ -15,6 +15,8 @@ neap_shape neap_shape_of(int n_dim, const int64_t *dim) {
   return shape;
 }
 
+/* Elements of the dimensions [from, to): 1 when there are none, 0 as soon as one of them is 0, INT64_MAX when they are
+ * too many. */
 int64_t neap_shape_span(const neap_shape *shape, int from, int to) {
   /* A dimension of 0 decides, however large the others are. */
   for (int i = from; i < to; i++)
@@ -65,6 +67,7 @@ void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]) {
   for (int i = shape->n_dim; i < NEAP_MAX_DIM; i++) stride[i] = 0;
 }
 
+/* SIZE_MAX, which no allocation grants, when the bytes cannot be counted. */
 size_t neap_type_bytes(const neap_type *type) {
   size_t bytes;
   if (__builtin_mul_overflow((size_t)neap_shape_elems(&type->shape), neap_dtype_bytes(type->dtype), &bytes)) return SIZE_MAX;

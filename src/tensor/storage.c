@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+/* `version` changes with each touch and is never the same for two storages. `release` is called with `owner`. */
 struct neap_storage {
   _Atomic int n_ref;
   _Atomic uint64_t version;
@@ -21,6 +22,7 @@ struct neap_storage {
 /* One counter for all storages, so that a storage freed and another made at its address can't be taken for each other. */
 static _Atomic uint64_t last_version;
 
+/* Gives the storage a version that none has had. Called after its bytes have been written. */
 void neap_storage_touch(neap_storage *storage) { atomic_store(&storage->version, atomic_fetch_add(&last_version, 1) + 1); }
 uint64_t neap_storage_version(const neap_storage *storage) { return atomic_load(&storage->version); }
 

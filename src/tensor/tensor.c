@@ -26,12 +26,15 @@ neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_sh
   return NEAP_OK;
 }
 
+/* A dense tensor over bytes of `storage`, of which it takes a reference of its own. That they lie inside is the caller's
+ * care. */
 neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype, const neap_shape *shape) {
   neap_tensor tensor = {.dtype = dtype, .shape = *shape, .storage = neap_storage_retain(storage), .offset_bytes = offset_bytes};
   neap_shape_strides(shape, tensor.stride);
   return tensor;
 }
 
+/* The same tensor again, to be dropped by itself with neap_tensor_fini. */
 neap_tensor neap_tensor_retain(const neap_tensor *tensor) {
   neap_storage_retain(tensor->storage);
   return *tensor;
@@ -43,6 +46,7 @@ void neap_tensor_fini(neap_tensor *tensor) {
   memset(tensor, 0, sizeof *tensor);
 }
 
+/* Where element (0,0,..) lies; NULL for {0}. Borrowed for as long as the tensor lives. */
 char *neap_tensor_data(const neap_tensor *tensor) {
   return tensor->storage == NULL ? NULL : neap_storage_data(tensor->storage) + tensor->offset_bytes;
 }
