@@ -3,7 +3,7 @@
  *
  * A block that does not fit the newest chunk begins another; what is left of the old one stays unused. Chunks are zeroed
  * when they are made, so blocks need not be.
- * */
+ */
 #include "base/base.h"
 
 #include <string.h>

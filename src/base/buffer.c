@@ -20,6 +20,7 @@ static bool reserve(neap_buffer *buffer, size_t more) {
   return true;
 }
 
+/* Copies n characters, which need not end with a zero. */
 void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n) {
   if (!reserve(buffer, n)) return;
   memcpy(buffer->text + buffer->n, text, n);
@@ -45,6 +46,7 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
   va_end(again);
 }
 
+/* Leaves the buffer empty and usable again. */
 void neap_buffer_fini(neap_buffer *buffer) {
   neap_free(buffer->text);
   memset(buffer, 0, sizeof *buffer);

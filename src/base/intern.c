@@ -39,6 +39,7 @@ static bool names_grow(void) {
 const char *neap_intern_n(const char *text, size_t n) {
   const char *found = NULL;
   pthread_mutex_lock(&names.lock);
+  /* At most half full after this one: searches stay short and always meet an empty slot. */
   if (2 * (names.n + 1) > names.cap && !names_grow()) goto done;
   size_t i = text_slot(names.slot, names.cap, text, n);
   if (names.slot[i] == NULL) {

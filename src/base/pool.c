@@ -140,6 +140,7 @@ static bool grow(neap_pool *pool, size_t bytes) {
 
 size_t neap_pool_trim(neap_pool *pool) {
   size_t before = pool->stats.reserved_bytes;
+  /* A chunk in which nothing is taken is one free block: its first, with none after it. */
   for (chunk **at = &pool->chunks; *at != NULL;)
     if ((*at)->first->used || (*at)->first->after != NULL)
       at = &(*at)->next;
@@ -208,6 +209,8 @@ static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high)
   int best_rank = 3;
   for (neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
     if (b->bytes < bytes) continue;
+    /* What is before the chunk's first block and behind its last is nobody's: only a neighbour makes a hole. Rank 0 is a
+     * hole on the asked side, 1 a middle, 2 a hole of the other side. */
     bool low_hole = is_low_hole(b), high_hole = is_high_hole(b);
     int rank = (high ? high_hole : low_hole) ? 0 : low_hole || high_hole ? 2 : 1;
     if (rank < best_rank || (rank == best_rank && b->bytes < best->bytes)) best = b, best_rank = rank;

@@ -1,7 +1,7 @@
 /* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all.
  *
  * INVARIANT: which range a thread gets depends on n and on the number of threads alone, never on timing.
- * */
+ */
 #include "base/base.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
  *
  * neap_gemm chooses by shape as well as by engine: a product of few rows with a large matrix is bound by memory and goes
  * to few_rows.c, everything else to a library.
- * */
+ */
 #include "math/blas.h"
 
 #include "math/onednn.h"

@@ -18,6 +18,7 @@ static void sort_by_target(neap_move *m) {
   for (int i = 1; i < m->n_dim; i++)
     for (int j = i; j > 0; j--) {
       int64_t a = m->out_stride[j - 1], b = m->out_stride[j];
+      /* Equal strides stop the walk too, so that the sort is stable; the sign does not matter for locality. */
       if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
       neap_move old = *m;
       m->dim[j] = old.dim[j - 1], m->in_stride[j] = old.in_stride[j - 1], m->out_stride[j] = old.out_stride[j - 1];
@@ -91,6 +92,7 @@ static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out,
   memcpy(&b, in + in_stride, sizeof b);
   memcpy(&c, in + 2 * in_stride, sizeof c);
   memcpy(&d, in + 3 * in_stride, sizeof d);
+  /* Interleaves pairs of rows, then pairs of pairs; memcpy, since neither side needs to be aligned. */
   quad ab_low = __builtin_shuffle(a, b, (quad){0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, (quad){2, 6, 3, 7});
   quad cd_low = __builtin_shuffle(c, d, (quad){0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, (quad){2, 6, 3, 7});
   quad r0 = __builtin_shuffle(ab_low, cd_low, (quad){0, 1, 4, 5}), r1 = __builtin_shuffle(ab_low, cd_low, (quad){2, 3, 6, 7});
@@ -178,6 +180,8 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
       run_strip(w, strip, in, out);
     else
       run_row(w, in, out);
+    /* The next strip; after the last one the odometer: a dimension that is through goes back to its begin, and the one
+     * before it one on. */
     if (++strip < w->n_strip) continue;
     strip = 0;
     for (int d = m->n_dim - 1; d >= 0; d--) {
@@ -228,6 +232,8 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
   }
   int64_t item_elems = w.inner.n;
   remove_dim(m, last);
+  /* The dimension that the strips run over is no outer one; it is found again by its strides, since removing the last
+   * has left the others in place. */
   if (w.transpose) {
     for (int d = 0; d < m->n_dim; d++)
       if (m->in_stride[d] == 1 && m->dim[d] == w.inner.rows && m->out_stride[d] == w.inner.row_out_stride) {
@@ -236,6 +242,7 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
       }
     item_elems *= NEAP_MIN(w.inner.rows, TILE);
   }
+  /* The grain in items: a thread should move about NEAP_GRAIN elements at least. */
   int64_t n = w.n_strip;
   for (int d = 0; d < m->n_dim; d++) n *= m->dim[d];
   neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / item_elems, 1), n_thread, walk_items, &w);

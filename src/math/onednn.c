@@ -123,6 +123,7 @@ static bool ask_algorithm(neap_onednn_case *c) {
   onednn_problem p;
   bool good = onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
+  /* Asked again even so: the way that make will go, which may end at another kernel with other bytes (see onednn.h). */
   return good && ask_bytes(c);
 }
 
@@ -251,6 +252,7 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
     void *address = a->position == ONEDNN_SCRATCH ? scratch : a->is_out ? out[a->position] : in[a->position];
+    /* Setting costs a pass over the padding lanes; in a planned program addresses stay the same from run to run. */
     if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
@@ -309,6 +311,7 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
                    .a = a,
                    .b = b,
                    .c = c};
+  /* Up to one grain of units is a single part, which this thread runs; oneDNN must not then add threads of its own. */
   int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
   /* Inside a parallel region, neap_parallel_for stays on this thread and OpenMP's number is left as it is. */
   bool nested = omp_in_parallel() != 0, alone = n_unit <= grain;

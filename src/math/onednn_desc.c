@@ -91,6 +91,7 @@ static geometry geometry_of(const neap_onednn_case *c, const neap_shape *in, con
   geometry g;
   memset(&g, 0, sizeof g);
   for (int d = 0; d < c->n_space; d++) {
+    /* What the windows reach of x, less x and the padding before it, is the padding behind it that oneDNN needs. */
     int64_t reach = (out->dim[2 + d] - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
     g.kernel[d] = c->kernel[d], g.stride[d] = c->stride[d], g.dilate[d] = c->dilation[d] - 1, g.begin[d] = c->begin[d];
     g.end[d] = NEAP_MAX(c->end[d], reach - in->dim[2 + d] - c->begin[d]);

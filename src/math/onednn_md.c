@@ -51,6 +51,8 @@ static bool set_blocks(const neap_layout *layout, bool grouped, dnnl_memory_desc
   if (grouped && md->dims[1] > 1 && md->padded_dims[1] != md->dims[1]) return false;
   int64_t stride = 1;
   for (int i = 0; i < layout->n_inner; i++) stride *= layout->inner_block[i];
+  /* From the fastest dimension out. Of our dimension 0 under groups first the channels within a group, then the groups,
+   * whatever stands around it: that is what makes them one dimension. */
   for (int k = (grouped ? md->ndims - 1 : md->ndims) - 1; k >= 0; k--) {
     int d = to_theirs(layout->order[k], grouped);
     b->strides[d] = stride;
@@ -96,8 +98,10 @@ static int sorted_order(const dnnl_memory_desc_t *md, bool grouped, uint8_t orde
   int64_t stride[NEAP_MAX_DIM], wide[NEAP_MAX_DIM];
   for (int d = 0; d < n; d++) {
     int theirs = to_theirs(d, grouped);
+    /* Depthwise: the channels within a group are one element, so the stride of dimension 0 is that of the groups. */
     if (grouped && d == 0 && outer_elems(md, theirs) == 1) theirs = 0;
     int64_t s = md->format_desc.blocking.strides[theirs], w = outer_elems(md, theirs) > 1;
+    /* Insertion sort, slowest first: a handful of dimensions. */
     int k = d;
     for (; k > 0 && (stride[k - 1] < s || (stride[k - 1] == s && wide[k - 1] < w)); k--)
       order[k] = order[k - 1], stride[k] = stride[k - 1], wide[k] = wide[k - 1];
@@ -134,6 +138,7 @@ bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t 
   }
   int n = sorted_order(md, grouped, layout->order);
   for (int k = 0; k < n; k++) identity = identity && layout->order[k] == k;
+  /* Plain has one spelling only, so that equal layouts compare equal: no order, no blocks. */
   layout->kind = identity && layout->n_inner == 0 ? NEAP_LAYOUT_PLAIN : NEAP_LAYOUT_BLOCKED;
   if (layout->kind == NEAP_LAYOUT_PLAIN) memset(layout->order, 0, sizeof layout->order);
   return onednn_md(type, layout, groups, &back) && same_addresses(md, &back);

@@ -2,7 +2,7 @@
  * an end.
  *
  * x gives T alone: it is named as an input rather than a number as an attribute, so that the mask follows the batch.
- * */
+ */
 #include "ops/op.h"
 
 /* mask (T,N). x needs a dimension of steps; a second one must agree with lengths (N). */

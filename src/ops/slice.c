@@ -30,11 +30,13 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
     if (d < 0 || d >= x->n_dim)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions", x->n_dim);
     int64_t size = x->dim[d], step = a[STEPS].n > 0 ? a[STEPS].ints[i] : 1;
+    /* A negative start counts from the end. Both are from 0 from here on; `last` is included. */
     int64_t start = a[STARTS].ints[i] < 0 ? a[STARTS].ints[i] + size : a[STARTS].ints[i];
     int64_t last = a[ENDS].ints[i] < 0 ? a[ENDS].ints[i] + size : a[ENDS].ints[i] - 1;
     if (step == 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "steps must not be 0");
     int64_t count = step > 0 ? (last < start ? 0 : (last - start) / step + 1) : (last > start ? 0 : (start - last) / -step + 1);
     char text[NEAP_SHAPE_TEXT];
+    /* Both ends of a range are checked, and with a constant step all positions lie between them. */
     if (count > 0 && (start < 0 || start >= size || last < 0 || last >= size))
       return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the range %lld..%lld leaves a dimension of %lld in x %s",
                              (long long)start + 1, (long long)last + 1, (long long)size, neap_shape_text(x, text));

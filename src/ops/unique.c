@@ -3,7 +3,7 @@
  * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in two halves of as many.
  * O(n log n) comparisons for n elements. Indices are sorted, not values, because inverse needs to know where each value
  * came from.
- * */
+ */
 #include "ops/op.h"
 
 #include <string.h>

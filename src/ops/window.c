@@ -2,7 +2,7 @@
  *
  * A window has three spatial dimensions, whatever x has: those that x lacks come first and have size 1, so that kernels
  * have one loop nest for one, two and three dimensions.
- * */
+ */
 #include "ops/window.h"
 
 /* Item i of n from a list of none, one for all, or n. */

@@ -149,6 +149,7 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
     w.from_stride[n - 1] = w.from_stride[i];
   }
   w.n_dim = n;
+  /* A scalar, or dimensions of 1 alone: one row of one element. */
   if (n == 0) w.n_dim = 1, w.dim[0] = 1, w.to_stride[0] = (int64_t)w.to_bytes, w.from_stride[0] = (int64_t)w.from_bytes;
   return w;
 }

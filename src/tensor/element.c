@@ -2,7 +2,7 @@
  *
  * `base` points at element 0 of a dense run and `index` counts elements. Each function is one switch over the dtypes,
  * written by NEAP_ELEMENT_MAP, so that a new dtype cannot be forgotten in one of them.
- * */
+ */
 #include "tensor/tensor_int.h"
 
 /* Exact but for i64 beyond 2^53. A dtype outside the list reads 0 and writes nothing. */

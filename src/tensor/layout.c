@@ -45,6 +45,7 @@ const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEA
     snprintf(text, NEAP_LAYOUT_TEXT, "opaque:%016" PRIx64, layout->hash);
     return text;
   }
+  /* The outer order first, one letter a dimension; then, behind a colon, the inner blocks from the outermost in. */
   for (int d = 0; d < n_dim; d++) text[n++] = (char)('a' + layout->order[d]);
   text[n] = '\0';
   for (int i = 0; i < layout->n_inner; i++)
