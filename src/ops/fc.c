@@ -20,6 +20,8 @@ static neap_status rows_and_features(const neap_infer *infer, const neap_shape *
   return NEAP_OK;
 }
 
+/* x, with features from `axis` on, w (N,K) and b (N), where given: y has the dimensions of x before `axis`, then N. SHAPE error
+ * when x has not K features or b not N elements, ATTRIBUTE error for an axis that x lacks. */
 neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -53,6 +55,7 @@ static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
   cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
 }
 
+/* y (M,N) += b (N) in each row. On one thread: M N additions are little beside the 2 M N K operations of the product. */
 #define ADD_BIAS(type)                                                        \
   static void add_bias_##type(type *y, const type *b, int64_t m, int64_t n) { \
     for (int64_t i = 0; i < m; i++)                                           \
@@ -83,6 +86,7 @@ static void run_grad_input(const neap_call *call) {
             call->in[1].data, false, call->out[0].data, call->n_thread);
 }
 
+/* db (N) = sum of the M rows of dy (M,N), row after row, so that dy is read in order and its bits depend on no thread. */
 #define SUM_ROWS(type)                                                          \
   static void sum_rows_##type(const type *dy, type *db, int64_t m, int64_t n) { \
     for (int64_t j = 0; j < n; j++) db[j] = 0;                                  \
@@ -112,6 +116,9 @@ static void run_grad_weight(const neap_call *call) {
  * is the best way (measured). choice->algorithm. */
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
+/* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they stand. A choice to be like
+ * decides before the number of rows does. For the primitive all operands
+ * count as plain at hand. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *y = kind == NEAP_ONEDNN_FC              ? &choose->out[0]
                        : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0]
@@ -157,6 +164,8 @@ static neap_status expect_dy(const neap_infer *c, int dy, const neap_type *x, co
   return neap_infer_expect(c, dy, &y, error);
 }
 
+/* dy (...,N) and w (N,K) give dx, whose shape is an attribute: dy does not tell how K is split into dimensions. dy has the
+ * dimensions before `axis` and one more, so its last one is at `axis`. */
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
@@ -164,6 +173,7 @@ static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   return expect_dy(c, 0, &c->out[0], &c->in[1], c->in[0].shape.n_dim - 1, error);
 }
 
+/* x and dy (...,N) give dw (N,K) and, where wanted, db (N). N is read from dy, then the forward says whether the rest fits. */
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *dy = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -177,6 +187,7 @@ static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* FCGradInput for x; FCGradWeight for w and b together, so a bias wanted alone computes dw too. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];

@@ -24,6 +24,9 @@ typedef struct job {
   bool want_gamma, want_beta;
 } job;
 
+/* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares minus the square of the
+ * mean cancels for x far from 0. Without `centre` the mean is 0, so the second pass gives the mean of squares. A row is read
+ * again while it is in cache; y may be x. */
 #define NORM(type, suffix)                                                                                                   \
   NEAP_MULTIVERSION static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) {  \
     type sum = 0, square = 0;                                                                                                \
@@ -95,6 +98,7 @@ typedef struct job {
 NORM(float, f32)
 NORM(double, f64)
 
+/* Sets n_row (M) and n (N) from x and the attribute `axis`. */
 static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
   int first = x->n_dim == 0 ? 0 : neap_axis(axis->i, x->n_dim);
   k->n_row = neap_shape_span(x, 0, first);
@@ -105,6 +109,7 @@ static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
 
 enum { X, GAMMA, BETA };
 
+/* x, gamma, beta -> y and the statistics that are asked for: mean (LayerNorm only) and rstd. Gamma and beta may be absent. */
 static void run(const neap_call *call, bool centre) {
   job k = {.eps = call->attrs[EPS].f, .centre = centre, .x = call->in[X].data, .y = call->out[0].data};
   if (call->n_in > GAMMA) k.gamma = call->in[GAMMA].data;
@@ -121,6 +126,7 @@ static void run(const neap_call *call, bool centre) {
 static void run_layer_norm(const neap_call *call) { run(call, true); }
 static void run_rms_norm(const neap_call *call) { run(call, false); }
 
+/* gamma and beta, where given, have the shape of the normalised dimensions; the statistics that of those before `axis`. */
 static neap_status infer_norm(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[X].shape;
   int axis = 0;
@@ -138,12 +144,14 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* About eight operations an element: two passes of statistics and one that normalises. */
 static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 8.0 * (double)neap_shape_elems(&c->in[0].shape); }
 
 /* ---- backward ------------------------------------------------------------------------------------------------------------ */
 
 enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
 
+/* 2 N elements for each thread, whether dgamma and dbeta are wanted or not. */
 static bool choose_grad(neap_choose *c) {
   job k;
   rows_of(&c->in[B_X].shape, &c->attrs[AXIS], &k);
@@ -151,6 +159,8 @@ static bool choose_grad(neap_choose *c) {
   return true;
 }
 
+/* Rows first, in as many parts as the choice has threads, even when fewer run: so the sums keep their order. Then the parts are
+ * added on one thread. With no rows dgamma and dbeta are 0. */
 static void run_grad(const neap_call *call, bool centre) {
   job k = {.n_part = call->choice->n_thread,
            .centre = centre,
@@ -194,7 +204,9 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* dbeta comes with dgamma: its column of the scratch is there anyway, and dy is at hand. */
+/* n_stat: statistics that the forward saves, and the number of the output that is rstd. GRAPH error when they are not among the
+ * outputs, or when a gradient arrives at one of them. dbeta comes with dgamma: its column of the scratch is there anyway, and dy is
+ * at hand. */
 static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_error *error) {
   for (int k = 1; k < g->n_out; k++)
     if (g->dout[k] != NEAP_NO_VALUE)

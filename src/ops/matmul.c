@@ -8,6 +8,7 @@
 
 enum { TRANS_A, TRANS_B };
 
+/* One product for each element of `batch`: (M,K) times (K,N), after the transposes. */
 typedef struct product {
   bool trans_a, trans_b;
   int64_t m, n, k;
@@ -18,6 +19,8 @@ typedef struct product {
 /* Leading dimensions of x, without the last two. */
 static neap_shape batch_of(const neap_shape *x) { return neap_shape_of(x->n_dim > 2 ? x->n_dim - 2 : 0, x->dim); }
 
+/* `batch`: the batch dimensions of one operand; `all`: those of y. They are aligned at the end, as NumPy does; where the
+ * operand lacks a dimension or has 1, its step is 0 and the same matrix serves again. */
 static void steps_of(const neap_shape *batch, const neap_shape *all, int64_t step[NEAP_MAX_DIM]) {
   int lead = all->n_dim - batch->n_dim;
   int64_t matrices = 1;
@@ -35,7 +38,8 @@ static void matrix_of(const neap_shape *x, bool trans, bool first, int64_t *rows
   *columns = n == 1 ? (first ? x->dim[0] : 1) : x->dim[trans ? n - 2 : n - 1];
 }
 
-/* False when the shapes do not fit. */
+/* The product of a and b, of rank 1 or more each. A vector is never transposed. False when the shapes do not fit: K differs or
+ * the batches do not broadcast. */
 static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr_value *attrs, product *p) {
   *p = (product){.trans_a = attrs[TRANS_A].i != 0 && a->n_dim > 1, .trans_b = attrs[TRANS_B].i != 0 && b->n_dim > 1};
   int64_t k;
@@ -48,6 +52,7 @@ static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr
   return true;
 }
 
+/* y: the broadcast batch, then M unless a is a vector, then N unless b is one. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *a = &c->in[0].shape, *b = &c->in[1].shape;
   product p;
@@ -66,6 +71,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* 2 K for each element of y. */
 static void cost(const neap_infer *c, neap_cost *cost) {
   product p;
   if (product_of(&c->in[0].shape, &c->in[1].shape, c->attrs, &p))
@@ -79,7 +85,8 @@ typedef struct job {
   int n_thread; /* inside one product */
 } job;
 
-/* Products [begin, end) of the batch. */
+/* Products [begin, end) of the batch, in the order of y. Matrices of an operand lie one after another, so its offset is a number
+ * of matrices. */
 static void multiply(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   const product *p = j->p;
@@ -100,6 +107,8 @@ static void multiply(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Threads work either inside each product, one product after another, or each on products of its own: the first where products
+ * are large or fewer than threads. With a transposed the rows of its matrices do not follow each other, so they are not merged. */
 static void run(const neap_call *call) {
   enum { LARGE = 1 << 23 }; /* multiply-adds from which a library uses two threads well */
   product p;
@@ -119,6 +128,7 @@ static void run(const neap_call *call) {
 
 /* ---- gradient ------------------------------------------------------------------------------------------------------------ */
 
+/* x under the shape `to`, of as many elements; x itself where it has that shape. */
 static neap_value_id reshape(neap_grad *g, neap_value_id x, neap_shape to) {
   neap_type from = neap_grad_type(g, x);
   if (x == NEAP_NO_VALUE || neap_shape_equal(&from.shape, &to)) return x;
@@ -126,6 +136,7 @@ static neap_value_id reshape(neap_grad *g, neap_value_id x, neap_shape to) {
                          (neap_set[]){NEAP_SET_INTS("shape", to.n_dim, to.dim), NEAP_SET_INT("allow_zero", 1), {0}});
 }
 
+/* Emits a product; the transposes are of the last two dimensions. */
 static neap_value_id matmul(neap_grad *g, neap_value_id a, neap_value_id b, bool trans_a, bool trans_b) {
   return neap_grad_emit1(g, "MatMul", 2, (neap_value_id[]){a, b}, NULL,
                          (neap_set[]){NEAP_SET_INT("trans_a", trans_a), NEAP_SET_INT("trans_b", trans_b), {0}});

@@ -17,8 +17,10 @@ extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_Globa
 
 /* ---- inference ------------------------------------------------------------------------------------------------------- */
 
+/* Of one number in the stash. */
 static size_t index_bytes(const neap_window *w) { return w->n_kernel <= 256 ? 1 : 4; }
 
+/* x (N,C,spatial) and the window give y; a stash, where asked for, is only named here. */
 static neap_status infer_pool(neap_infer *c, neap_error *error) {
   neap_window w;
   NEAP_TRY(neap_window_infer(c, NULL, c->attrs[CEIL].i != 0, &w, error));
@@ -27,6 +29,7 @@ static neap_status infer_pool(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Spatial dimensions become 1. An empty one is an error: there is no mean of nothing. */
 static neap_status infer_global(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   char text[NEAP_SHAPE_TEXT];
@@ -95,6 +98,7 @@ static int64_t position(const neap_window *w, const int64_t o[3], int64_t kd, in
   return (d * w->in[1] + h) * w->in[2] + o[2] * w->stride[2] - w->begin[2] + kw * w->dilation[2];
 }
 
+/* The next output of a plane in row-major order. */
 static void next_output(const neap_window *w, int64_t o[3]) {
   if (++o[2] < w->out[2]) return;
   o[2] = 0;
@@ -103,7 +107,8 @@ static void next_output(const neap_window *w, int64_t o[3]) {
   o[0]++;
 }
 
-/* What an average divides by: the elements inside x, or inside x and its padding. */
+/* What an average divides by: the elements inside x, or inside x and its padding. Padding in front is reached from tap 0 on, so
+ * with it every tap before `to` counts; what rounding up adds behind the padding never does. */
 static double divisor(const job *j, const int64_t o[3]) {
   double n = 1;
   for (int d = 0; d < 3; d++) {
@@ -117,7 +122,8 @@ static double divisor(const job *j, const int64_t o[3]) {
 }
 
 /* Planes [begin, end), numbered n * C + c. The first of equal elements wins; a NaN wins over all. A window without an
- * element inside x gives -infinity, or 0 as an average. */
+ * element inside x gives -infinity, or 0 as an average; its index is 0, a tap outside x, so the backward checks the tap before it
+ * writes. Averages are summed in double. A plane belongs to one thread: bits do not depend on how many there are. */
 #define POOLS(type, suffix)                                                                                            \
   static void max_##suffix(void *context, int64_t begin, int64_t end) {                                                \
     const job *j = context;                                                                                            \
@@ -211,6 +217,7 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
   return j;
 }
 
+/* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
 static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
                        void (*f64)(void *, int64_t, int64_t)) {
   int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
@@ -261,14 +268,15 @@ static void run_global_grad(const neap_call *call) {
   run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
 
+/* The stash: one index for each output, only where the backward or a reader asks for it. */
 static bool choose_max(neap_choose *c) {
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
   if (c->n_out > 1) c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
   return true;
 }
 
-/* Indices mean what the forward's engine means by them. */
-/* What the stash holds is an address in x, so one of unknown origin is not taken. */
+/* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so one of unknown origin is not
+ * taken. */
 static bool choose_max_grad(neap_choose *c) { return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF; }
 
 /* ---- oneDNN --------------------------------------------------------------------------------------------------------------- */
@@ -298,6 +306,7 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
+/* With a pair the forward's engine and layouts are followed. MaxPool needs one, for its workspace; averages do not. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   if (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL) return false;
   if (choose->pair == NULL && choose->op == &neap_op_MaxPoolGrad) return false;
@@ -332,6 +341,7 @@ static neap_status emit_grad(neap_grad *g, const char *type, neap_value_id stash
   return NEAP_OK;
 }
 
+/* The stash is the only thing kept: INTERNAL error where the forward was built without it. */
 static neap_status grad_max(neap_grad *g, neap_error *error) {
   if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE)
     return neap_fail(error, NEAP_INTERNAL, "MaxPool has no stash to differentiate with");

@@ -9,11 +9,13 @@
 #include "math/vec.h"
 #include "ops/dnnl.h"
 
+/* Forward: a is x, out y. Backward: a is y, b dy, out dx. out may be the bytes of a or b. */
 typedef struct job {
   const void *a, *b;
   void *out;
 } job;
 
+/* Lanes [begin, end) of the operands as they lie in memory. The backward takes 0 as the slope at 0. */
 #define RELU(type, suffix)                                                                                        \
   NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {                     \
     const job *j = context;                                                                                       \
@@ -42,6 +44,7 @@ static void run_backward(const neap_call *call) {
                     call->in[0].type.dtype == NEAP_DTYPE_F64 ? backward_f64 : backward_f32, &j);
 }
 
+/* One op, of y and dy; x is not among its operands, so nothing keeps x alive for it. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_emit1(g, "ReluGrad", 2, (neap_value_id[]){g->out[0], g->dout[0]}, NULL, NULL);
