@@ -52,6 +52,7 @@ static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_m
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
+/* Also of an entry half made: a program that was not attached, or none. */
 static void entry_fini(neap_dynamic *d, entry *e) {
   neap_workspace_detach(d->ws, e->program);
   neap_program_free(e->program);
@@ -86,7 +87,8 @@ static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, 
   return NEAP_OK;
 }
 
-/* The net's inputs; a shape among the options is what the first program is made for. */
+/* The net's inputs; a shape among the options is what the first program is made for. From here on the options refer to d->type,
+ * so that each program is made for the types found last. */
 static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(d->net) + 1;
   d->input = neap_arena_alloc(&d->arena, n * sizeof *d->input);
@@ -129,6 +131,8 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
 
 /* ---- the cache -------------------------------------------------------------------------------------------------- */
 
+/* The program for the types and lengths at hand, probe or not; NULL: none. A walk: there are at most 16, and a hash of the shapes
+ * would cost as much as comparing them. */
 static entry *look_up(neap_dynamic *d) {
   for (int i = 0; i < d->n_entry; i++) {
     entry *e = &d->entry[i];
@@ -147,6 +151,7 @@ static void make_room(neap_dynamic *d) {
       if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at)) oldest = &d->entry[i];
     if (oldest == NULL) return; /* none but the current one */
     entry_fini(d, oldest);
+    /* The last one fills the gap: the order of entries means nothing. */
     entry *last = &d->entry[--d->n_entry];
     if (d->current == last) d->current = oldest;
     if (oldest != last) *oldest = *last;
@@ -154,7 +159,8 @@ static void make_room(neap_dynamic *d) {
   }
 }
 
-/* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller drops *e. */
+/* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller drops *e. The first program's net
+ * makes and fills the parameters; later programs find them. */
 static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   neap_forecast forecast;
   d->options.graph.probe = e->probe = d->probe;
@@ -170,7 +176,8 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   return neap_workspace_attach(d->ws, e->program, error);
 }
 
-/* The program for the types and lengths at hand becomes the current one. */
+/* The program for the types and lengths at hand becomes the current one; the one before lets go of inputs and outputs. On failure
+ * the current one stays. */
 static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   entry *e = look_up(d);
   if (e == NULL) {
@@ -250,7 +257,8 @@ static neap_status find_lengths(neap_dynamic *d, neap_error *error) {
   return NEAP_OK;
 }
 
-/* After a finished run: whether to guess next time. */
+/* After a finished run: whether to guess next time, which pays where lengths repeat. After the first run there is nothing to
+ * compare with, and a guess is tried. */
 static void judge(neap_dynamic *d) {
   size_t bytes = (size_t)d->n_extent * sizeof *d->extent;
   bool first = d->n_extent > 0 && d->previous[0] < 0;

@@ -1,6 +1,9 @@
 /* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op, attributes, input types),
  * a growing scratch, and the counter that random ops draw by.
  *
+ * A call that finds its kernel compares itself with at most N_CACHE entries and binds nothing; one that does not takes the place
+ * of the entry used longest ago.
+ *
  * INVARIANT: a cached kernel belongs to one thread; outputs are new tensors in the pool
  * (eager_pool.c), so that nothing in the cache is ever shared.
  */
@@ -155,7 +158,7 @@ static entry *look_up(const call *c) {
   return oldest;
 }
 
-/* Binds the case; takes over the call's arena. */
+/* Binds the case; takes over the call's arena. On failure *e stays empty and the arena the call's. */
 static neap_status fill(entry *e, call *c, neap_error *error) {
   neap_single_options options = {
     .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type, .n_thread = c->n_thread};
@@ -226,6 +229,7 @@ neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const 
                        neap_error *error) {
   const char *engine = getenv("NEAP_ENGINE");
   call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads()};
+  /* Read at each call and part of the case: another engine takes effect at once. */
   c.engine = engine != NULL && engine[0] != '\0' && strcmp(engine, "free") != 0 ? neap_intern(engine) : NULL;
   memset(out, 0, (size_t)n_out * sizeof *out);
   NEAP_TRY(find_op(type, &c, error));

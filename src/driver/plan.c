@@ -2,6 +2,9 @@
  *
  * Under a budget the choices are asked for again with a smaller scratch limit, a few times, before the budget is refused:
  * less scratch may cost time, but a budget is a promise.
+ *
+ * A hit in the store costs reading, laying out and verifying; only a miss searches. INVARIANT: no plan leaves this file, stored
+ * or fresh, that has not passed neap_plan_verify for the graph it comes with.
  */
 #include "driver/driver_int.h"
 
@@ -22,7 +25,8 @@ static neap_status resolve_engine(const neap_compile_options *options, neap_choo
   return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
 }
 
-/* `total` leaves arena and constants what the other regions do not take. */
+/* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of their own. MEMORY error,
+ * with the least that would do, where those regions alone reach the total: no plan could help then. */
 static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r,
                                   neap_error *error) {
   r->plan.budget_bytes = options->plan.budget_bytes;
@@ -43,7 +47,8 @@ static neap_status resolve_budget(const neap_graph *graph, const neap_compile_op
   return NEAP_OK;
 }
 
-/* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c). */
+/* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c). GRAPH error for the first op
+ * whose output's length depends on data. */
 static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   for (int n = 0; n < graph->n_node && options->policy != NEAP_POLICY_POOL; n++) {
     const neap_node *node = &graph->node[n];
@@ -100,8 +105,8 @@ static size_t arena_budget(const neap_way *w) {
   return budget == 0 ? left - constants : NEAP_MIN(budget, left - constants);
 }
 
-/* Choose, lay out, plan, verify, under one scratch limit. Where the constants alone exceed the total, as if they were planned
- * without. */
+/* Choose, lay out, plan, verify, under one scratch limit in bytes. Where the constants alone exceed the total, as if they were
+ * planned without. After a failure w may hold a part of the result: neap_way_drop_result before the next round. */
 static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, neap_error *error) {
   neap_choose_options choose = w->resolved.choose;
   neap_plan_options plan = w->resolved.plan;
@@ -139,6 +144,8 @@ static neap_status plan_fresh(neap_way *w, neap_error *error) {
   }
   size_t limit = neap_most_scratch(&w->choices);
   for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
+    /* Halving finds a limit in few plans; a search for the largest that will do would plan more often. The last round allows
+     * none. */
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
     neap_way_drop_result(w);
     neap_error next = {0};
@@ -169,6 +176,7 @@ static void file_of(const neap_net *net, char file[160]) {
   file[0] = '\0';
   for (int i = 0; i < neap_net_n_ops(net) && file[0] == '\0'; i++) {
     const char *line = neap_net_op_at(net, i)->line, *colon = line != NULL ? strrchr(line, ':') : NULL;
+    /* The last colon: a path may hold one too. */
     if (colon != NULL) snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
   }
 }
@@ -186,7 +194,8 @@ static void describe_input(const neap_graph *graph, int64_t *batch, const char *
   }
 }
 
-/* A row under this net's names with the choices and the plan as text. *plan_id gets its row, DB error when it is lost. */
+/* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB error when it is lost, MEMORY
+ * when a text could not be made; the plan in w is as good as before. */
 static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
   char kernels[160], file[160], net_hash[33];
@@ -222,7 +231,8 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
   return status;
 }
 
-/* Looks the key up. A stored plan that fails its check is dropped and planned again. */
+/* Looks the key up; out->hit says whether w has graph and plan now. A stored plan that fails its check is dropped, and the caller
+ * plans again. What the store fails to do becomes a warning. */
 static void find_in_store(neap_way *w, neap_store *store, const char *net_text, neap_forecast *out) {
   neap_error error = {0};
   int64_t id = 0;
@@ -241,6 +251,7 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text, 
     return;
   }
   out->hit = true;
+  /* The key leaves names out: the same plan under other names gets a row of its own, which people can find it by. */
   if (same_net) {
     out->plan_id = id;
     if (neap_store_touch_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "a hit was not counted", &error);
@@ -282,6 +293,7 @@ size_t neap_total_bytes(const neap_plan *plan) {
   return bytes;
 }
 
+/* After a failure *out owns nothing; its warning may still say what the store lost. */
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   neap_way w = {.net = net};
   *out = (neap_forecast){0};

@@ -2,6 +2,9 @@
  *
  * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in a list until the run row
  * is written, when the session closes.
+ *
+ * INVARIANT: the workspace lives at least as long as the session, which holds a reference of it; the store must outlive the session.
+ * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from the start.
  */
 #include "driver/driver_int.h"
 
@@ -40,7 +43,8 @@ struct neap_session {
 
 /* ---- compiling -------------------------------------------------------------------------------------------------- */
 
-/* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more. */
+/* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more, without
+ * the store where it could not be dropped. *program: owned by the caller, and owns graph and plan, which *forecast loses. */
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
                               neap_program **program, neap_error *error) {
   neap_error first = {0};
@@ -122,6 +126,7 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
   session->plan_id = forecast.plan_id;
   session->planned_bytes = (int64_t)forecast.total_bytes;
   memcpy(session->warning, forecast.warning, sizeof session->warning);
+  /* By node, not by run: a profile of any length has this room. */
   if (options->profile) {
     size_t n = (size_t)neap_program_graph(session->program)->n_node;
     session->times = neap_alloc_zeroed(n * sizeof *session->times);
@@ -183,6 +188,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
     if (error != NULL && error->code == NEAP_OK) *error = own;
     return status;
   }
+  /* Only finished steps: one that an error cut short would look fast. */
   session->min_ns = session->n_step == 0 ? took : NEAP_MIN(session->min_ns, took);
   session->last_ns = took;
   session->ring[session->n_step++ % N_RING] = took;
@@ -232,7 +238,8 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
   session->metric[session->n_metric++] = (metric){key, at_step, value};
 }
 
-/* One JSON string: messages hold quotes, and a file name may hold anything. */
+/* One JSON string: messages hold quotes, and a file name may hold anything. Escapes what RFC 8259, section 7, demands and no
+ * more; bytes above 127 go out as they are. */
 static void add_json_text(neap_buffer *out, const char *text) {
   neap_buffer_add(out, "\"");
   for (; *text != '\0'; text++) {
@@ -283,7 +290,8 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   return result;
 }
 
-/* A row for each step of the plan, in its order. `resident_bytes` is what the plan has live there. */
+/* A row for each step of the plan, in its order, under run_id, which must be set. `resident_bytes` is what the plan has live
+ * there. */
 static neap_status add_ops(neap_session *session, neap_error *error) {
   const neap_plan *plan = neap_program_plan(session->program);
   size_t n = (size_t)plan->n_node;
@@ -316,7 +324,8 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
   return NEAP_OK;
 }
 
-/* Detaches before freeing: the workspace may outlive the program. */
+/* Records first, while program and times are there. Detaches before freeing: the workspace may outlive the program. A session
+ * that was never filled, or in part, is fine. */
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
   neap_error lost = {0};

@@ -52,10 +52,12 @@ static const char *step_name(const neap_step *step) {
 
 /* ---- checking --------------------------------------------------------------------------------------------------- */
 
+/* An error that names the step; gives back `code`. */
 static neap_status fail(const neap_step *step, neap_status code, neap_error *error, const char *text) {
   return neap_fail(error, code, "run_steps: step \"%.100s\": %s", step_name(step), text);
 }
 
+/* The nets given come first, then those of the workspace, then its parents'. Borrowed; NULL: there is none. */
 static const neap_net *find_net(const tree *t, const char *name) {
   for (int i = 0; i < t->n_net; i++)
     if (strcmp(neap_net_name(t->net[i]), name) == 0) return t->net[i];
@@ -66,6 +68,7 @@ static const neap_net *find_net(const tree *t, const char *name) {
   return NULL;
 }
 
+/* NAME error that names the step and the net. */
 static neap_status check_net(const tree *t, const neap_step *step, const char *name, neap_error *error) {
   if (name != NULL && find_net(t, name) != NULL) return NEAP_OK;
   char text[200];
@@ -73,7 +76,7 @@ static neap_status check_net(const tree *t, const neap_step *step, const char *n
   return fail(step, NEAP_NAME, error, text);
 }
 
-/* One element of dtype bool; *stop gets it. */
+/* One element of dtype bool; *stop gets it. NAME error without the blob, SHAPE for any other tensor. */
 static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *stop, neap_error *error) {
   neap_tensor tensor;
   char text[300], shape[NEAP_SHAPE_TEXT];
@@ -90,6 +93,7 @@ static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *st
   return fits ? NEAP_OK : fail(step, NEAP_SHAPE, error, text);
 }
 
+/* The step and all below: ARGUMENT for what contradicts itself or exceeds a limit, NAME and SHAPE for what it refers to. */
 static neap_status check_step(const tree *t, const neap_step *step, int depth, neap_error *error) {
   if (depth > MOST_NESTED) return fail(step, NEAP_ARGUMENT, error, "steps are nested too deeply");
   if (step->n_net > 0 && step->n_step > 0)
@@ -111,6 +115,7 @@ static neap_status check_step(const tree *t, const neap_step *step, int depth, n
   return NEAP_OK;
 }
 
+/* All that can be said of a tree before it is built. Nets are found by name, so two of one name would hide one another. */
 static neap_status check_tree(const tree *t, const neap_step *root, neap_error *error) {
   for (int i = 0; i < t->n_net; i++)
     for (int k = 0; k < i; k++)
@@ -127,6 +132,7 @@ static bool is_output(const neap_net *net, const char *name) {
   return false;
 }
 
+/* Some op's output. Names of a net are interned: equal ones are the same pointer. */
 static bool is_written(const neap_net *net, const char *name) {
   for (int i = 0; i < neap_net_n_ops(net); i++)
     for (int k = 0; k < neap_net_op_at(net, i)->n_out; k++)
@@ -141,6 +147,7 @@ static bool writes(const neap_net *net, const neap_net_blob *blob) {
   return resident && is_written(net, blob->name);
 }
 
+/* A blob with a declared type comes from outside; one without is made by the net's own ops. */
 static bool reads(const neap_net_blob *blob) { return blob->type.dtype != NEAP_DTYPE_NONE; }
 
 /* Calls visit for each net in the steps below. False as soon as visit gives false. */
@@ -154,6 +161,7 @@ static bool each_net(const tree *t, const neap_step *step, bool (*visit)(void *,
   return true;
 }
 
+/* A search for a blob at which two branches meet: what it goes by, and what it found. */
 typedef struct sharing {
   const tree *t;
   neap_workspace *ws;
@@ -163,6 +171,7 @@ typedef struct sharing {
   const neap_step *writer, *user; /* the clash */
 } sharing;
 
+/* For each_net over the second branch: false where the net, or its step's stop blob, touches s->blob. */
 static bool clashes_with_net(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
   const neap_net_blob *blob = neap_net_find_blob(net, s->blob->name);
@@ -172,6 +181,8 @@ static bool clashes_with_net(void *context, const neap_step *step, const neap_ne
   return !uses;
 }
 
+/* For each_net over the first branch: false where the second touches a blob that this net writes and both see. A name that the
+ * workspace around lacks is each branch's own. */
 static bool clashes(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
   for (int i = 0; i < neap_net_n_blobs(net); i++) {
@@ -184,7 +195,8 @@ static bool clashes(void *context, const neap_step *step, const neap_net *net) {
   return true;
 }
 
-/* GRAPH error when one branch writes what another one reads or writes. Instances of a step are branches alike. */
+/* GRAPH error when one branch writes what another one reads or writes. Instances of a step are branches alike. Ordered pairs, each
+ * over all blobs of all nets: trees are small, and this comes once. */
 static neap_status check_branches(const tree *t, const node *group, neap_error *error) {
   for (int i = 0; i < group->n_child; i++)
     for (int k = 0; k < group->n_child; k++) {
@@ -220,6 +232,7 @@ static bool prepare_landing(void *context, const neap_step *step, const neap_net
   return l->status == NEAP_OK;
 }
 
+/* The same for all nets of the step and below. With create_workspace what a step puts out ends with its own workspace. */
 static neap_status prepare_landings(const tree *t, neap_workspace *ws, const neap_step *step, neap_error *error) {
   if (step->create_workspace) return NEAP_OK;
   for (int i = 0; i < step->n_step; i++) NEAP_TRY(prepare_landings(t, ws, &step->step[i], error));
@@ -232,6 +245,7 @@ static neap_status prepare_landings(const tree *t, neap_workspace *ws, const nea
 
 /* ---- building --------------------------------------------------------------------------------------------------- */
 
+/* Ends sessions, children and the workspace, deepest first; the node itself and `outer` stay, so that it can be built again. */
 static void empty_node(node *n) {
   for (int i = 0; i < n->n_child; i++) {
     if (n->child[i] == NULL) continue;
@@ -261,6 +275,7 @@ static neap_status new_child(neap_workspace *parent, int index, neap_workspace *
   return NEAP_OK;
 }
 
+/* A session for the net in the node's workspace; owned by the node. */
 static neap_status compile(const tree *t, const node *n, const char *name, neap_session **out, neap_error *error) {
   neap_compile_options options = *t->options;
   if (n->alone) {
@@ -348,6 +363,7 @@ static bool is_periodic(const node *n) {
 
 static bool siblings_ended(const node *n) { return atomic_load(&n->group->n_unfinished) == 0; }
 
+/* Sleeps in slices, so that a stop elsewhere, Ctrl-C or the end of the siblings is seen within SLICE_NS. */
 static void wait_until(tree *t, const node *n, int64_t due_ns) {
   while (!is_stopped(t, n->step) && !(is_periodic(n) && siblings_ended(n))) {
     int64_t left = due_ns - neap_clock_ns();
@@ -364,6 +380,7 @@ static bool told_to_stop(tree *t, const node *n) {
   return said;
 }
 
+/* A failure stops the tree; the caller finds out by is_stopped. */
 static void run_session(tree *t, neap_session *session) {
   neap_error error = {0};
   if (neap_session_run(session, &error) != NEAP_OK) stop(t, &error);
@@ -376,6 +393,7 @@ typedef struct branch {
   node *n;
 } branch;
 
+/* A thread's start: one branch from its first iteration to its last. */
 static void *run_branch(void *context) {
   branch *b = context;
   run_node(b->t, b->n);
@@ -432,6 +450,8 @@ static int64_t most_iterations(const node *n) {
   return NEAP_MAX(n->step->iterations, (int64_t)1);
 }
 
+/* All iterations, and the report between and after them. By the clock, iteration k is due k intervals after the first: one that
+ * is late does not put off those behind it. */
 static void repeat_body(tree *t, node *n) {
   int64_t most = most_iterations(n), start = neap_clock_ns(), reported = start;
   for (int64_t k = 0; k < most && !is_stopped(t, n->step); k++) {
@@ -445,6 +465,7 @@ static void repeat_body(tree *t, node *n) {
   if (n->report != NULL && !is_stopped(t, n->step)) run_session(t, n->report);
 }
 
+/* One execution of the step. One that makes its own workspace begins each further execution with a new one. */
 static void run_node(tree *t, node *n) {
   neap_error error = {0};
   if (!n->fresh && n->step->create_workspace && build_node(t, n, &error) != NEAP_OK) stop(t, &error);
@@ -452,6 +473,7 @@ static void run_node(tree *t, node *n) {
   if (!is_stopped(t, n->step)) repeat_body(t, n);
 }
 
+/* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
                                   const neap_compile_options *options, bool *empty, neap_error *error) {
   tree t = {.n_net = n_net, .net = net, .ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
