@@ -8,7 +8,8 @@
  */
 #include "plan/plan_int.h"
 
-/* Joins two rings; the root is the member defined first (values that exist before the graph runs come first of all). */
+/* Joins two rings; the root is the member defined first (values that exist before the graph runs come first of all).
+ * Exchanging the successors of one member of each makes two rings one; O(members of the ring that gets a new root). */
 static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
   int root_a = s->root[a], root_b = s->root[b];
   if (root_a == root_b) return;
@@ -167,6 +168,8 @@ static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
   }
 }
 
+/* The whole of it, for the schedule's order. Policy `none` takes the graph's versions and nothing else. In place comes in the
+ * order of running, because what a node may overwrite depends on who has joined the storage before it. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) s->root[v] = s->next[v] = v, s->partner[v] = -1;

@@ -6,6 +6,7 @@
  */
 #include "plan/plan_int.h"
 
+/* The state after the steps scheduled so far. */
 typedef struct scheduler {
   const neap_work *work;
   int *group;      /* by value: the value whose bytes it views, or itself */
@@ -42,7 +43,9 @@ static bool is_repeated(const neap_node *node, int position) {
   return false;
 }
 
-/* Bytes live after node n, less those before. Reads of one group by two of its inputs are counted together. */
+/* Bytes live after node n, less those before: outputs that somebody reads, less the groups that it reads last. Reads of one
+ * group by two of its inputs are counted together, at the first. Scratch is left out: it is gone after the step.
+ * O(n_in^2), and inputs are few. */
 static int64_t growth(const scheduler *s, int n) {
   const neap_graph *g = s->work->graph;
   const neap_node *node = &g->node[n];
@@ -74,7 +77,8 @@ static void run_node(scheduler *s, int n) {
     if (--s->n_blocked[g->edge[e].to] == 0) s->ready[s->n_ready++] = g->edge[e].to;
 }
 
-/* Takes the best out of `ready`, whose own order means nothing. O(width) growths a step. */
+/* Takes the node of least growth out of `ready`, whose own order means nothing; ties to the one defined first.
+ * O(width) growths a step. */
 static int take_best(scheduler *s) {
   int best = 0;
   int64_t least = 0;
@@ -87,6 +91,7 @@ static int take_best(scheduler *s) {
   return node;
 }
 
+/* Zeroed arrays; false when memory is refused. */
 static bool take_arrays(scheduler *s, const neap_graph *g) {
   size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
   s->group = neap_arena_alloc(&s->arena, m * sizeof(int));
@@ -97,6 +102,8 @@ static bool take_arrays(scheduler *s, const neap_graph *g) {
   return s->group != NULL && s->n_left != NULL && s->n_blocked != NULL && s->edge_first != NULL && s->ready != NULL;
 }
 
+/* Kahn's topological sort with `ready` as its set of sources. Edges lead from lower nodes to higher ones, so there is no cycle
+ * and `ready` is never empty before the end. *out is owned by the caller; on failure (MEMORY) it is not set. */
 neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error) {
   const neap_graph *g = work->graph;
   scheduler s = {.work = work};

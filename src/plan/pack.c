@@ -13,6 +13,7 @@
 
 #define DEFAULT_LIMIT_NS INT64_C(2000000000)
 
+/* A block's life begins at `step`, or has ended before it. */
 typedef struct event {
   int64_t step;
   size_t bytes;
@@ -26,7 +27,7 @@ static int compare_events(const void *a, const void *b) {
   return (int)x->is_start - (int)y->is_start;
 }
 
-/* The most bytes live at one step. */
+/* The most bytes live at one step, by a sweep over the ends of lives: O(n log n), whatever the number of steps. */
 static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
   size_t n = 2 * (size_t)w->n, live = 0, most = 0;
   event *events = neap_alloc(n * sizeof *events);
@@ -45,15 +46,18 @@ static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error
   return NEAP_OK;
 }
 
+/* Cliques tried for the bound of a matrix. A heaviest clique is NP-hard to find, and any clique is a valid bound. */
 enum { N_SEED = 64 };
 
+/* Largest first, then by index. */
 static int compare_sizes(const void *a, const void *b) {
   const event *x = a, *y = b; /* step: index of the block */
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   return x->step < y->step ? -1 : 1;
 }
 
-/* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with all taken so far. */
+/* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with all taken so far.
+ * `left`: room for a row, the blocks that conflict with all of the clique. O(n + clique * n_word). */
 static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed, uint64_t *left) {
   size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
   memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
@@ -85,6 +89,7 @@ done:
   return status;
 }
 
+/* ARGUMENT error for a life that ends before it begins, and for sizes that are too large to add up, alignment included. */
 static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options, neap_error *error) {
   size_t sum = 0;
   for (int b = 0; b < n; b++) {
@@ -97,7 +102,8 @@ static neap_status check_blocks(int n, const neap_block *block, const neap_pack_
   return NEAP_OK;
 }
 
-/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. */
+/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. `stop_at_bytes` of the work is then the
+ * bound or the caller's larger word for good enough; `proved` speaks of the bound alone. */
 static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
   size_t bound = 0;
   bool is_line = w->conflict == NULL;
@@ -112,6 +118,8 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   return NEAP_OK;
 }
 
+/* Fills the blocks' offsets and the result; the blocks are borrowed, and unchanged on failure. ARGUMENT for blocks that can't be
+ * packed, MEMORY; running out of time is no failure, since the greedy orders give a valid packing first. */
 neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
   NEAP_TRY(check_blocks(n, block, options, error));
   int64_t limit = options->time_limit_ns > 0 ? options->time_limit_ns : DEFAULT_LIMIT_NS;

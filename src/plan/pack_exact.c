@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A block as the search sees it. Boxes are named by their place in the order of preference, blocks by the caller's index. */
 typedef struct box {
   int64_t size;
   int from, to; /* sections, inclusive */
@@ -26,10 +27,13 @@ typedef struct box {
   double rank; /* preference: larger first */
 } box;
 
+/* A word of `floor` or `low` and what it held before. */
 typedef struct undo {
   int64_t *where, old;
 } undo;
 
+/* Heights and sizes are in units. Arrays are in the arena; only the trail, which grows, is freed on its own.
+ * `lists` holds n (n + 1) ints at most: the tree is n deep, and a part of k boxes takes k for its list, k for its candidates. */
 typedef struct search {
   neap_pack_work *w;
   int n, n_section;
@@ -56,6 +60,7 @@ typedef struct search {
 
 /* ---- the tree ------------------------------------------------------------------------------------------------------------ */
 
+/* Writes a word so that go_back can undo it. False: memory is refused, nothing is written, and the search is stopped. */
 static bool set(search *x, int64_t *where, int64_t value) {
   if (!neap_list_grow(&x->trail, &x->trail_cap, x->n_trail + 1, sizeof *x->trail)) {
     x->out_of_memory = x->stopped = true;
@@ -66,6 +71,8 @@ static bool set(search *x, int64_t *where, int64_t value) {
   return true;
 }
 
+/* Puts box b at its lowest start: raises the floor of its sections and the lowest start of each unplaced box that it meets.
+ * When memory is refused the state is half changed but `stopped` is set: the caller looks at that before it goes on. */
 static void place(search *x, int b) {
   const box *it = &x->box[b];
   int64_t top = x->low[b] + it->size;
@@ -108,6 +115,8 @@ typedef struct part {
   int last_box; /* and which: of boxes at one offset the preferred one comes first */
 } part;
 
+/* Whether box b may not come next: it would lie below the last box placed, or at its height though the preferred one goes first.
+ * One packing is then met in one order of placing only, that of offset and then preference. */
 static bool is_stuck(const search *x, const part *p, int b) {
   return x->low[b] < p->last || (b < p->last_box && x->low[b] == p->last);
 }
@@ -161,6 +170,8 @@ static bool may_fit(search *x, const part *p, int64_t *height) {
   return h > p->last && sections_fit(x, p, from, to);
 }
 
+/* Places all boxes of the part. True: `offset` holds a packing of them. False: there is none on top of what is placed, unless
+ * `stopped` is set; then nothing is known; either way the state is as before the call. */
 static bool solve(search *x, part p);
 
 /* Into `list`: the boxes of p but b that start in sections (begin, end], ordered again. Only neighbours of b have moved, and
@@ -186,7 +197,8 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
   return n + n_moved;
 }
 
-/* The part without box b, cut where b was the last to cross. */
+/* The part without box b, which has just been placed, cut where b was the last to cross: the pieces share no section, so that
+ * one which can't be solved fails at once, without trying what the others could do instead. */
 static bool solve_rest(search *x, const part *p, int b) {
   const box *it = &x->box[b];
   int room = x->list_room, begin = -1; /* sections up to `begin` are done */
@@ -203,8 +215,8 @@ static bool solve_rest(search *x, const part *p, int b) {
   return ok;
 }
 
-/* Narrows `start`, the lowest start of each box, until nothing moves (or a few rounds): in each section, a box that starts
- * too high for the rest to fit above it can't be the lowest there, so it lies on one that can. False: nothing fits. */
+/* One section of `narrow`: a box that starts too high for the rest to fit above it can't be the lowest there, so it lies on one
+ * that can. Sets *moved when a start has risen. False: no box can be the lowest, or one no longer fits. */
 static bool narrow_section(search *x, int s, bool *moved) {
   int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
   const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
@@ -222,6 +234,8 @@ static bool narrow_section(search *x, int s, bool *moved) {
 
 enum { MAX_ROUND = 4 };
 
+/* Raises `start`, the lowest start of each box of the part, section by section until nothing moves or for MAX_ROUND rounds:
+ * the first rounds find nearly all, and stopping early is safe, since every round gives valid bounds. False: nothing fits. */
 static bool narrow(search *x, const part *p) {
   int from = x->n_section, to = -1;
   for (int i = 0; i < p->n; i++) {
@@ -248,6 +262,7 @@ static bool solve(search *x, part p) {
   if (++x->n_node > x->node_limit || ((x->n_node & 255) == 0 && neap_clock_ns() > x->w->deadline_ns)) x->stopped = true;
   int64_t height;
   if (x->stopped || !may_fit(x, &p, &height) || !narrow(x, &p)) return false;
+  /* A box whose start was narrowed upward lies at its present floor in no packing: it waits until a neighbour raises that. */
   int *candidate = x->lists + x->list_room, n = 0;
   for (int i = 0; i < p.n && x->low[p.list[i]] < height; i++)
     if (!is_stuck(x, &p, p.list[i]) && x->start[p.list[i]] == x->low[p.list[i]]) candidate[n++] = p.list[i];
@@ -265,6 +280,7 @@ static bool solve(search *x, part p) {
 
 /* ---- setting up -------------------------------------------------------------------------------------------------------------- */
 
+/* Euclid's; the other one when one is 0. */
 static int64_t common_divisor(int64_t a, int64_t b) {
   while (b != 0) {
     int64_t t = a % b;
@@ -274,12 +290,14 @@ static int64_t common_divisor(int64_t a, int64_t b) {
   return a;
 }
 
+/* A block's life begins at `step`, or has ended before it. */
 typedef struct event {
   int64_t step;
   int block;
   bool is_start;
 } event;
 
+/* By step, ends before starts: lives that only touch do not meet. */
 static int compare_events(const void *a, const void *b) {
   const event *x = a, *y = b;
   if (x->step != y->step) return x->step < y->step ? -1 : 1;
@@ -287,7 +305,9 @@ static int compare_events(const void *a, const void *b) {
   return x->block < y->block ? -1 : 1;
 }
 
-/* Section by block: a set of blocks is maximal where the next event after a start is an end. */
+/* Section by block, inclusive, into from and to; n_section. A set of blocks is maximal where the next event after a start is an
+ * end, and there a section closes. O(n log n). Lives that overlap share a section, and those that don't share none.
+ * False: memory is refused. */
 static bool find_sections(search *x, int *from, int *to) {
   const neap_block *block = x->w->block;
   event *events = neap_alloc(2 * (size_t)x->n * sizeof *events);
@@ -314,6 +334,7 @@ static bool find_sections(search *x, int *from, int *to) {
   return true;
 }
 
+/* The preferred first; ties by block, so that equal input is searched alike on every machine. */
 static int compare_boxes(const void *a, const void *b) {
   const box *x = a, *y = b;
   if (x->rank != y->rank) return x->rank > y->rank ? -1 : 1;
@@ -322,8 +343,9 @@ static int compare_boxes(const void *a, const void *b) {
 
 enum { N_RANK = 5 };
 
-/* Preference `which`: what lives long, is large, or lives where it is crowded comes first. `seed` mixes in chance; 0: none.
- * `total` by section: all bytes there. */
+/* Makes the boxes anew, in order of preference `which`: what lives long, is large, or lives where it is crowded comes first.
+ * `seed` mixes in chance, a factor from 1 to 1.5 on each rank; 0: none. `total` by section: all bytes there. The factor 1e12
+ * makes one number of two: crowd counts first, as long as areas are smaller. */
 static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int which, int seed) {
   uint64_t state = (uint64_t)seed * 0x9e3779b97f4a7c15u + 1;
   for (int b = 0; b < x->n; b++) {
@@ -340,6 +362,7 @@ static void rank_boxes(search *x, const int *from, const int *to, const int64_t 
   qsort(x->box, (size_t)x->n, sizeof *x->box, compare_boxes);
 }
 
+/* Pairs (a, b) that meet, each counted both ways: room for `near`. O(n^2), once. */
 static int64_t count_near(const search *x) {
   int64_t n = 0;
   for (int a = 0; a < x->n; a++)
@@ -347,6 +370,7 @@ static int64_t count_near(const search *x) {
   return n;
 }
 
+/* The boxes that meet each box. By sections, which holds for lives too; anew for each preference, since boxes change places. */
 static void find_near(search *x) {
   int n = 0;
   for (int a = 0; a < x->n; a++) {
@@ -357,7 +381,8 @@ static void find_near(search *x) {
   x->near_at[x->n] = n;
 }
 
-/* Boxes by section; `inside` holds as many as lives are long in all. */
+/* Room for the boxes by section; `inside` holds as many as lives are long in all, whatever the preference.
+ * False: memory is refused. */
 static bool find_inside(search *x, const int *from, const int *to) {
   size_t n = 0;
   for (int b = 0; b < x->n; b++) n += (size_t)(to[b] - from[b] + 1);
@@ -365,6 +390,7 @@ static bool find_inside(search *x, const int *from, const int *to) {
   return x->inside != NULL;
 }
 
+/* The boxes of each section, the preferred first. */
 static void fill_inside(search *x) {
   int n = 0;
   for (int s = 0; s < x->n_section; s++) {
@@ -375,6 +401,7 @@ static void fill_inside(search *x) {
   x->inside_at[x->n_section] = n;
 }
 
+/* The empty skyline: nothing is placed, all boxes are to come, no node has been visited. The trail keeps its room. */
 static void reset(search *x) {
   memset(x->floor, 0, (size_t)x->n_section * sizeof *x->floor);
   memset(x->rest, 0, (size_t)x->n_section * sizeof *x->rest);
@@ -391,9 +418,10 @@ static void reset(search *x) {
   x->stopped = false;
 }
 
+/* NO is a proof: the tree was walked to its end. UNKNOWN: nodes, time or memory ran out. */
 typedef enum answer { YES, NO, UNKNOWN } answer;
 
-/* One search of all parts that no block crosses from the start. */
+/* One search with the present preference, over all parts that no block crosses from the start, one after another. */
 static answer ask_once(search *x) {
   int *list = x->lists;
   bool ok = true;
@@ -412,7 +440,10 @@ static answer ask_once(search *x) {
 
 enum { FIRST_NODES = 2000, PATIENCE = 8 };
 
-/* Tries one preference after another until one answers or `deadline_ns` has come. Each round has all of them, mixed with
+/* Whether all fit into `capacity` units; on YES the packing goes into the work. The deadline is clock time in ns, and never
+ * later than the work's own, which is narrowed for the while and put back.
+ *
+ * Tries one preference after another until one answers or `deadline_ns` has come. Each round has all of them, mixed with
  * chance from the second round on, and one as it is with more patience; the next round has twice the nodes. Many short
  * tries and a few long ones: hard instances differ in which of the two they yield to. */
 static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *from, const int *to, const int64_t *total) {
@@ -444,6 +475,7 @@ static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *f
   return YES;
 }
 
+/* All arrays but `inside`, zeroed, from the arena; sections are no more than blocks. False: memory is refused. */
 static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t **total) {
   size_t n = (size_t)x->n + 2;
   int64_t **longs[] = {&x->low, &x->start, &x->offset, &x->floor, &x->rest, total};
@@ -458,7 +490,8 @@ static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t
   return x->box != NULL && x->near != NULL && x->lists != NULL;
 }
 
-/* In whole units; blocks with an alignment that their sizes don't keep are not for this search. */
+/* Bytes in a unit: the sizes' common divisor, since in a pushed-down packing every offset is a sum of sizes. 0: the divisor
+ * does not keep some alignment; such blocks are not for this search. */
 static int64_t find_unit(const neap_pack_work *w) {
   int64_t unit = 0, align = 1;
   for (int b = 0; b < w->n; b++) {
@@ -468,6 +501,9 @@ static int64_t find_unit(const neap_pack_work *w) {
   return unit > 0 && unit % align == 0 ? unit : 0;
 }
 
+/* `low` and `high` bracket the least capacity: below `low` is excluded, `high` is found. A target without an answer moves only
+ * `tried`, where the bisection goes on, because nothing is proved of it. MEMORY is the one failure; what the search is not
+ * made for (a matrix, too many blocks, odd alignments) is left as it is, with OK. */
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error) {
   search x = {.w = w, .n = w->n, .unit = find_unit(w)};
   int *from, *to;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A block that has its place: bytes [offset, end), steps [first, last]. */
 struct neap_placed {
   size_t offset, end;
   int first, last, block;
@@ -17,8 +18,9 @@ struct neap_placed {
 
 size_t neap_pack_placed_bytes(int n) { return (size_t)n * sizeof(neap_placed); }
 
-/* Where a block of `bytes` goes among n placed ones, and *at, its place in the list. A block that conflicts with nothing
- * below ends at the lowest offset. */
+/* The offset for block b among n placed ones: the lowest gap that holds it, or with NEAP_FIT_BEST the one that it fills best;
+ * without a gap, on top of all that it conflicts with. `top` is the highest end among conflicting blocks met so far: lives
+ * differ, so that a block that begins higher may end lower. O(n). */
 static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_placed *placed, int n) {
   const neap_block *block = &w->block[b];
   const uint64_t *row = w->conflict != NULL ? w->conflict + (size_t)b * (size_t)w->n_word : NULL;
@@ -39,7 +41,7 @@ static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_
   return best != SIZE_MAX ? best : neap_round_up(top, block->align);
 }
 
-/* Keeps the list ordered by offset. */
+/* Keeps the list ordered by offset. Room for one more is the caller's affair. */
 static void insert(neap_placed *placed, int n, neap_placed item) {
   int low = 0, high = n;
   while (low < high) {
@@ -72,6 +74,7 @@ size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit,
 
 /* ---- static orders ------------------------------------------------------------------------------------------------ */
 
+/* What a static order sorts by. */
 typedef struct key {
   double major, minor;
   int block;
@@ -94,8 +97,10 @@ static double life_of(const neap_pack_work *w, int b) {
   return n;
 }
 
+/* By order: what the plan says of who packed it. Two orders by size differ in their ties (start, life). */
 static const char *const names[] = {"size", "size", "area", "life", "start"};
 
+/* Blocks into `order` by static order `which`, an index of `names`. Starts are negated, since larger keys come first. */
 static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) {
     double size = (double)w->block[b].bytes, life = life_of(w, b), start = -(double)w->block[b].first;
@@ -106,6 +111,8 @@ static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
+/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The deadline holds
+ * only once there is a packing at all. Fails with MEMORY alone. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
   neap_status status = NEAP_OK;
   size_t n = (size_t)w->n, bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);

@@ -12,6 +12,7 @@
 
 enum { MAX_IDLE = 400 }; /* moves without gain */
 
+/* A block by its offset in the present packing. */
 typedef struct key {
   size_t offset;
   int block;
@@ -23,12 +24,14 @@ static int compare_keys(const void *a, const void *b) {
   return x->block < y->block ? -1 : 1;
 }
 
+/* The order in which placing blocks gives the packing `offset` again, or a lower one. */
 static void order_by_offset(const neap_pack_work *w, const size_t *offset, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) keys[b] = (key){offset[b], b};
   qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
+/* A climb under way. All arrays are by block or by place in the order, n long, and lie in the caller's arena. */
 typedef struct climb {
   neap_pack_work *w;
   key *keys;
@@ -39,12 +42,14 @@ typedef struct climb {
   uint64_t state;
 } climb;
 
+/* Below n, from a linear congruential generator (Knuth's MMIX constants); its low bits are weak and left out. */
 static uint64_t draw(climb *c, uint64_t n) {
   c->state = c->state * 6364136223846793005u + 1442695040888963407u;
   return (c->state >> 33) % n;
 }
 
-/* One move into `trial`; false when no block ends above the target. */
+/* One move into `trial`: a block that ends above the target, the first from a chance place on, goes to a chance place before
+ * its own. False: no block ends above the target, or the one found is the first already. */
 static bool make_move(climb *c) {
   const neap_pack_work *w = c->w;
   int from = -1, start = (int)draw(c, (uint64_t)w->n);
@@ -60,6 +65,8 @@ static bool make_move(climb *c) {
   return true;
 }
 
+/* Climbs from the work's best packing. The greedy pass is limited to `now` + 1, so that a tie counts as a step and anything
+ * worse is given up halfway. The climb goes on from where it is, not from the best: the best is kept in the work. */
 static void run(climb *c) {
   neap_pack_work *w = c->w;
   size_t now = w->best_bytes, n = (size_t)w->n;
@@ -80,6 +87,7 @@ static void run(climb *c) {
   }
 }
 
+/* O(n^2) a move; fails with MEMORY alone, and leaves the work's packing valid. */
 neap_status neap_pack_search(neap_pack_work *w, neap_error *error) {
   size_t n = (size_t)w->n;
   neap_arena arena = {0};

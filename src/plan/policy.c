@@ -16,6 +16,7 @@ typedef struct item {
   int definer;     /* node that writes it first */
 } item;
 
+/* All items of a graph, with who conflicts with whom: on a line from their lives, in `dag` by the matrix. */
 typedef struct items {
   int n;
   item *item;
@@ -26,7 +27,7 @@ typedef struct items {
 
 static const char scratch_key[] = "scratch";
 
-/* All that needs bytes; empty storages need none and lie at 0. */
+/* All that needs bytes, values by number and then scratch by node; empty storages need none and lie at 0. */
 static neap_status collect(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
   const neap_graph *g = work->graph;
   size_t room = (size_t)g->n_value + (size_t)g->n_node + 1;
@@ -82,6 +83,7 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
   return NEAP_OK;
 }
 
+/* Whether two items may not share a byte. */
 static bool conflicts(const items *all, int a, int b) {
   if (all->conflict != NULL) return neap_bit(all->conflict + (size_t)a * (size_t)all->n_word, b);
   return all->item[a].first <= all->item[b].last && all->item[b].first <= all->item[a].last;
@@ -89,6 +91,8 @@ static bool conflicts(const items *all, int a, int b) {
 
 /* ---- packed ---------------------------------------------------------------------------------------------------------- */
 
+/* Policy `offset`: offsets[i] of item i from the packers. The schedule's peak is told as the bound: on a line it is the one that
+ * the packer finds itself, and in `dag` whatever is live at once in one order conflicts in all. */
 static neap_status pack(items *all, const neap_work *work, const neap_schedule *s, size_t *offset, neap_layout_out *out,
                         neap_error *error) {
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
@@ -111,6 +115,7 @@ static neap_status pack(items *all, const neap_work *work, const neap_schedule *
 
 /* ---- slots ------------------------------------------------------------------------------------------------------------- */
 
+/* What items must agree in to share a slot; NULL: the item has a slot of its own. */
 static const char *key_of(const neap_work *work, const item *it) {
   if (it->value < 0) return scratch_key;
   const neap_value *value = &work->graph->value[it->value];
@@ -125,13 +130,15 @@ typedef struct slots {
   neap_map by_key;
 } slots;
 
+/* Whether item i meets none of the slot's. */
 static bool fits(const items *all, const slots *t, int slot, int i) {
   for (int j = t->first_item[slot]; j >= 0; j = t->next_item[j])
     if (conflicts(all, i, j)) return false;
   return true;
 }
 
-/* The slot of item i: one of its key in which it meets nobody, else a new one. False when memory is refused. */
+/* The slot of item i: one of its key in which it meets nobody, the newest first, else a new one. A slot grows to its largest
+ * item. False when memory is refused. */
 static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
   int slot = key != NULL ? neap_map_get(&t->by_key, key, -1) : -1, head = slot;
   while (slot >= 0 && !fits(all, t, slot, i)) slot = t->next_slot[slot];
@@ -173,6 +180,8 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   return NEAP_OK;
 }
 
+/* Entries of `out` that belong to no item stay as the caller made them. All room is given back; fails with MEMORY, or as a
+ * packer does. */
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
   if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
   items all = {0};
