@@ -37,6 +37,7 @@ enum { LEAST_CHUNK_BYTES = 1 << 20 };
 /* Of all pools that are not dry; relaxed, since nothing is ordered by them. */
 static struct { int64_t reserved_bytes, used_bytes; /* atomic */ } totals;
 
+/* Both counts of what is reserved, the pool's and the process's; a dry pool has no bytes to count there. */
 static void count_reserved(neap_pool *pool, int64_t delta) {
   pool->stats.reserved_bytes += (size_t)delta;
   if (!pool->dry) __atomic_add_fetch(&totals.reserved_bytes, delta, __ATOMIC_RELAXED);
@@ -162,6 +163,7 @@ bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
+/* A pool whose chunks are at least LEAST_CHUNK_BYTES; the limit is rounded down to whole multiples of NEAP_ALIGN. */
 neap_status neap_pool_new(size_t chunk_bytes, size_t hard_bytes, neap_pool **out, neap_error *error) {
   *out = neap_alloc_zeroed(sizeof **out);
   if (*out == NULL) return neap_fail_memory(error, sizeof **out, "a pool");
@@ -176,6 +178,7 @@ neap_status neap_pool_new_dry(neap_pool **out, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Blocks still taken end with their chunk, and are taken off the totals. */
 void neap_pool_free(neap_pool *pool) {
   if (pool == NULL) return;
   for (chunk *c = pool->chunks, *next; c != NULL; c = next) {

@@ -51,6 +51,7 @@ static inline __attribute__((always_inline)) void tile(const float *w, const flo
   }
   out[0][0] = sum_of(&a0), out[1][0] = sum_of(&a1), out[2][0] = sum_of(&a2), out[3][0] = sum_of(&a3);
   out[0][1] = sum_of(&b0), out[1][1] = sum_of(&b1), out[2][1] = sum_of(&b2), out[3][1] = sum_of(&b3);
+  /* What is left of k behind the last whole vector, one element at a time. */
   for (; j < k; j++)
     for (int r = 0; r < ROWS; r++) {
       out[r][0] += w[r * row + j] * x0[j];

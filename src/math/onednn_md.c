@@ -77,6 +77,7 @@ bool onednn_md(const neap_type *type, const neap_layout *layout, int64_t groups,
   }
   if (grouped) md->dims[0] = groups, md->dims[1] = type->shape.dim[0] / groups;
   memcpy(md->padded_dims, md->dims, sizeof md->dims);
+  /* Layout NULL: oneDNN may choose, and nothing more is said. Opaque layouts are nobody's to describe. */
   md->format_kind = layout == NULL ? dnnl_format_kind_any : dnnl_blocked;
   if (layout == NULL) return true;
   if (layout->kind == NEAP_LAYOUT_OPAQUE) return false;

@@ -11,6 +11,7 @@
 #include "ops/op.h"
 
 enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
+/* Inputs. Without M it is plain descent; without STEPS no steps are counted. */
 enum { W, G, LR, M, STEPS };
 enum { W_OUT, M_OUT, STEPS_OUT };
 

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Attributes of both ops, in this order; SHAPE is SliceGrad's alone. */
 enum { STARTS, ENDS, STEPS, AXES, SHAPE };
 
 /* Of one dimension: positions start + i step for 0 <= i < n, from 0. */

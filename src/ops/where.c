@@ -8,6 +8,7 @@ NEAP_ROW3(where_2, uint8_t, uint16_t, uint16_t, , x != 0 ? y : z)
 NEAP_ROW3(where_4, uint8_t, uint32_t, uint32_t, , x != 0 ? y : z)
 NEAP_ROW3(where_8, uint8_t, uint64_t, uint64_t, , x != 0 ? y : z)
 
+/* The element widths that dtypes have: 1, 2, 4 and 8 bytes. */
 static void run(const neap_call *call) {
   static const neap_row_loop by_bytes[] = {[1] = where_1, [2] = where_2, [4] = where_4, [8] = where_8};
   neap_elementwise_run(call, 3, by_bytes[neap_dtype_bytes(call->in[1].type.dtype)]);

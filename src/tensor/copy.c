@@ -140,6 +140,7 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
   }
   for (int i = 1; i < w.n_dim; i++) /* insertion sort, largest target stride first */
     for (int j = i; j > 0 && magnitude(w.to_stride[j - 1]) < magnitude(w.to_stride[j]); j--) move_dim(&w, j - 1, j);
+  /* Neighbours are joined where a step of the outer is exactly the inner dimension, on both sides. */
   int n = 0; /* dimensions kept so far */
   for (int i = 0; i < w.n_dim; i++) {
     bool joins = n > 0 && w.to_stride[n - 1] == w.to_stride[i] * w.dim[i] && w.from_stride[n - 1] == w.from_stride[i] * w.dim[i];
@@ -157,6 +158,7 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
 /* If the source runs along another dimension than the last, that one comes next to the last; or last, when it is the
  * longer one and the last is too short for a row. */
 static bool make_transposed(walk *w) {
+  /* The source's smallest stride; strides of 0 repeat one element and are no direction to run along. */
   int a = w->n_dim - 1, b = a;
   for (int i = 0; i < w->n_dim; i++)
     if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b])) b = i;
@@ -182,6 +184,7 @@ static void run_walk(walk *w) {
 /* First and past-the-last address that the view touches; t is not empty. */
 static void extent(const neap_tensor *t, uintptr_t *low, uintptr_t *high) {
   int64_t below = 0, above = 0, width = (int64_t)neap_dtype_bytes(t->dtype);
+  /* A negative stride reaches down from the first element, a positive one up. */
   for (int i = 0; i < t->shape.n_dim; i++) {
     int64_t reach = (t->shape.dim[i] - 1) * t->stride[i] * width;
     if (reach < 0)

@@ -24,6 +24,8 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
   NEAP_TRY(check_dim(t, dim, "narrow", error));
   int64_t size = t->shape.dim[dim], last;
   if (step == 0) return neap_fail(error, NEAP_SHAPE, "narrow: the step of dimension %d is 0", dim);
+  /* n - 1 steps may leave int64; the check has to notice, not to wrap back inside. An empty range may begin at the very
+   * end. */
   bool wraps = __builtin_mul_overflow(n - 1, step, &last) || __builtin_add_overflow(last, from, &last);
   bool inside = n == 0 ? from >= 0 && from <= size : n > 0 && !wraps && from >= 0 && from < size && last >= 0 && last < size;
   if (!inside)
@@ -33,6 +35,7 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
   neap_tensor view = neap_tensor_retain(t);
   view.shape.dim[dim] = n;
   if (neap_tensor_elems(&view) > 0) view.offset_bytes += from * stride_bytes(t, dim);
+  /* One element is never stepped over: it keeps its stride, so that dense stays dense. */
   view.stride[dim] = n > 1 ? t->stride[dim] * step : t->stride[dim];
   *out = view;
   return NEAP_OK;
@@ -46,6 +49,7 @@ neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, nea
                      dim, (long long)t->shape.dim[dim]);
   neap_tensor view = neap_tensor_retain(t);
   if (neap_tensor_elems(t) > 0) view.offset_bytes += index * stride_bytes(t, dim);
+  /* Entries past the view's dimensions become 0, as shapes that are compared need them. */
   for (int i = dim; i < NEAP_MAX_DIM; i++) {
     view.shape.dim[i] = i + 1 < NEAP_MAX_DIM ? t->shape.dim[i + 1] : 0;
     view.stride[i] = i + 1 < NEAP_MAX_DIM ? t->stride[i + 1] : 0;
@@ -81,6 +85,7 @@ neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, ne
   neap_tensor view = *t;
   view.shape = wide;
   memset(view.stride, 0, sizeof view.stride);
+  /* A dimension that repeats, and one that was missing, has stride 0. */
   int added = wide.n_dim - t->shape.n_dim;
   for (int i = 0; i < t->shape.n_dim; i++) view.stride[added + i] = t->shape.dim[i] == wide.dim[added + i] ? t->stride[i] : 0;
   neap_storage_retain(view.storage);
@@ -102,6 +107,7 @@ static neap_status resolve_shape(const neap_tensor *t, int n_dim, const int64_t 
                        neap_shape_text(&shape, to));
     if (dim[i] == -1) open = i;
   }
+  /* Elements over the product of the others; left at -1, and refused below, where that does not come out even. */
   if (open >= 0) {
     shape.dim[open] = 1;
     int64_t rest = neap_shape_elems(&shape);
@@ -124,8 +130,10 @@ static bool view_strides(const neap_tensor *t, const neap_shape *shape, int64_t 
   int next = shape->n_dim - 1; /* the new dimension to place next */
   for (int old = t->shape.n_dim - 1; old >= 0;) {
     int64_t step = t->stride[old], run = t->shape.dim[old--];
+    /* The run: on as long as the next old dimension steps exactly over what has been gathered. */
     if (run == 1) continue;
     for (; old >= 0 && (t->shape.dim[old] == 1 || t->stride[old] == step * run); old--) run *= t->shape.dim[old];
+    /* New dimensions from the last on, until they have filled the run; one that reaches beyond it has no stride. */
     for (int64_t filled = 1; filled < run; next--) {
       if (next < 0) return false;
       stride[next] = step * filled;
