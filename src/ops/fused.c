@@ -30,6 +30,7 @@ neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *att
   return NEAP_ACTIVATION_NONE;
 }
 
+/* The copy is of all bytes, padding lanes too: z has the layout of y. */
 void neap_fused_begin(const neap_call *call) {
   if (!neap_fused_adds(call)) return;
   const neap_operand *z = &call->in[NEAP_FUSED_Z], *y = &call->out[0];
@@ -61,6 +62,7 @@ neap_status neap_fused_check_z(const neap_infer *c, neap_error *error) {
 
 /* ---- FusedConv ---------------------------------------------------------------------------------------------------------------- */
 
+/* As Conv, and z like y. */
 static neap_status infer_conv(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_conv_infer(c, error));
   return neap_fused_check_z(c, error);
@@ -68,6 +70,7 @@ static neap_status infer_conv(neap_infer *c, neap_error *error) {
 
 static neap_activation conv_activation(const neap_attr_value *attrs) { return (neap_activation)attrs[CONV_ACTIVATION].i; }
 
+/* z into y, the convolution added to it, the activation on the sum: the order in all run functions here. */
 static void run_conv_ref(const neap_call *call) {
   neap_fused_begin(call);
   neap_conv_ref_forward(call);
@@ -151,6 +154,7 @@ const neap_op neap_op_FusedConv = {
 
 /* ---- FusedFC ------------------------------------------------------------------------------------------------------------------ */
 
+/* As FC, and z like y. */
 static neap_status infer_fc(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fc_infer(c, error));
   return neap_fused_check_z(c, error);
@@ -165,6 +169,7 @@ static void run_fc(const neap_call *call) {
 /* With few rows the plain product is the better one, as for FC; and where z is added it always is, since y holds it. */
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
+/* choice->algorithm is PRIMITIVE or PRODUCT. A choice to be like decides before the number of rows does. */
 static bool choose_fc_dnnl(neap_choose *choose) {
   int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
   bool few =
@@ -186,6 +191,7 @@ static neap_status bind_fc_dnnl(const neap_bind *bind, void **kernel, neap_error
   return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
 }
 
+/* The primitive never has z: see choose_fc_dnnl. */
 static void run_fc_dnnl(const neap_call *call) {
   if (call->choice->algorithm == PRODUCT) {
     run_fc(call);

@@ -105,6 +105,7 @@ static bool has_whole_images(const neap_layout *layout) {
   return true;
 }
 
+/* The type with n_chunk images; an absent operand stays absent. */
 static neap_type of_chunk(const neap_type *type, int64_t n_chunk) {
   neap_type chunk = *type;
   if (chunk.dtype != NEAP_DTYPE_NONE) chunk.shape.dim[0] = n_chunk;
@@ -132,6 +133,7 @@ static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const nea
   return kernel->choose == NULL || kernel->choose(&choose);
 }
 
+/* The first kernel of `engine`, or NULL. */
 static const neap_kernel *kernel_of(const neap_op *op, neap_engine engine) {
   const neap_kernel *kernel = op->kernels;
   while (kernel->run != NULL && kernel->engine != engine) kernel++;
@@ -234,6 +236,7 @@ static bool choose(neap_choose *c) {
   }
 }
 
+/* s->bound is owned by the stage; NULL for kernels without bind. */
 static neap_status bind_stage(stage *s, const neap_attr_value *attrs, neap_error *error) {
   neap_bind bind = {.op = s->op, .attrs = attrs, .n_in = s->n_in, .n_out = 1, .in = s->in, .out = &s->out, .choice = &s->choice};
   return s->kernel->bind == NULL ? NEAP_OK : s->kernel->bind(&bind, &s->bound, error);
@@ -243,6 +246,7 @@ static void unbind_stage(stage *s) {
   if (s->bound != NULL) s->kernel->unbind(s->bound);
 }
 
+/* Frees the stages, also those that bind left half made. */
 static void unbind(void *kernel) {
   stages *s = kernel;
   if (s == NULL) return;
@@ -292,6 +296,7 @@ static neap_operand images(const neap_operand *operand, const neap_type *type, i
   return part;
 }
 
+/* `attrs`: those of the stage's op within the record's list. `scratch`: behind what lies between the stages. */
 static void run_stage(const neap_call *call, const stage *s, const neap_attr_value *attrs, void *scratch, neap_operand *in,
                       neap_operand *out) {
   neap_call inner = *call;
@@ -300,6 +305,7 @@ static void run_stage(const neap_call *call, const stage *s, const neap_attr_val
   s->kernel->run(&inner);
 }
 
+/* The last chunk begins where it ends with the batch: see the head of the file. */
 static void run(const neap_call *call) {
   const stages *s = call->kernel;
   int64_t batch = call->in[NEAP_FUSED_X].type.shape.dim[0];

@@ -9,6 +9,7 @@ static const char *arg_name(const neap_infer *infer, int input) {
   return arg != NULL ? arg->name : "?";
 }
 
+/* The argument is named as the error's blob, unless a name is there already. */
 neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error, const char *format, ...) {
   char text[512];
   va_list args;
@@ -66,6 +67,7 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The shape comes from a user or a file here, so it is checked. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[attr];
   bool good = shape->n <= NEAP_MAX_DIM;
@@ -76,6 +78,7 @@ neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *o
                          infer->op->attrs[attr].name, NEAP_MAX_DIM);
 }
 
+/* The context has no subnets and no extent, so it is not for control ops. */
 neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
                                neap_type *out, neap_error *error) {
   neap_infer ask = {.op = forward, .attrs = infer->attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out};

@@ -43,6 +43,7 @@ static int64_t dense_channels(const neap_layout *layout, const neap_shape *x) {
   return layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
 }
 
+/* Geometry and constants for x in `layout`; pointers are left to run. An even size has its extra channel after c. */
 static job job_of(const neap_type *x, const neap_layout *layout, const neap_attr_value *attrs, int n_part) {
   job k = {.n_image = x->shape.dim[0], .n_channel = x->shape.dim[1], .size = attrs[SIZE].i, .n_part = NEAP_MAX(n_part, 1)};
   k.n_space = neap_shape_span(&x->shape, 2, x->shape.n_dim);
@@ -138,6 +139,7 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
 TILES(float, f32, sqrtf, powf)
 TILES(double, f64, sqrt, pow)
 
+/* Forward and backward, which has dy as its second input. */
 static void run(const neap_call *call) {
   job k = job_of(&call->in[0].type, &call->in[0].layout, call->attrs, call->choice->n_thread);
   if (neap_shape_elems(&call->in[0].type.shape) == 0) return;

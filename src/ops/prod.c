@@ -6,7 +6,8 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
-/* Integers wrap around. */
+/* `row` multiplies n neighbours into one accumulator, `columns` n neighbours into one each (see reduce.h). Floats are multiplied in
+ * double. Integers wrap around, so they are multiplied unsigned, where C defines that. */
 #define PROD(suffix, T, A, U, member)                                                                         \
   static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                \
     const T *x = in;                                                                                          \
@@ -71,6 +72,7 @@ static void run_grad(const neap_call *call) {
   neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
 }
 
+/* Integers of any width, and bool, give i64. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_reduce_infer(c, error));
   if (!neap_dtype_is_float(c->in[0].dtype)) c->out[0].dtype = NEAP_DTYPE_I64;

@@ -13,7 +13,7 @@ typedef struct job {
   bool normal;
 } job;
 
-/* Rounding may carry a number up to b, which is not in the interval. */
+/* From one word of 32 bits, for f64 too. Rounding may carry a number up to b, which is not in the interval. */
 static double uniform_between(const job *j, uint32_t word, bool f64) {
   double u = f64 ? (double)word * 0x1p-32 : (double)neap_uniform_f32(word);
   double x = j->a + (j->b - j->a) * u;
@@ -46,6 +46,7 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Each block of four is made anew from its number, so threads may take them in any way. */
 static void fill(const neap_call *call, bool normal, double a, double b) {
   job j = {call, a, b, normal};
   neap_parallel_for((neap_shape_elems(&call->out[0].type.shape) + 3) / 4, NEAP_GRAIN / 16, call->n_thread, fill_blocks, &j);
@@ -74,7 +75,8 @@ enum { KAIMING_IN, KAIMING_OUT };
 static double fan_in(const neap_shape *w) { return (double)neap_shape_span(w, 1, w->n_dim); }
 static double fan_out(const neap_shape *w) { return (double)(w->dim[0] * neap_shape_span(w, 2, w->n_dim)); }
 
-/* The uniform distribution of deviation s is that on [-s sqrt 3, s sqrt 3). */
+/* Deviation gain / sqrt(fan), with a fan of at least 1 for weights without elements. The uniform distribution of deviation s is
+ * that on [-s sqrt 3, s sqrt 3). */
 static void fill_weight(const neap_call *call, double fan) {
   double std = call->attrs[GAIN].f / sqrt(NEAP_MAX(fan, 1)), bound = sqrt(3.0) * std;
   if (call->attrs[DISTRIBUTION].i != 0)

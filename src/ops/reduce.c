@@ -157,6 +157,7 @@ static void reduce_columns(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Outputs to threads, so many at a time that they have about NEAP_GRAIN elements of x. */
 void neap_reduce_run(const neap_call *call, const neap_reduction *reduction, double divisor) {
   const neap_shape *shape = &call->in[0].type.shape;
   job j = {call, reduction, divisor,

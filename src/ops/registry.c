@@ -18,6 +18,7 @@ static const neap_op *const ops[] = {
 int neap_op_count(void) { return NEAP_COUNT(ops); }
 const neap_op *neap_op_at(int index) { return index >= 0 && index < NEAP_COUNT(ops) ? ops[index] : NULL; }
 
+/* Binary search: op_list.h is in name order. */
 const neap_op *neap_op_find(const char *name) {
   int low = 0, high = NEAP_COUNT(ops) - 1;
   while (low <= high) {
@@ -65,6 +66,7 @@ int neap_op_attr_index(const neap_op *op, const char *name) {
   return -1;
 }
 
+/* The argument at a position of the call: past the end it is the last one declared, if that is variadic, else NULL. */
 static const neap_arg *arg_at(const neap_arg *args, int n, int position) {
   if (position >= 0 && position < n) return &args[position];
   return position >= n && n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? &args[n - 1] : NULL;
@@ -87,6 +89,7 @@ bool neap_engine_from_name(const char *name, neap_engine *engine) {
   return false;
 }
 
+/* Kernels call it from many threads: whoever sets the flag first writes the message, alone. */
 void neap_call_fault(const neap_call *call, const char *format, ...) {
   if (__atomic_test_and_set(&call->fault->set, __ATOMIC_ACQ_REL)) return;
   va_list args;
@@ -113,6 +116,7 @@ static void help_args(const char *title, const neap_arg *args, int n, neap_buffe
                     (args[i].flags & NEAP_ARG_VARIADIC) != 0 ? " (one or more)" : "");
 }
 
+/* Axes are shown as Lua counts them, from 1; negative ones count from the end in both. */
 static void help_default(const neap_attr *attr, neap_buffer *out) {
   if (attr->required) {
     neap_buffer_add(out, "required");
@@ -136,6 +140,7 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
+/* With `force` the list is walked twice, for `engine` and then for ref. Which walk `previous` belongs to is told by its engine. */
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine) {
   const neap_kernel *k = previous == NULL ? op->kernels : previous + 1;
   bool fallen_back = previous != NULL && previous->engine != engine;

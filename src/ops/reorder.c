@@ -4,7 +4,8 @@
  * of a dimension then has mixed-radix digits, and each digit has one stride in each layout. A dimension that is no multiple
  * of the blocks is taken in pieces: whole blocks, then ever smaller ones. So a Reorder is a few calls of neap_move_run.
  *
- * INVARIANT: padding lanes of a blocked output are zero afterwards; those of the input are never read.
+ * INVARIANT: padding lanes of a blocked output are zero afterwards; those of the input are read only where both layouts are equal
+ * and all bytes are copied, zeros too.
  */
 #include "math/move.h"
 #include "ops/op.h"
@@ -18,7 +19,7 @@ typedef struct dim_levels {
   int64_t unit[5], stride[5];
 } dim_levels;
 
-/* levels[d] for all dimensions, and the elements with padding. */
+/* Sets levels[d] of all dimensions. Returns the elements with padding: the stride that a next level would have. */
 static int64_t levels_of(const neap_shape *shape, const neap_layout *layout, dim_levels levels[NEAP_MAX_DIM]) {
   int64_t block[NEAP_MAX_DIM], stride = 1;
   for (int d = 0; d < shape->n_dim; d++) levels[d].n = 0, block[d] = 1;
@@ -45,7 +46,7 @@ static int64_t levels_of(const neap_shape *shape, const neap_layout *layout, dim
   return stride;
 }
 
-/* Offset of position p. */
+/* Offset, in elements, of position p of a dimension. The offset of an element is the sum over its dimensions. */
 static int64_t offset_of(const dim_levels *l, int64_t p) {
   int64_t offset = 0;
   for (int i = 0; i < l->n; i++) {
@@ -81,6 +82,7 @@ static digits digits_of(const dim_levels *a, const dim_levels *b) {
   return out;
 }
 
+/* What the recursion over dimensions has in common. Strides and offsets are in elements until neap_move_run. */
 typedef struct walk {
   const neap_shape *shape;
   dim_levels in[NEAP_MAX_DIM], out[NEAP_MAX_DIM];
@@ -110,7 +112,8 @@ static int64_t piece(const walk *w, int d, int64_t p, int *first_digit, int64_t 
   return 1;
 }
 
-/* Dimensions d and on of the box; `move` holds those before. */
+/* Dimensions d and on of the box; `move` holds those before, `in` and `out` their offsets. One neap_move_run for each combination
+ * of pieces; only there do threads come in. */
 static void walk_dim(const walk *w, int d, const neap_move *move, int64_t in, int64_t out) {
   if (d == w->shape->n_dim) {
     int64_t bytes = (int64_t)w->item_bytes;
@@ -148,6 +151,7 @@ static void zero_padding(walk *w, const neap_shape *shape, int64_t padded[NEAP_M
   }
 }
 
+/* The box is the value itself, then the padding of the output behind it. Equal layouts are one copy of bytes. */
 static void run(const neap_call *call) {
   const neap_operand *in = &call->in[0], *out = &call->out[0];
   const neap_shape *shape = &in->type.shape;

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Does nothing where the planner gave both the same bytes. */
 static void run(const neap_call *call) {
   if (call->in[0].data != call->out[0].data && call->out[0].data != NULL)
     memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->out[0].type));
@@ -19,6 +20,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
   *cost = (neap_cost){0}; /* a view: nothing is computed or moved */
 }
 
+/* With allow_zero, since the sizes of x are meant as they are, 0 too. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[0]) return NEAP_OK;
@@ -33,6 +35,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 
 enum { SHAPE, ALLOW_ZERO };
 
+/* ATTRIBUTE error for a list that is no shape, SHAPE error when x has other elements than it. A -1 takes elements / product of
+ * the others; where that product is 0 or does not divide, it counts as 0. */
 static neap_status infer_reshape(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   neap_shape to = {.n_dim = c->attrs[SHAPE].n};
@@ -92,6 +96,7 @@ const neap_op neap_op_Reshape = {
 
 enum { FIRST, LAST };
 
+/* Dimensions axis to last as one. A scalar becomes (1). */
 static neap_status infer_flatten(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   c->out[0] = (neap_type){c->in[0].dtype, NEAP_SHAPE(1)};
@@ -144,6 +149,7 @@ static neap_status mark_axes(const neap_infer *c, int n_dim, bool mark[NEAP_MAX_
   return NEAP_OK;
 }
 
+/* Without axes every dimension of 1 goes; with axes those, which must be 1. */
 static neap_status infer_squeeze(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   bool mark[NEAP_MAX_DIM] = {false}, all = c->attrs[AXES].n == 0;
@@ -159,6 +165,7 @@ static neap_status infer_squeeze(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The axes count in y, as in ONNX, so their order does not matter. */
 static neap_status infer_unsqueeze(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int n_dim = x->n_dim + c->attrs[AXES].n;
@@ -210,6 +217,7 @@ const neap_op neap_op_Unsqueeze = {
 
 /* ---- Alias ---------------------------------------------------------------------------------------------------------------- */
 
+/* The gradient of y is that of x: no op is needed. */
 static neap_status grad_alias(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = g->dout[0];
