@@ -33,6 +33,7 @@ void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
   return block;
 }
 
+/* A copy of `bytes` bytes, the arena's; `from` may be NULL for 0 bytes. NULL when refused. */
 void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes) {
   void *block = neap_arena_alloc(arena, bytes);
   if (block != NULL && bytes > 0) memcpy(block, from, bytes);
@@ -41,6 +42,7 @@ void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes) {
 
 char *neap_arena_strdup(neap_arena *arena, const char *text) { return neap_arena_copy(arena, text, strlen(text) + 1); }
 
+/* All blocks die at once; the arena is empty and usable again. */
 void neap_arena_fini(neap_arena *arena) {
   while (arena->chunk != NULL) {
     struct neap_arena_chunk *older = arena->chunk->older;

@@ -30,4 +30,5 @@ neap_hash neap_hash_words(const void *bytes, size_t n) {
   return (neap_hash){(uint64_t)(h >> 64), (uint64_t)h};
 }
 
+/* 32 hexadecimal digits and a zero: the high word first. */
 void neap_hash_text(neap_hash hash, char text[33]) { snprintf(text, 33, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low); }

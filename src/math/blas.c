@@ -69,6 +69,7 @@ NAIVE(double)
 void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a,
                const void *b, bool add, void *c, int n_thread) {
   if (m == 0 || n == 0) return;
+  /* f64 knows no oneDNN, and the loop for few rows is written for w as it lies in a fully connected layer: (N,K). */
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
   if (engine == NEAP_GEMM_NAIVE || k == 0) { /* libraries do not promise to clear C when k is 0 */
     naive_product p = {ta, tb, add, m, n, k, a, b, c};

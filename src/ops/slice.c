@@ -104,6 +104,7 @@ static void run_grad(const neap_call *call) {
   range r[NEAP_MAX_DIM];
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];
   if (neap_shape_elems(dx) == 0) return;
+  /* What no position of the box touches is zero; the box itself is written over. */
   memset(call->out[0].data, 0, neap_type_bytes(&call->out[0].type));
   ranges_of_call(call, dx, r);
   int64_t first = place(dx, r, out_stride);

@@ -41,6 +41,8 @@ static const neap_reduction sums[NEAP_N_DTYPE] = {
   [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
 };
 
+/* The general walk is that of reduce.h; here are only its two loops. Integers are summed as they are, the divisor is for
+ * floats. */
 static void run_sum(const neap_call *call) { neap_reduce_run(call, &sums[call->in[0].type.dtype], 1); }
 
 /* Elements that one result sums up. */
@@ -94,10 +96,12 @@ static void spread(const neap_call *call, neap_row_loop loop) {
   neap_elementwise_run(&seen, 1, loop);
 }
 
+/* dx = dy. */
 static void run_sum_grad(const neap_call *call) {
   spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? sum_row_f64 : sum_row_f32);
 }
 
+/* dx = dy times 1 / count: one division a stretch, not one an element. */
 static void run_mean_grad(const neap_call *call) {
   spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? mean_row_f64 : mean_row_f32);
 }

@@ -69,6 +69,7 @@ static void run(const neap_call *call) {
   *call->extent = found;
   if (found > y->type.shape.dim[0]) return;
   size_t bytes = neap_dtype_bytes(x->type.dtype);
+  /* k counts the values begun so far; the second pass visits the elements in the order of the first. */
   for (int64_t i = 0, k = -1; i < n; i++) {
     if (is_new(x, order, i)) {
       memcpy((char *)y->data + (size_t)++k * bytes, (const char *)x->data + (size_t)order[i] * bytes, bytes);
