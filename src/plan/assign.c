@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+/* An assignment under way, and the cheapest so far. The members of a slot form a list, so that the last one put can be taken
+ * off again in O(1). Arrays are n + 1 long and lie in the caller's arena. */
 typedef struct assigner {
   int n;
   const neap_assign_item *item;
@@ -32,6 +34,7 @@ bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_option
   return item[a].first <= item[b].last && item[b].first <= item[a].last;
 }
 
+/* Whether item i may join the slot: O(members). */
 static bool fits(const assigner *s, int slot, int i) {
   for (int j = s->head[slot]; j >= 0; j = s->next[j])
     if (neap_assign_conflict(s->item, s->options, i, j)) return false;
@@ -51,6 +54,7 @@ int neap_assign_best_slot(int n_slot, const size_t *slot_bytes, const bool *usab
   return best;
 }
 
+/* Item i joins the slot; the number n_slot opens a new one. */
 static void put(assigner *s, int i, int slot) {
   if (slot == s->n_slot) {
     s->head[slot] = -1;
@@ -63,7 +67,7 @@ static void put(assigner *s, int i, int slot) {
   s->slot_bytes[slot] = NEAP_MAX(s->slot_bytes[slot], s->item[i].bytes);
 }
 
-/* Items one by one, each into the best fitting slot it may join. */
+/* Items one by one, in s->order, each into the best fitting slot it may join, else into a new one. O(n^2) conflict tests. */
 static void place_all(assigner *s) {
   s->n_slot = 0;
   for (int k = 0; k < s->n; k++) {
@@ -74,13 +78,15 @@ static void place_all(assigner *s) {
   }
 }
 
+/* Bytes of all slots: each as large as its largest member. */
 static size_t cost(const assigner *s) {
   size_t bytes = 0;
   for (int k = 0; k < s->n_slot; k++) bytes += s->slot_bytes[k];
   return bytes;
 }
 
-/* Two slots without a conflict between their members become one, which never costs more. */
+/* Two slots without a conflict between their members become one, which never costs more: the larger size stays, the smaller one
+ * goes. This is what makes the second INVARIANT hold for the greedy results. */
 static void merge_slots(assigner *s) {
   for (int a = 0; a < s->n_slot; a++)
     for (int b = a + 1; b < s->n_slot; b++) {
@@ -102,7 +108,7 @@ static void merge_slots(assigner *s) {
     }
 }
 
-/* Keeps the present assignment if it is cheaper, or as cheap with fewer slots. */
+/* Merges slots, then keeps the present assignment if it is cheaper, or as cheap with fewer slots. */
 static void consider(assigner *s, int *best_n_slot) {
   merge_slots(s);
   size_t bytes = cost(s);
@@ -112,23 +118,27 @@ static void consider(assigner *s, int *best_n_slot) {
   neap_copy_bytes(s->best, s->slot, (size_t)s->n * sizeof *s->best);
 }
 
+/* What items are sorted by. */
 typedef struct keyed {
   size_t bytes;
   int first, index;
 } keyed;
 
+/* By first step, then by index. */
 static int by_definition(const void *a, const void *b) {
   const keyed *x = a, *y = b;
   if (x->first != y->first) return x->first < y->first ? -1 : 1;
   return (x->index > y->index) - (x->index < y->index);
 }
 
+/* Largest first, then by definition. */
 static int by_bytes(const void *a, const void *b) {
   const keyed *x = a, *y = b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   return by_definition(a, b);
 }
 
+/* Items into s->order. */
 static void sort_items(assigner *s, keyed *key, int (*compare)(const void *, const void *)) {
   for (int i = 0; i < s->n; i++) key[i] = (keyed){s->item[i].bytes, s->item[i].first, i};
   if (s->n > 0) qsort(key, (size_t)s->n, sizeof *key, compare);
@@ -163,6 +173,7 @@ static void search(assigner *s, int k, size_t bytes, int *best_n_slot) {
 /* The recursion is as deep as there are items: more than this are left to the greedy orders. */
 enum { MOST_EXACT = 5000 };
 
+/* From s->best to the caller's numbers. */
 static void renumber(const assigner *s, int *slot, int n_slot) {
   /* by the first member in order of definition; s->order is sorted so, s->slot is free to use as the map */
   for (int k = 0; k < s->n; k++) s->slot[k] = -1;
@@ -175,6 +186,8 @@ static void renumber(const assigner *s, int *slot, int n_slot) {
   (void)n_slot;
 }
 
+/* Two greedy passes first, by definition and the largest first: neither is always the better one. The exact search then
+ * has a good result to cut against, and that one stands when time runs out. MEMORY is the one failure. */
 neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
                         neap_assign_result *result, neap_error *error) {
   neap_arena arena = {0};

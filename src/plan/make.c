@@ -41,6 +41,7 @@ static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const nea
   return NEAP_OK;
 }
 
+/* What holds for every order; `scratch_bytes` stays the plan's, borrowed. On failure there is nothing to finish. */
 static neap_status work_init(neap_work *work, const neap_graph *graph, const neap_plan_options *options, const neap_plan *plan,
                              neap_error *error) {
   *work = (neap_work){.graph = graph, .options = *options, .scratch_bytes = plan->scratch_bytes};
@@ -56,7 +57,8 @@ static void work_fini(neap_work *work) {
   neap_uses_fini(&work->uses);
 }
 
-/* The schedule of least peak. `dag` keeps the definition order: there an order is only one of many that may run. */
+/* The schedule of least peak, owned by the caller, on failure too. `dag` keeps the definition order: there an order is only one
+ * of many that may run. So do `none` and `name`, whose bytes are not those of the peak, and very large graphs. */
 static neap_status best_schedule(neap_schedule *best, const neap_work *work, neap_error *error) {
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
   bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
@@ -99,6 +101,7 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
   plan->lower_bound_bytes = s->peak_bytes;
 }
 
+/* Bytes by region, for the reader of a plan; the arena's are those laid out, padding and all. */
 static void fill_regions(neap_plan *plan, const neap_graph *graph) {
   for (int r = 0; r < NEAP_N_REGION; r++) plan->region_bytes[r] = neap_graph_region_bytes(graph, (neap_region)r);
   plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
@@ -133,6 +136,8 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
   return status;
 }
 
+/* The plan is owned by the caller. ARGUMENT for pool with dag, MEMORY for a budget that does not suffice or memory refused,
+ * GRAPH for a value that is read and never made. On failure *out is not set. */
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error) {
   int64_t start = neap_clock_ns();
   if (options->policy == NEAP_POLICY_POOL && options->executor == NEAP_EXECUTOR_DAG)

@@ -97,7 +97,7 @@ static bool goes_high(const rehearsal *r, int from, int to, size_t bytes) {
   return false;
 }
 
-/* The storage that operand k of the node lies in, inputs first; NULL: no bytes of the pool. */
+/* The storage that operand k of the node lies in, inputs first; NULL: no bytes of the pool. Borrowed from r->life. */
 static life *storage_at(const rehearsal *r, const neap_node *node, int k) {
   int v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
   if (v == NEAP_NO_VALUE || r->plan->place[v].region != NEAP_REGION_ARENA) return NULL;
@@ -105,7 +105,7 @@ static life *storage_at(const rehearsal *r, const neap_node *node, int k) {
   return l->bytes > 0 ? l : NULL;
 }
 
-/* The storages of one instruction, each once. */
+/* The storages of one instruction, each once, those that live longest first, into `now`: by insertion, since operands are few. */
 static void find_now(rehearsal *r, const neap_node *node) {
   r->n_now = 0;
   for (int k = 0; k < node->n_in + node->n_out; k++) {
@@ -118,6 +118,8 @@ static void find_now(rehearsal *r, const neap_node *node) {
   }
 }
 
+/* Takes what the instruction of node n needs and has not got: storages in the order of `now`, then scratch, which goes back at
+ * once, since the give of scratch comes first in take.c too. False: the pool refuses. */
 static bool take_step(rehearsal *r, int n) {
   for (int k = 0; k < r->n_now; k++) {
     life *l = r->now[k];
@@ -137,6 +139,7 @@ static bool take_step(rehearsal *r, int n) {
   return true;
 }
 
+/* Gives back the storages that die at this step. The last of `taken` fills the hole, as its order means nothing. */
 static void give_step(rehearsal *r, int step) {
   r->n_block = NEAP_MAX(r->n_block, (int)neap_pool_read(r->pool).n_used);
   for (int k = 0; k < r->n_now; k++) {
@@ -149,7 +152,8 @@ static void give_step(rehearsal *r, int step) {
   }
 }
 
-/* One walk; *reach gets the bytes. */
+/* One walk with the present strategy, from an empty pool; *reach gets the bytes, at both ends together. The pool is gone after
+ * it, so no life keeps a block. */
 static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   NEAP_TRY(neap_pool_new_dry(&r->pool, error));
   r->n_taken = 0;
@@ -165,6 +169,7 @@ static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   return ok ? NEAP_OK : refused(error, sizeof *r->life);
 }
 
+/* Makes the rehearsal ready for walks with the plan's strategy. Its arena is the caller's to finish, on failure too. */
 static neap_status begin(rehearsal *r, const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof(life);
   *r = (rehearsal){.plan = plan, .graph = graph, .strategy = strategy_of(plan)};
@@ -181,6 +186,7 @@ static size_t from_begin(size_t offset, size_t reach) {
   return offset < NEAP_POOL_DRY_BYTES / 2 ? offset : reach - (NEAP_POOL_DRY_BYTES - offset);
 }
 
+/* Walks with `st` unless the best one meets the bound already; equal reach leaves the earlier strategy. */
 static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_t *least, neap_error *error) {
   size_t reach;
   if (*least <= r->plan->lower_bound_bytes) return NEAP_OK;
@@ -190,7 +196,8 @@ static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_
   return NEAP_OK;
 }
 
-/* The strategy that reaches least, the simplest first; the bound ends the search. */
+/* The strategy that reaches least, the simplest first; the bound ends the search. Thresholds double (steps) or grow fourfold
+ * (bytes), which makes O(log) walks: what a finer one would save is not worth its walk. */
 static neap_status choose_strategy(rehearsal *r, const neap_plan *plan, strategy *best, neap_error *error) {
   size_t least = SIZE_MAX;
   NEAP_TRY(try_strategy(r, (strategy){FIT, 0}, best, &least, error));
@@ -222,6 +229,7 @@ static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error
   return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);
 }
 
+/* Needs the places' regions, storages and lives; fails when memory is refused, and then the plan is half filled. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error) {
   rehearsal r;
   strategy best = {FIT, 0};

@@ -38,17 +38,21 @@ static neap_status fail_about(const check *c, int v, neap_status status) {
   return status;
 }
 
+/* Whether the value has bytes in the arena that a node writes. */
 static bool in_arena(const check *c, int v) {
   return c->graph->value[v].region == NEAP_REGION_ARENA && c->graph->value[v].bytes > 0 && c->graph->value[v].node >= 0;
 }
 
 /* ---- order ------------------------------------------------------------------------------------------------------------ */
 
+/* By from, then to: the order that the graph keeps its edges in. The kind of edge does not count. */
 static int compare_edges(const void *a, const void *b) {
   const neap_edge *x = a, *y = b;
   return x->from != y->from ? (x->from < y->from ? -1 : 1) : (x->to > y->to) - (x->to < y->to);
 }
 
+/* The order is a permutation of the nodes in which every edge leads forward; the edges are sorted, distinct, and lead from lower
+ * nodes to higher ones, which later passes rely on. Fills step. */
 static neap_status check_order(check *c) {
   const neap_plan *plan = c->plan;
   for (int n = 0; n < plan->n_node; n++) c->step[n] = -1;
@@ -85,6 +89,7 @@ static neap_status check_reads(check *c) {
   return NEAP_OK;
 }
 
+/* Fills the lists of readers by counting sort, and last_step. O(values + reads). */
 static neap_status find_readers(check *c) {
   const neap_graph *g = c->graph;
   size_t n_read = 0;
@@ -128,7 +133,7 @@ static bool runs_before(const check *c, int a, int b) {
   return (c->above[(size_t)b * c->n_word + (size_t)a / 64] >> (a % 64) & 1u) != 0;
 }
 
-/* All that touches value v has run when node n starts; readers that are `n` itself are let through with `but_n`. */
+/* All that touches value v, its definition and its readers, has run when node n starts; with `but_n`, n may be a reader itself. */
 static bool is_over_before(const check *c, int v, int n, bool but_n) {
   if (c->above == NULL && !but_n) return c->last_step[v] < c->step[n];
   if (!runs_before(c, c->graph->value[v].node, n)) return false;
@@ -139,6 +144,7 @@ static bool is_over_before(const check *c, int v, int n, bool but_n) {
 
 /* ---- places, one by one ------------------------------------------------------------------------------------------------ */
 
+/* Whether (in, out) is among n pairs. */
 static bool has_pair(const neap_pair *pair, int n, int in, int out) {
   for (int k = 0; k < n; k++)
     if (pair[k].in == in && pair[k].out == out) return true;
@@ -154,6 +160,8 @@ static bool is_paired(const check *c, int v, const neap_pair *pair, int n_pair) 
   return false;
 }
 
+/* The reason that the plan gives for joining v to its partner is one that the graph or the op's record allows; without such a
+ * reason a value is the root of its own storage. */
 static neap_status check_relation(check *c, int v) {
   const neap_graph *g = c->graph;
   const neap_place *place = &c->plan->place[v];
@@ -182,7 +190,7 @@ static neap_status check_relation(check *c, int v) {
                    label(c, place->partner), label(c, v));
 }
 
-/* The next version may be written only when all readers of the one before have run. */
+/* All versions of a root lie in its storage, and the next one may be written only when all readers of the one before have run. */
 static neap_status check_version(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
   if (value->root == v || value->node < 0) return NEAP_OK;
@@ -200,6 +208,8 @@ static neap_status check_version(check *c, int v) {
   return NEAP_OK;
 }
 
+/* What can be said of a place alone: region, bytes and life are the graph's, the offset is aligned and inside, the storage is a
+ * root and lies where its member does. Then its relation and its version. */
 static neap_status check_place(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
   const neap_place *place = &c->plan->place[v];
@@ -262,6 +272,8 @@ static bool may_replace(const check *c, int a, int b) {
   return allowed && is_over_before(c, a, g->value[b].node, true);
 }
 
+/* Two values with common bytes: PLAN error unless one is over before the other is written, both show the same content in the
+ * same place, or one replaces the other in place. */
 static neap_status check_meeting(const check *c, int a, int b) {
   const neap_value *value = c->graph->value;
   const neap_place *at_a = &c->plan->place[a], *at_b = &c->plan->place[b];
@@ -273,6 +285,7 @@ static neap_status check_meeting(const check *c, int a, int b) {
               c->last_step[b] + 1, NEAP_MAX(at_a->offset, at_b->offset));
 }
 
+/* A value by where it begins. */
 typedef struct span {
   size_t offset;
   int value;

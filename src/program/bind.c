@@ -43,13 +43,14 @@ void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
 
 /* ---- blobs and addresses ---------------------------------------------------------------------------------------- */
 
-/* Bytes that a blob of the workspace owns, unlike arena, frame and the owner's operands. */
+/* Whether a blob of the workspace owns the bytes, unlike arena, constants, frame and the owner's operands. */
 static bool is_resident(neap_region region) {
   return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT &&
          region != NEAP_REGION_CONSTANT;
 }
 
-/* One blob per resident root; *index gets the blob of each root value. */
+/* One blob per resident root, in order of the values; index[v] is the blob of root value v, -1 for all other values. A blob is
+ * `written` when any of its versions is made by this graph. Names are borrowed from the graph. */
 static neap_status collect_blobs(neap_program *program, int *index, neap_error *error) {
   const neap_graph *graph = program->graph;
   int n = 0;
@@ -113,7 +114,8 @@ static neap_instruction_kind kind_of(const neap_node *node) {
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
 }
 
-/* Where bytes are taken while running, those that live longest come first: see neap_plan_rehearse. */
+/* Counts the storage among those that the instruction touches. Where bytes are taken while running, those that live longest come
+ * first: see neap_plan_rehearse. */
 static void add_touched(neap_program *program, neap_instruction *i, int storage) {
   int at = i->n_touched++;
   program->n_touch[storage]++;
@@ -122,7 +124,8 @@ static void add_touched(neap_program *program, neap_instruction *i, int storage)
   i->touched[at] = storage;
 }
 
-/* Addresses, types and layouts of the operands. */
+/* Addresses, types and layouts of the operands, inputs first, in one array that `in` and `out` of the call point into; and the
+ * storages touched, each once, whatever the number of operands in it. `data` is left to each run. */
 static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   int n = node->n_in + node->n_out;
@@ -181,7 +184,8 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   return NEAP_OK;
 }
 
-/* Subprograms of a control node; their frames overlay each other in the node's scratch. */
+/* Subprograms of a control node; their frames overlay each other in the node's scratch, the loop's own bytes follow. PLAN error
+ * when a stored plan has not the scratch that they need. */
 static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   i->sub = neap_arena_alloc(&program->arena, (size_t)node->n_sub * sizeof *i->sub);
@@ -290,6 +294,8 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
   return status;
 }
 
+/* A program of graph and plan; those of a subprogram stay the owner's, others are the program's, and are freed on failure too.
+ * `n_owner_operand`: operands or ports that a subprogram has bases for. */
 static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
                         neap_error *error) {
   neap_program *program = neap_alloc_zeroed(sizeof *program);
@@ -315,7 +321,7 @@ neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **
   return make(graph, plan, false, 0, out, error);
 }
 
-/* In reverse: library objects, subprograms, tables, then what they refer to. */
+/* Each instruction's library objects and subprograms, then tables, then what they refer to. */
 void neap_program_free(neap_program *program) {
   if (program == NULL) return;
   for (int step = 0; step < program->n_instruction; step++) {
@@ -333,7 +339,8 @@ void neap_program_free(neap_program *program) {
   neap_free(program);
 }
 
-/* What fetch asks: see workspace/blob.c. */
+/* What fetch asks (see workspace/blob.c): a blob's number, or one of NEAP_IN_ARENA and NEAP_IN_CONSTANTS, and the offset in
+ * bytes. False: the value has no address after the run, as it is absent or lay in a pool. */
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;

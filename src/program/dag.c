@@ -28,14 +28,15 @@ struct neap_dag {
 
 /* ---- heap ------------------------------------------------------------------------------------------------------- */
 
-/* Room for every step was made with the heap. */
+/* Room for every step was made with the heap, and a step enters once. With the mutex held, or before the threads begin. */
 static void push(neap_dag *dag, int step) {
   int at = dag->n_heap++;
   for (; at > 0 && dag->heap[(at - 1) / 2] > step; at = (at - 1) / 2) dag->heap[at] = dag->heap[(at - 1) / 2];
   dag->heap[at] = step;
 }
 
-/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. */
+/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. With the mutex held, and not
+ * of an empty heap. */
 static int pop(neap_dag *dag) {
   int top = dag->heap[0], last = dag->heap[--dag->n_heap], at = 0;
   for (int child; (child = 2 * at + 1) < dag->n_heap; at = child) {
@@ -49,7 +50,7 @@ static int pop(neap_dag *dag) {
 
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
-/* Successor lists by counting sort over the edges. */
+/* Successor lists by counting sort over the edges: O(steps + edges). `waiting` serves as room; begin() sets it for each run. */
 static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *step_of) {
   for (int e = 0; e < graph->n_edge; e++) {
     dag->first[step_of[graph->edge[e].from] + 1]++;
@@ -107,7 +108,7 @@ static void begin(neap_dag *dag) {
     if (dag->n_before[s] == 0) push(dag, s);
 }
 
-/* With the mutex held. */
+/* With the mutex held: steps whose last predecessor has run become ready. O(log n) for each of them. */
 static void release_successors(neap_dag *dag, int step) {
   for (int k = dag->first[step]; k < dag->first[step + 1]; k++)
     if (--dag->waiting[dag->list[k]] == 0) push(dag, dag->list[k]);
@@ -131,7 +132,8 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
   pthread_mutex_lock(&dag->mutex);
 }
 
-/* What each thread does. The mutex is held but while an instruction runs. */
+/* What each thread does. The mutex is held but while an instruction runs. Others are woken when there is more than the one step
+ * that this thread will take itself, or when nothing is left, and once more at the end, for those that wait while it stops. */
 static void work(neap_program *program, neap_run_state *state, neap_lane *lane) {
   neap_dag *dag = program->dag;
   pthread_mutex_lock(&dag->mutex);
@@ -157,7 +159,8 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
   pthread_mutex_unlock(&dag->mutex);
 }
 
-/* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
+/* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there is none; borrowed until the
+ * next run. Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   begin(dag);

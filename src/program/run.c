@@ -65,7 +65,7 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
 
 /* ---- instructions ----------------------------------------------------------------------------------------------- */
 
-/* Base plus offset for each operand: the only address work of a run. */
+/* Base plus offset for each operand: the only address work of a run. An absent operand has base -1 and gets NULL. */
 static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
   for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
@@ -75,7 +75,7 @@ static void resolve(const neap_program *program, neap_instruction *i) {
   i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
 }
 
-/* Whether every output already lies where its input does. */
+/* Whether every output that the op's record pairs with an input already lies where that does; else the kernel must copy. */
 static bool is_view(const neap_call *call) {
   for (int p = 0; p < call->op->n_alias; p++) {
     neap_pair pair = call->op->alias[p];
@@ -84,6 +84,7 @@ static bool is_view(const neap_call *call) {
   return true;
 }
 
+/* One pass of a subprogram whose bases the owner has set. Faults and stops are left in the lane and the state. */
 void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *lane) {
   if (state->run->poison) poison_begin(sub);
   run_steps(sub, state, lane);
@@ -117,6 +118,7 @@ static void check_extent(neap_program *program, const neap_instruction *i) {
                     (long long)found, (long long)i->n_found);
 }
 
+/* One more time in ns for a step. `recent_ns` is a ring of the last NEAP_N_RECENT; `start_ns` counts from the run's begin. */
 static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
   int64_t took = neap_clock_ns() - start_ns;
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
@@ -139,7 +141,8 @@ int64_t neap_step_times_median(const neap_step_times *times) {
   return n > 0 ? sorted[n / 2] : 0;
 }
 
-/* What makes a constant touches no arena bytes but its own scratch, so skipping it leaves nothing to count.
+/* One instruction, with its addresses, clock, poison and fault record.
+ * What makes a constant touches no arena bytes but its own scratch, so skipping it leaves nothing to count.
  * The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
@@ -171,6 +174,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
     poison_after(program, i);
 }
 
+/* At most once a millisecond, because holding and releasing are system calls. On the calling thread alone. */
 void neap_run_let_signals_in(neap_run_state *state) {
   enum { EVERY_NS = 1000000 };
   int64_t now = neap_clock_ns();
@@ -180,7 +184,7 @@ void neap_run_let_signals_in(neap_run_state *state) {
   neap_signals_hold(&state->signals);
 }
 
-/* Plan order, on the calling thread. */
+/* Plan order: a program without a dag on the calling thread, a subprogram on whichever lane its owner runs. */
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
   for (int step = 0; step < program->n_instruction; step++) {
     if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
@@ -200,7 +204,10 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
                    lane->fault.message);
 }
 
-/* Bases are read here, once a run: the workspace may have moved them since the last. */
+/* Runs a program once. The arena, constants and pool are borrowed from `run` until it returns. DATA or MEMORY error for a fault,
+ * INTERRUPTED when a stop won, INTERNAL for a pool that is not as the run promises.
+ * run->finished says whether the step counts: no stop has won.
+ * Bases are read here, once a run: the workspace may have moved them since the last. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
   neap_run_state state = {.run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;

@@ -23,7 +23,7 @@ static neap_status refused(neap_error *error) { return neap_fail_memory(error, s
 
 static size_t item_bytes(neap_attr_type type) { return type == NEAP_ATTR_FLOATS ? sizeof(double) : sizeof(int64_t); }
 
-/* Attributes with their lists, so that the caller's may go. */
+/* Attributes with their lists, in the arena, so that the caller's may go. NULL: memory is refused. */
 static neap_attr_value *copy_attrs(neap_arena *arena, const neap_op *op, const neap_attr_value *attrs) {
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_alloc(arena, (size_t)n * sizeof *copy);
@@ -45,7 +45,7 @@ static neap_status no_subnet(const neap_infer *infer, int subnet, int n_in, cons
   return neap_fail(error, NEAP_GRAPH, "%s: has a subnet, so it needs a net around it", infer->op->name);
 }
 
-/* Output types; an error gets the op's name in front, as in a net it would get the op's own. */
+/* Output types, behind the inputs' in single->type; an error gets the op's name in front, as in a net it would get the op's own. */
 static neap_status infer_types(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_type *out = single->type + o->n_in;
   neap_infer infer = {.op = o->op,
@@ -71,7 +71,8 @@ static bool can_reorder(const neap_layout *layout, int n) {
   return true;
 }
 
-/* Asks one kernel; true when it takes the case as it is. */
+/* Asks one kernel, from a choice wiped clean of what the one before wrote; true when it takes the case as it is, with layouts
+ * that Reorder can make. All inputs are at hand plain; there is no limit on scratch. */
 static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o) {
   neap_choice *choice = &single->choice;
   choice->engine = kernel->engine;
@@ -113,7 +114,7 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
   return NEAP_OK;
 }
 
-/* Layouts of the operands as the kernel sees them, and room for the twins. */
+/* Layouts of the operands as the kernel sees them, and offsets of the twins: aligned, behind the kernel's own scratch. */
 static void place_blocked(neap_single *single, const neap_single_options *o) {
   size_t at = neap_align(single->choice.scratch_bytes);
   bool any = false;
@@ -140,7 +141,7 @@ static neap_status bind(neap_single *single, const neap_single_options *o, neap_
   return status;
 }
 
-/* Everything sized by the number of operands, in the arena. */
+/* Everything sized by the number of operands, zeroed, in the arena; copies of the input types and attributes. */
 static neap_status allocate(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_arena *arena = &single->arena;
   size_t n = (size_t)(o->n_in + o->n_out);
@@ -166,7 +167,8 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
   return NEAP_OK;
 }
 
-/* Infer, pick, bind: what graph, choose and program do for a net, for one op. */
+/* Infer, pick, bind: what graph, choose and program do for a net, for one op. *out is owned by the caller, NULL on failure; the
+ * options are not needed after the call. */
 neap_status neap_single_new(const neap_single_options *options, neap_single **out, neap_error *error) {
   *out = NULL;
   neap_single *single = neap_alloc_zeroed(sizeof *single);
@@ -192,6 +194,7 @@ void neap_single_free(neap_single *single) {
 
 const neap_type *neap_single_out_type(const neap_single *single, int output) { return &single->type[single->call.n_in + output]; }
 
+/* For an EXTENT op the type is inferred again, now with the length that the last run found; for others it is the type known. */
 neap_status neap_single_found_type(const neap_single *single, int output, neap_type *out, neap_error *error) {
   const neap_call *call = &single->call;
   *out = *neap_single_out_type(single, output);
@@ -212,7 +215,9 @@ neap_status neap_single_found_type(const neap_single *single, int output, neap_t
 
 size_t neap_single_scratch_bytes(const neap_single *single) { return single->scratch_bytes; }
 
-/* Reorders in, kernel, reorders out. The outputs of a faulting run hold zero where the kernel had to make something up. */
+/* Reorders in, kernel, reorders out. Operands are borrowed for the call; a NULL one is absent. `scratch` has the bytes that
+ * neap_single_scratch_bytes says, aligned. DATA error for a fault; the outputs of a faulting run hold zero where the kernel had
+ * to make something up. Not to be run by two threads at once: the call is the object's own. */
 neap_status neap_single_run(neap_single *single, void *const *in, void *const *out, void *scratch, uint64_t seed, uint32_t stream,
                             uint32_t step, neap_error *error) {
   neap_call *call = &single->call;
@@ -245,6 +250,8 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   return neap_fail(error, NEAP_DATA, "%s: %s", call->op->name, single->fault.message);
 }
 
+/* Copies elements from one layout to another by the reference kernel of Reorder, found anew each time: one look-up next to a pass
+ * over all bytes. */
 neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, const void *from, const neap_layout *to_layout,
                          void *to, neap_error *error) {
   const neap_op *op = neap_op_find("Reorder");

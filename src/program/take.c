@@ -12,6 +12,8 @@
 /* Values without elements need no bytes, but operands need an address: NULL means absent. */
 static char nothing[NEAP_ALIGN] __attribute__((aligned(NEAP_ALIGN)));
 
+/* Before the first step: no storage has an address, and each waits for all that touch it. INTERNAL error unless the pool is
+ * empty and reserved for the plan's bytes; the pool is borrowed from the run. */
 neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error) {
   neap_pool_stats stats = run->pool != NULL ? neap_pool_read(run->pool) : (neap_pool_stats){0};
   if (run->pool == NULL || stats.n_used > 0 || stats.reserved_bytes < program->plan->arena_bytes)
@@ -25,6 +27,8 @@ neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_err
   return NEAP_OK;
 }
 
+/* `bytes` for a slot, a root value or scratch, from the end that the rehearsal chose. The pool can't refuse (see INVARIANT), so
+ * the block is not tested. Poisoned when asked, so that reading before writing shows. */
 static void take(neap_program *program, int slot, size_t bytes, const neap_run *run) {
   neap_pool_block *block = neap_pool_take_at(run->pool, bytes, program->take[slot].high);
   program->block[slot] = block;
@@ -32,6 +36,7 @@ static void take(neap_program *program, int slot, size_t bytes, const neap_run *
   if (run->poison) memset(neap_pool_data(block), NEAP_POISON, bytes);
 }
 
+/* Back to the pool, and no address any more; a slot without a block is left alone. Poisoned first, when asked. */
 static void give(neap_program *program, int slot, size_t bytes, const neap_run *run) {
   if (program->block[slot] == NULL) return;
   if (run->poison) memset(program->base[program->first_slot + slot], NEAP_POISON, bytes);
@@ -40,8 +45,11 @@ static void give(neap_program *program, int slot, size_t bytes, const neap_run *
   program->base[program->first_slot + slot] = NULL;
 }
 
+/* One slot for all scratch: it is held for one instruction only, and they run one at a time. */
 static int scratch_slot(const neap_program *program) { return program->graph->n_value; }
 
+/* Addresses for all that the instruction touches, storages that live longest first, as the rehearsal takes them, then scratch.
+ * Records the pool's bytes in use at this step. */
 void neap_take_before(neap_program *program, int step, const neap_run *run) {
   const neap_instruction *i = &program->instruction[step];
   for (int k = 0; k < i->n_touched; k++) {
@@ -55,6 +63,7 @@ void neap_take_before(neap_program *program, int step, const neap_run *run) {
   program->used_at[step] = neap_pool_read(run->pool).used_bytes;
 }
 
+/* The instruction no longer needs its scratch, nor any storage that it was the last to touch. */
 void neap_take_after(neap_program *program, const neap_instruction *i, const neap_run *run) {
   if (i->scratch_bytes > 0) give(program, scratch_slot(program), i->scratch_bytes, run);
   for (int k = 0; k < i->n_touched; k++) {
@@ -63,7 +72,7 @@ void neap_take_after(neap_program *program, const neap_instruction *i, const nea
   }
 }
 
-/* A run that was stopped still holds bytes. */
+/* A run that was stopped still holds bytes: all go back, so that the next run meets an empty pool. */
 void neap_take_end(neap_program *program, const neap_run *run) {
   for (int v = 0; v < program->graph->n_value; v++) give(program, v, program->bytes[v], run);
 }
