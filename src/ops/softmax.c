@@ -23,7 +23,9 @@ typedef struct job {
  * The largest element is taken off before exp, so that no term exceeds 1 and the sum is at least 1: nothing overflows, and
  * the logarithm is of no tiny number. Over the block, three passes along C: maxima, sums, results; exp is computed
  * twice, once for the sum and once for the result. A dense row keeps the exponentials in y at once and scales them afterwards.
- * Either loop reads an element of x before it writes that of y, so y may be x. `forward` and `backward` take pairs [begin, end) of a job. */
+ * Either loop reads an element of x before it writes that of y, so y may be x.
+ *
+ * `forward` and `backward` take pairs [begin, end) of a job. */
 #define SOFTMAX(type, suffix, EXP)                                                                                             \
   NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,      \
                                                  bool log_) {                                                                  \
