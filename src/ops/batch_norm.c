@@ -173,6 +173,7 @@ static job new_job(const neap_call *call) {
   return j;
 }
 
+/* A channel belongs to one thread, so its sums have the same order on any number of threads. */
 static void run_channels(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
                          void (*f64)(void *, int64_t, int64_t)) {
   neap_parallel_for(j->channels, NEAP_MAX(1, NEAP_GRAIN / NEAP_MAX(1, j->n * j->l)), call->n_thread,
@@ -198,6 +199,7 @@ static void run_grad(const neap_call *call) {
   run_channels(call, &j, backward_f32, backward_f64);
 }
 
+/* One bit for each element; every plane (n, c) begins on a byte, so that channels can be written in parallel. */
 static int64_t mask_bytes(const neap_shape *x) { return x->dim[0] * x->dim[1] * ((neap_shape_span(x, 2, x->n_dim) + 7) / 8); }
 
 static bool choose(neap_choose *c) {
@@ -205,8 +207,8 @@ static bool choose(neap_choose *c) {
   return true;
 }
 
-/* A mask means what the forward's engine means by it. */
-/* A mask that comes without its forward must have the bytes of one that this engine writes. */
+/* A mask means what the forward's engine means by it; one that comes without its forward must have the bytes of one that
+ * this engine writes. */
 static bool choose_grad(neap_choose *c) {
   if (c->attrs[RELU].i == 0 || c->n_in < 6 || c->in[5].dtype == NEAP_DTYPE_NONE) return true;
   if (c->pair != NULL) return c->pair->engine == NEAP_ENGINE_REF;
@@ -240,6 +242,7 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
+/* Given statistics are not written by oneDNN: the outputs mean and var are then copies of the running ones. */
 static void run_dnnl(const neap_call *call) {
   neap_dnnl_run(call);
   if (call->attrs[TRAINING].i != 0) return;
@@ -248,6 +251,7 @@ static void run_dnnl(const neap_call *call) {
       memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data, neap_type_bytes(&call->out[k].type));
 }
 
+/* With a relu only behind oneDNN's own forward: the mask is in its format. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM_GRAD);
   describe(&c, choose->attrs);

@@ -44,6 +44,7 @@ static bool choose(neap_choose *c) {
 
 /* ---- Concat ---------------------------------------------------------------------------------------------------------------- */
 
+/* All inputs have the dtype and the rank of the first, and its sizes in every dimension but axis. */
 static neap_status infer_concat(neap_infer *c, neap_error *error) {
   const neap_shape *first = &c->in[0].shape;
   int axis;
@@ -108,10 +109,12 @@ const neap_op neap_op_Concat = {
 
 /* ---- Split ----------------------------------------------------------------------------------------------------------------- */
 
+/* Positions in part k: as `sizes` says, else an equal share of `whole`. */
 static int64_t split_size(const neap_attr_value *sizes, int64_t whole, int n_out, int k) {
   return sizes->n > 0 ? sizes->ints[k] : whole / n_out;
 }
 
+/* INVARIANT: the parts cover the axis exactly, so that Concat of their gradients has the shape of x. */
 static neap_status infer_split(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   const neap_attr_value *sizes = &c->attrs[SIZES];
@@ -139,6 +142,7 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* A part without data is passed over; the next one still begins behind it. */
 static void run_split(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape;
   int axis = neap_axis(call->attrs[AXIS].i, x->n_dim);
@@ -150,6 +154,7 @@ static void run_split(const neap_call *call) {
   }
 }
 
+/* Concat of the gradients of all parts; a part without one gets zeros, since Concat needs each of them. */
 static neap_status grad_split(neap_grad *g, neap_error *error) {
   size_t n = (size_t)g->n_out;
   neap_value_id *part = neap_alloc(n * sizeof *part);

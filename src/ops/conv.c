@@ -35,6 +35,7 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* x (N,C,...), weight (O,C/g,...) and bias (O), if any, give y (N,O,...). An error names the operand that does not fit. */
 neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   const neap_shape *b = &c->in[2].shape;
   char text[NEAP_SHAPE_TEXT];
@@ -63,6 +64,7 @@ static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Likewise for w. db (O) has an element for each output channel. */
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   neap_type w, y = {0};
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -83,6 +85,7 @@ void neap_conv_cost(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&
 static void cost_grad_input(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->in[0].shape); }
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->out[0].shape, &c->in[1].shape); }
 
+/* What nobody wants is not computed, but dw comes along where only db is wanted: one op makes both from dy. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];
@@ -117,6 +120,7 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->groups = attrs[GROUPS].i;
 }
 
+/* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
 #define CONV_DNNL(name, kind)                                                               \
   static bool choose_##name(neap_choose *choose) {                                          \
     neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                               \

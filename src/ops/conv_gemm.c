@@ -60,6 +60,7 @@ typedef struct job {
   bool add; /* to what y holds */
 } job;
 
+/* The problem in terms of x, weight and y, whichever of the three, or its gradient, is the output. */
 static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight, const neap_operand *y) {
   const neap_shape *w = &weight->type.shape;
   job j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, w->dim + 2), .dtype = call->out[0].type.dtype};

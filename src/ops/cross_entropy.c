@@ -39,12 +39,15 @@ typedef struct target {
   double weight; /* in the mean's divisor */
 } target;
 
+/* w_c, 1 without weights. */
 static double class_weight(const job *k, int64_t c) {
   if (k->weight == NULL) return 1;
   return k->call->in[WEIGHT].type.dtype == NEAP_DTYPE_F64 ? ((const double *)k->weight)[c]
                                                           : (double)((const float *)k->weight)[c];
 }
 
+/* With `report` a label out of range is a fault: the forward's task, which the backward does not repeat. Such a row is skipped
+ * like an ignored one, so no class is read that does not exist. */
 static target target_of(const job *k, int64_t row, bool report) {
   if (k->is_soft) return (target){-1, false, 1};
   int64_t label = neap_element_get_i64(k->label_dtype, k->label, row);
@@ -161,8 +164,10 @@ static job job_of(const neap_call *call) {
   return k;
 }
 
+/* Rows in the least share of a thread. An element counts eightfold, for its exponential. */
 static int64_t grain_of(const job *k) { return NEAP_MAX(NEAP_GRAIN / 8 / NEAP_MAX(k->n_class, 1), 1); }
 
+/* Rows are shared out among the threads; their losses are summed by one, in double. */
 static void run(const neap_call *call) {
   job k = job_of(call);
   bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
@@ -174,6 +179,7 @@ static void run(const neap_call *call) {
   neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, loss);
 }
 
+/* The divisor of the mean is summed again from the labels, in the order of the forward: the same number. */
 static void run_grad(const neap_call *call) {
   job k = job_of(call);
   k.dloss = call->in[DLOSS].data;
