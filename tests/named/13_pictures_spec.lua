@@ -248,7 +248,7 @@ describe("pictures:", function()
       assert.is_nil(seen[row.name])
       seen[row.name] = row
     end
-    assert.are.equal("before-2", seen.x.steps)
+    assert.matches("^before%-[12]$", seen.x.steps) -- with a Reorder in front, or without
     assert.is_true(seen.conv1.bytes >= 4 * 20 * 24 * 24 * 4) -- blocks of channels may be padded
     assert.are.equal("arena", seen.conv1.region)
     assert.are.equal("parameters", seen["linear1.weight"].region)

