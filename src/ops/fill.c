@@ -3,6 +3,7 @@
 
 #include "math/vec.h"
 
+/* Shape and dtype are attributes. ATTRIBUTE error for a shape that can't be or a dtype that the op's record does not list. */
 neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[NEAP_FILL_SHAPE];
   neap_dtype dtype = (neap_dtype)infer->attrs[NEAP_FILL_DTYPE].i;
@@ -35,6 +36,7 @@ typedef struct fill_job {
   } value; /* the element's bytes */
 } fill_job;
 
+/* Elements [begin, end), by their width: bytes are stored, whatever dtype they are of. */
 static void fill_range(void *context, int64_t begin, int64_t end) {
   const fill_job *j = context;
   switch (j->elem_bytes) {

@@ -11,6 +11,7 @@
 enum { W, GAMMA, BETA, MEAN, VAR, B };
 enum { EPS };
 
+/* w (O,...) and vectors (O) give a weight like w and a bias (O); the bias is there even when b is not. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, W, error));

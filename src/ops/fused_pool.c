@@ -94,6 +94,7 @@ typedef struct problem {
   const neap_choice *like; /* to be followed; NULL: free */
 } problem;
 
+/* How choice->algorithm is split: the low bits are the convolution's, those above the nominal images of a chunk. */
 enum { ALGORITHM_BITS = 8, MOST_CHUNK = 1 << 20 };
 
 /* Whether images lie one after another, each whole. */

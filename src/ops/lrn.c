@@ -5,6 +5,9 @@
  * layout whose channels are dense (blocked, or last) takes one position. A tile is loaded whole before it is stored, so y
  * may be x, and dx may be x or dy.
  *
+ * With s the sums, bias + alpha / size times the squares in the window, y = x s^-beta and
+ * dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum of dy x s^(-beta - 1) over the channels whose windows hold c.
+ *
  * The backward computes the sums again from x: that costs less than keeping them, and x is kept by others anyway. (oneDNN's
  * kernel would keep a workspace of twice x.)
  *
@@ -62,7 +65,8 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
 
 /* ---- plain loops ------------------------------------------------------------------------------------------------------------- */
 
-/* s^-beta; 3/4, of the papers, without logarithms. */
+/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums of windows, r = s^-beta, u sums of
+ * t. Powers: 3/4, of the papers, without logarithms. */
 #define TILES(type, suffix, SQRT, POW)                                                                                           \
   NEAP_MULTIVERSION static void powers_##suffix(const type *s, type *r, double beta, int64_t n) {                                \
     if (beta == 0.75) {                                                                                                          \

@@ -4,6 +4,7 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
+/* C's remainder has the sign of x; where that is not the sign of y, one y more has it. A remainder of 0 stays as it is. */
 static inline float mod_f32(float x, float y) {
   float r = fmodf(x, y);
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
@@ -23,12 +24,14 @@ static inline int64_t floor_div(int64_t x, int64_t y) {
   if (y == -1) return (int64_t)(0 - (uint64_t)x);
   return x / y - (x % y != 0 && (x < 0) != (y < 0));
 }
+/* -1 on its own: the least i64 % -1 overflows in C, although the remainder is 0. */
 static inline int64_t floor_mod(int64_t x, int64_t y) {
   if (y == -1) return 0;
   int64_t r = x % y;
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
+/* All widths are computed in i64 and cut to T on the way out, where a quotient that T can't hold wraps around. */
 #define INTEGER_ROW(NAME, suffix, T, function)                                                \
   static void NAME##_##suffix(const neap_row *row) {                                          \
     const T *in0 = row->in[0], *in1 = row->in[1];                                             \

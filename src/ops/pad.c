@@ -5,6 +5,7 @@
 
 enum { PADS, VALUE };
 
+/* `pads`: what comes before each dimension, then what comes after each, in elements, as ONNX has it. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_attr_value *pads = &c->attrs[PADS];
   int n_dim = c->in[0].shape.n_dim;
@@ -16,6 +17,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* All of y is filled, then x is copied into it: simpler than filling the frame alone, which is up to two boxes a dimension. */
 static void run(const neap_call *call) {
   const neap_type *x = &call->in[0].type, *y = &call->out[0].type;
   size_t bytes = neap_dtype_bytes(y->dtype);
@@ -32,6 +34,7 @@ static void run(const neap_call *call) {
   neap_move_run(&move, bytes, call->in[0].data, (char *)call->out[0].data + first * (int64_t)bytes, call->n_thread);
 }
 
+/* The pads before a dimension are where the Slice starts, counted from 0. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type x = neap_grad_type(g, g->in[0]);

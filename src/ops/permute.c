@@ -9,6 +9,7 @@ static int source_dim(const neap_attr_value *axes, int d, int n_dim) {
   return axes->n == 0 ? n_dim - 1 - d : neap_axis(axes->ints[d], n_dim);
 }
 
+/* y has the dimensions of x in the order of `axes`. ATTRIBUTE error unless these are a permutation. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   const neap_attr_value *axes = &c->attrs[AXES];
@@ -28,6 +29,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The dimensions are those of y, each with the stride that its source has in x. */
 static void run(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];

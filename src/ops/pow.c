@@ -35,6 +35,7 @@ NEAP_ROW3(PowGradExponent_f32, float, float, float, , (x == 0) & (y >= 0) ? 0 : 
 NEAP_ROW3(PowGradExponent_f64, double, double, double, , (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
 NEAP_ROW_RUN(PowGradExponent, 3, NEAP_ROWS_FLOATS(PowGradExponent))
 
+/* One op for each gradient that is wanted; what was broadcast is summed back. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   static const char *const type[] = {"PowGradBase", "PowGradExponent"};

@@ -85,6 +85,7 @@ static void fill_weight(const neap_call *call, double fan) {
     fill(call, false, -bound, bound);
 }
 
+/* The fan is that of the inputs, that of the outputs, or the mean of both. */
 static void run_xavier(const neap_call *call) {
   const neap_shape *w = &call->out[0].type.shape;
   int64_t mode = call->attrs[MODE].i;

@@ -8,6 +8,7 @@
 
 enum { COLUMNS = 256 }; /* accumulators at once: 2 KiB */
 
+/* Errors count dimensions from 1, as scripts do. */
 neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes, neap_error *error) {
   const neap_attr_value *given = &infer->attrs[NEAP_REDUCE_AXES];
   for (int i = 0; i < given->n; i++) {

@@ -32,6 +32,8 @@ const neap_op *neap_op_find(const char *name) {
   return NULL;
 }
 
+/* Near is a distance of at most 1 + a third of the length of what was typed. Of equally near names the first in order; internal
+ * ops count as far away, since nobody types them. */
 const char *neap_op_suggest(const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;

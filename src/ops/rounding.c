@@ -2,6 +2,7 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
+/* The rows of one op. Round takes halves to even, the default rounding mode of C and IEEE 754. */
 #define ROUNDING(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
   NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                        \
   NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                      \

@@ -6,6 +6,7 @@
 
 enum { MOMENTUM, FACTOR };
 
+/* Elements [begin, end). Each is read before it is written at the same place, so `out` may be `running`. */
 #define AVERAGE(suffix, T)                                                                                   \
   NEAP_MULTIVERSION static void average_##suffix(void *context, int64_t begin, int64_t end) {                \
     const neap_call *c = context;                                                                            \
