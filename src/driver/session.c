@@ -3,7 +3,8 @@
  * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in a list until the run row
  * is written, when the session closes.
  *
- * INVARIANT: the workspace lives at least as long as the session, which holds a reference of it; the store must outlive the session.
+ * INVARIANT: the workspace lives at least as long as the session, which holds a reference of it; the store must outlive the
+ * session.
  * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from the start.
  */
 #include "driver/driver_int.h"

@@ -53,7 +53,7 @@ neap_status neap_store_find_plan(neap_store *store, const char *key, const char 
 
 /* ---- add --------------------------------------------------------------------------------------------------------- */
 
-/* Runs a statement whose RETURNING gives one id; 0 when it gives no row. */
+/* Runs a statement that gives one id, as by RETURNING, and ends it; 0 when it gives no row. */
 static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
   bool row;
   neap_status status = neap_sql_step(sql, &row, error);
@@ -169,6 +169,7 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, c
 
 /* ---- drop, touch ------------------------------------------------------------------------------------------------- */
 
+/* One statement whose only parameter is the plan's id. DB error, too, for a file that can only be read. */
 static neap_status run_on_plan(neap_store *store, const char *text, const char *lost, int64_t plan_id, neap_error *error) {
   NEAP_TRY(neap_store_check_writable(store, lost, error));
   neap_sql sql = neap_sql_new(store, text, lost);

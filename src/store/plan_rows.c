@@ -48,7 +48,7 @@ static const char *kernel_of(const neap_graph *graph, const neap_node *node, cha
   return engine;
 }
 
-/* One row a step, in the plan's order. */
+/* One row a step, in the plan's order. One statement, bound again for each row; the caller's transaction is around it. */
 neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
                                   const char *lost, neap_error *error) {
   neap_sql sql = neap_sql_new(store,
@@ -94,7 +94,8 @@ static int owner_of(const neap_graph *graph, int value, const int *reader) {
   return graph->value[value].node >= 0 ? graph->value[value].node : reader[value];
 }
 
-/* reader[v] = first node that reads v, or -1. From neap_alloc; NULL when refused. */
+/* reader[v] = first node that reads v, or -1: the nodes are walked from the last to the first, so that the first stays. From
+ * neap_alloc; NULL when refused. */
 static int *first_readers(const neap_graph *graph) {
   int *reader = neap_alloc((size_t)graph->n_value * sizeof *reader);
   if (reader == NULL) return NULL;

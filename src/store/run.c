@@ -11,6 +11,7 @@ static void bind_unless_zero(neap_sql *sql, int64_t value) {
     neap_sql_null(sql);
 }
 
+/* The run's own row, within the caller's transaction. */
 static neap_status insert_run(neap_store *store, const neap_store_run *row, int64_t machine_id, const char *lost,
                               neap_error *error) {
   neap_sql sql = neap_sql_new(store,

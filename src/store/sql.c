@@ -51,6 +51,7 @@ static void bound(neap_sql *sql, int rc) {
 
 void neap_sql_int(neap_sql *sql, int64_t value) { bound(sql, sqlite3_bind_int64(sql->stmt, ++sql->n_bound, value)); }
 void neap_sql_real(neap_sql *sql, double value) { bound(sql, sqlite3_bind_double(sql->stmt, ++sql->n_bound, value)); }
+/* A copy, so that callers may bind a text of their stack. NULL becomes null. */
 void neap_sql_text(neap_sql *sql, const char *text) {
   bound(sql, sqlite3_bind_text(sql->stmt, ++sql->n_bound, text, -1, SQLITE_TRANSIENT));
 }
@@ -72,6 +73,7 @@ neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
   return status;
 }
 
+/* To its end, whatever rows it gives. */
 neap_status neap_sql_run(neap_sql *sql, neap_error *error) {
   bool row;
   do NEAP_TRY(neap_sql_step(sql, &row, error));
@@ -96,6 +98,7 @@ neap_status neap_store_begin(neap_store *store, const char *lost, neap_error *er
   return neap_store_exec(store, "BEGIN IMMEDIATE", lost, error);
 }
 
+/* Commits when `status` is OK, else rolls back; gives back `status`, or what the commit said. */
 neap_status neap_store_end(neap_store *store, neap_status status, const char *lost, neap_error *error) {
   if (status == NEAP_OK) status = neap_store_exec(store, "COMMIT", lost, error);
   /* SQLite rolls back by itself after some failures, such as a full disk. */

@@ -1,6 +1,7 @@
 /* attach.c: programs in a workspace: their resident blobs found or made, the arena grown, base pointers set, runs counted.
  *
  * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does not start.
+ * A run whose names and bytes have not moved walks the program's blobs a few times, and looks up and allocates nothing.
  */
 #include "workspace/workspace_int.h"
 
@@ -19,7 +20,7 @@ neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_progra
 /* ---- resident blobs --------------------------------------------------------------------------------------------- */
 
 /* The cell name of each program blob: its own, but for a later blob of the same name (an input that the net overwrites by
- * name): that one gets a cell that no user can name. */
+ * name): that one gets a cell that no user can name. Quadratic in the blobs, once a program. */
 static neap_status name_blobs(neap_program *program, neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     const char *name = neap_program_blob_at(program, b)->name;
@@ -73,7 +74,7 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
 }
 
 /* The bytes for the missing blobs: one segment for the gradients, storage of its own for each other one. fresh[b] gets a view
- * where one is made. */
+ * where one is made; what it has after a failure the caller drops. */
 static neap_status make_missing(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
                                 neap_error *error) {
   int n = neap_program_n_blobs(program), n_gradient = 0;
@@ -139,7 +140,7 @@ static neap_status make_room(neap_workspace *ws, neap_program *program, const ne
   return NEAP_OK;
 }
 
-/* Gives the fresh views to cells, old or new. */
+/* Gives the fresh views to cells, old or new. MEMORY error when a cell is refused; those added so far are gone then. */
 static neap_status publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
                            neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
@@ -169,6 +170,7 @@ static neap_status publish(neap_workspace *ws, neap_program *program, const neap
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
 
+/* Whether the program takes its bytes from the pool while it runs, rather than having them planned in the arena. */
 static bool takes(const neap_program *program) { return neap_program_plan(program)->policy == NEAP_POLICY_POOL; }
 
 /* "; its largest blob is "b" with 6.0 KiB": what one would look at first. The record gets it too. */

@@ -120,6 +120,7 @@ static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *fo
   return found->cell >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
 }
 
+/* The cell owns a copy of the n bytes, which may hold zeros; one more zero follows, which n does not count. */
 neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, const char *text, size_t n, neap_error *error) {
   neap_found found;
   char *copy = neap_alloc(n + 1);
@@ -170,6 +171,7 @@ neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name) {
   return ws->last != NULL && neap_graph_find(neap_program_graph(ws->last), name) >= 0 ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY;
 }
 
+/* NAME error for a name that nobody knows, else DTYPE: the blob holds another kind of thing than `expected`. */
 static neap_status fail_other(const neap_workspace *ws, const char *name, const char *expected, neap_error *error) {
   static const char *const word[] = {"nothing", "a tensor", "a string", "a tensor", "a scope"};
   if (!neap_workspace_has(ws, name)) return neap_workspace_fail_unknown(ws, "fetch", name, error);
@@ -177,6 +179,7 @@ static neap_status fail_other(const neap_workspace *ws, const char *name, const 
                    word[neap_workspace_kind(ws, name)]);
 }
 
+/* *text: borrowed until the blob is fed or removed. */
 neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name, const char **text, size_t *n,
                                         neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
@@ -204,6 +207,7 @@ typedef struct meaning {
   bool transient;
 } meaning;
 
+/* The op of the graph that frees value v; NULL: none. A walk over all ops, for messages only. */
 static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) && k < graph->node[n].n_in; k++)
@@ -254,6 +258,7 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
   size_t offset;
   const neap_plan *plan = neap_program_plan(ws->last);
   if (plan->policy == NEAP_POLICY_POOL && plan->place[v].region == NEAP_REGION_ARENA) {
+    /* The pool has its bytes back once the last value in the same storage has been read. */
     char why[300];
     int last = plan->place[plan->place[v].storage].last;
     for (int w = 0; w < plan->n_value; w++)

@@ -11,6 +11,7 @@
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(char *), "a forwarded name"); }
 
+/* Index of a forwarded name, interned; -1: not forwarded. A walk: a frame has a few. */
 static int forward_of(const neap_workspace *ws, const char *key) {
   for (int i = 0; i < ws->n_forward; i++)
     if (ws->forward_name[i] == key) return i;

@@ -65,7 +65,7 @@ static int position(int n, const char *const *name, const char *key) {
   return -1;
 }
 
-/* No name is bound twice. Sets, not lists, are compared: the order of bindings means nothing. */
+/* No name is bound twice: NAME error. Quadratic in the bindings, of which a block has a few. */
 static neap_status check_list(int n, const char *const *inner, const char *const *outer, neap_error *error) {
   for (int i = 0; i < n; i++)
     if (position(i, inner, inner[i]) >= 0)
@@ -74,6 +74,8 @@ static neap_status check_list(int n, const char *const *inner, const char *const
   return NEAP_OK;
 }
 
+/* NAME error unless the n bindings are those of `first`, if that is set. Sets, not lists, are compared: the order of bindings
+ * means nothing. As inner names differ, equal counts and each one found there make the sets equal. `what` is for the message. */
 static neap_status compare(const bindings *first, int n, const char *const *inner, const char *const *outer, const char *what,
                            neap_error *error) {
   NEAP_TRY(check_list(n, inner, outer, error));
@@ -92,7 +94,7 @@ static neap_status compare(const bindings *first, int n, const char *const *inne
   return neap_hint(error, "clear and trim the scope, or take another one for other bindings"), NEAP_NAME;
 }
 
-/* Remembers the first bindings. */
+/* Remembers the first bindings; later ones are compared already. MEMORY error, and then nothing is remembered. */
 static neap_status record(bindings *b, int n, const char *const *inner, const char *const *outer, neap_error *error) {
   if (b->set) return NEAP_OK;
   bindings made = {.set = true, .n = n};
@@ -123,6 +125,7 @@ neap_status neap_scope_check(const neap_scope *scope, neap_error *error) {
                    scope->n_frame);
 }
 
+/* ARGUMENT error for another parent than that of the frames that are there: their bound names lead to it. */
 static neap_status check_parent(const neap_scope *scope, const neap_workspace *parent, neap_error *error) {
   NEAP_TRY(neap_scope_check(scope, error));
   if (scope->parent == NULL || scope->parent == parent) return NEAP_OK;
@@ -138,7 +141,7 @@ static neap_status check_targets(const neap_workspace *parent, int n, const char
 
 /* ---- the stack -------------------------------------------------------------------------------------------------- */
 
-/* A frame that is there is made as good as new; else one is made. */
+/* frame[n_top] is ready to be entered: one that is there is made as good as new; else one is made. n_top stays. */
 static neap_status next_frame(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
                               const char *const *outer, neap_error *error) {
   if (scope->n_top < scope->n_frame) return neap_workspace_rebind(scope->frame[scope->n_top], n, inner, outer, error);
@@ -186,6 +189,7 @@ neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, i
   NEAP_TRY(check_targets(parent, n, outer, error));
   NEAP_TRY(record(&scope->gradient, n, inner, outer, error));
   for (int i = 0; i < n; i++)
+    /* A name that the frame has already, own or bound otherwise, keeps its meaning: the backward reads what the forward left. */
     if (neap_workspace_check_forward(top, inner[i], outer[i], NULL) == NEAP_OK)
       NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], true, error));
   scope->n_top--;

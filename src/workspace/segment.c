@@ -12,6 +12,7 @@ neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tenso
   return neap_workspace_make_room(n, type, NULL, view, error);
 }
 
+/* Bytes for tensor i: its own, or what is asked for where that is more. `room` may be NULL. */
 static size_t room_of(int i, const neap_type *type, const size_t *room) {
   size_t bytes = neap_type_bytes(&type[i]);
   return room != NULL ? NEAP_MAX(bytes, room[i]) : bytes;
@@ -21,6 +22,7 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
     size_t one = room_of(i, type, room);
+    /* So far from the largest size that neither sum nor alignment can wrap around. */
     if (one > SIZE_MAX / 4 || bytes > SIZE_MAX / 4) return neap_fail_memory(error, SIZE_MAX, "a segment");
     bytes += neap_align(one);
   }

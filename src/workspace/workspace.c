@@ -1,6 +1,7 @@
 /* workspace.c: the life of a workspace, its table of names, and the nets it stores.
  *
- * Look-up order: own names, forwarded names, then (unless names are forwarded) the parent's.
+ * Look-up order: own names, forwarded names, then (unless names are forwarded) the parent's. Names are interned, so that a
+ * look-up is one hash access a workspace on the way up, and comparing names is comparing pointers.
  */
 #include "workspace/workspace_int.h"
 
@@ -41,6 +42,7 @@ void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *worksp
   pthread_mutex_unlock(&live_lock);
 }
 
+/* The count never comes back from 0: who has taken it there is ending the workspace. */
 bool neap_workspace_try_retain(neap_workspace *ws) {
   int n = atomic_load(&ws->n_ref);
   while (n > 0)
@@ -132,6 +134,7 @@ neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
   return (neap_found){NULL, -1};
 }
 
+/* One number for the workspace and all above it, compared before each run. */
 uint64_t neap_workspace_chain_version(const neap_workspace *ws) {
   uint64_t version = 0;
   for (; ws != NULL; ws = ws->parent) version += ws->version; /* versions only grow, so the sum tells any change */
@@ -226,7 +229,8 @@ static void extent(const neap_tensor *t, int64_t *begin, int64_t *end) {
 }
 
 /* Bytes of the cell that no earlier cell of the workspace covers: storage that is shared under two names, or of which one
- * name has a part, is counted once. */
+ * name has a part, is counted once. Walks from one covered stretch to the next; each step looks at all earlier cells, so a report
+ * of all cells is quadratic in them. */
 static size_t counted_bytes(const neap_workspace *ws, int cell) {
   const neap_tensor *t = &ws->cell[cell].tensor;
   int64_t at, end, begin, to;
@@ -260,7 +264,7 @@ static void describe(const neap_workspace *ws, int cell, const char *name, bool 
   info->shares = info->counted_bytes < info->bytes;
 }
 
-/* Whether a workspace between `from` and `to` (exclusive) owns the name, so that `to`'s is hidden. */
+/* Whether a workspace from `from` up to `to` (exclusive) owns the name, so that `to`'s is hidden. */
 static bool is_hidden(const neap_workspace *from, const neap_workspace *to, const char *name) {
   for (; from != to; from = from->parent)
     if (neap_map_get(&from->index, name, -1) >= 0) return true;
