@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What neap_recycle_open needs while it works; all but `r` is given back by finish_open. `blob_of` lies in r's arena. */
 typedef struct opener {
   neap_recycle *r;
   neap_work work;
@@ -25,6 +26,8 @@ static neap_status no_memory(neap_error *error) { return neap_fail_memory(error,
 
 /* ---- what may not be shared ----------------------------------------------------------------------------------------------- */
 
+/* Why a blob keeps its name and bytes, as far as the net's definition says; NULL: nothing there against it. Static text. Names
+ * are interned: equal ones are one pointer. */
 static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
   if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT) return "is declared";
   if (blob->keep) return "is kept";
@@ -35,6 +38,7 @@ static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
   return NULL;
 }
 
+/* Whether the op reads or writes the name. */
 static bool is_operand(const neap_net_op *op, const char *name) {
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] == name) return true;
@@ -62,6 +66,7 @@ static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net 
   }
 }
 
+/* One record per name of the net, with no life yet, and the index of names; then what keeps a name fixed. Fails with MEMORY. */
 static neap_status list_blobs(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_blob = neap_net_n_blobs(r->net);
@@ -89,6 +94,7 @@ static neap_status list_blobs(opener *o, neap_error *error) {
 
 /* ---- lives ------------------------------------------------------------------------------------------------------------------- */
 
+/* The definition order under policy `name`, without scratch, which no name has. `dag` adds reachability. */
 static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   neap_recycle *r = o->r;
   size_t *scratch_bytes = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
@@ -101,6 +107,8 @@ static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   return neap_schedule_init(&o->schedule, &o->work, NULL, error);
 }
 
+/* The net's graph, owned by the recycle, with all ops left as they are written. INTERNAL error when nodes should be ops, and are
+ * not as many. */
 static neap_status prepare_net(opener *o, const neap_graph_options *given, neap_error *error) {
   neap_recycle *r = o->r;
   neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
@@ -113,7 +121,7 @@ static neap_status prepare_net(opener *o, const neap_graph_options *given, neap_
   return NEAP_OK;
 }
 
-/* One version of a name adds to what is known of it. */
+/* One version of a name adds to what is known of it: its life, its largest type, whether it stays on one device. */
 static void add_version(opener *o, int v) {
   const neap_value *value = &o->r->graph->value[v];
   const neap_schedule *s = &o->schedule;
@@ -128,6 +136,7 @@ static void add_version(opener *o, int v) {
   if (value->region != NEAP_REGION_ARENA && blob->fixed == NULL) blob->fixed = "stays from run to run";
 }
 
+/* Marks the names on either side of a view op. */
 static void mark_views(opener *o) {
   neap_recycle *r = o->r;
   for (int n = 0; n < r->graph->n_node; n++) {
@@ -141,6 +150,7 @@ static void mark_views(opener *o) {
   }
 }
 
+/* From values to names, and the figures of the net: bytes live by op, the most of them, and the sum without any sharing. */
 static neap_status find_lives(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   o->blob_of = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_value + 1) * sizeof *o->blob_of);
@@ -161,7 +171,8 @@ static neap_status find_lives(opener *o, neap_error *error) {
 
 /* ---- conflicts ------------------------------------------------------------------------------------------------------------- */
 
-/* after[b]: nodes that every writer and reader of name b reaches; writers[b]: its writers. Rows of n_word words. */
+/* Narrows a row `after` to what `node` reaches too. In find_conflicts_dag, after[b]: nodes that every writer and reader of name b
+ * reaches; writers[b]: its writers. Rows of n_word words. */
 static void note_node(const opener *o, uint64_t *after, int node) {
   if (node < 0) return;
   const uint64_t *reach = o->work.reach + (size_t)node * (size_t)o->work.n_word;
@@ -174,6 +185,7 @@ static bool is_subset(const uint64_t *a, const uint64_t *b, int n_word) {
   return true;
 }
 
+/* Two names conflict unless all writers of the one come after all that touches the other. O(blobs^2 * nodes / 64) words. */
 static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   size_t words = (size_t)o->work.n_word, rows = (size_t)r->n_blob;
@@ -204,6 +216,7 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   return status;
 }
 
+/* Fills the matrix; on a line, names conflict when their lives overlap. */
 static neap_status find_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_word = (r->n_blob + 63) / 64;
@@ -275,11 +288,13 @@ static int compare_edges(const void *a, const void *b) {
   return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
 }
 
+/* Edges of a net whose names are kept; grows, freed by neap_recycle_sort. */
 typedef struct edges {
   neap_edge *list;
   int n, cap;
 } edges;
 
+/* An edge unless it says nothing: from before the net, or from a node to itself. False: memory is refused. */
 static bool add_edge(edges *e, int from, int to) {
   if (from < 0 || from == to) return true;
   if (!neap_list_grow(&e->list, &e->cap, e->n + 1, sizeof *e->list)) return false;
@@ -287,7 +302,8 @@ static bool add_edge(edges *e, int from, int to) {
   return true;
 }
 
-/* The graph's edges, and those that names bring: a name is written again only when its last version has been read. */
+/* The graph's edges, and those that names bring: a name is written again only when its last version has been read. Sorted, each
+ * once. False: memory is refused. */
 static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
   neap_map last = {0}; /* name -> its newest value so far */
   bool ok = true;
@@ -317,8 +333,10 @@ typedef struct chains {
   bool *done;
 } chains;
 
+/* The longer chain first, ties by definition. */
 static bool is_before(const chains *c, int a, int b) { return c->depth[a] != c->depth[b] ? c->depth[a] > c->depth[b] : a < b; }
 
+/* Depths and lists of producers, by counting sort over the edges. Lists lie in `arena`. False: memory is refused. */
 static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
   size_t n = (size_t)g->n_node + 2;
   int **lists[] = {&c->depth, &c->first, &c->stack, &c->at};
@@ -366,7 +384,7 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
   }
 }
 
-/* The list scheduler's order, or the definition order where that has the lower peak. */
+/* Into `order`: the list scheduler's order, or the definition order where that has no higher peak. */
 static neap_status least_memory(const neap_graph *g, const neap_recycle *r, const neap_uses *uses, int *order,
                                 neap_error *error) {
   size_t *scratch_bytes = neap_alloc_zeroed(((size_t)r->n_op + 1) * sizeof *scratch_bytes);
@@ -385,6 +403,9 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
   return status;
 }
 
+/* order[i]: the op that runs as number i, n_op of them, the caller's room. Any order respects the edges that names bring, so that
+ * the net reordered computes the same. ARGUMENT error for a net with work not written out, but for
+ * the plain order. */
 neap_status neap_recycle_sort(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error) {
   for (int i = 0; i < recycle->n_op; i++) order[i] = i;
   if (kind == NEAP_ORDER_PLAIN) return NEAP_OK;
@@ -420,10 +441,12 @@ static bool is_view_output(const neap_node *node, int k) {
   return false;
 }
 
+/* A walk over the ops in definition order: a name's bytes are held from its first write to the Free that releases it, else to
+ * the end; views hold none. made_bytes, by op, lies in the recycle's arena. */
 neap_status neap_recycle_estimate_memory(neap_recycle *recycle, neap_recycle_estimate *out, neap_error *error) {
   NEAP_TRY(must_be_by_op(recycle, "estimate", error));
   const neap_graph *g = recycle->graph;
-  neap_map held = {0}; /* name -> index of its blob + 1, while its bytes are held */
+  neap_map held = {0}; /* name -> 1 while its bytes are held */
   neap_map index = {0};
   size_t now_bytes = 0;
   bool ok = true;
