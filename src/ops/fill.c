@@ -81,6 +81,8 @@ const neap_op neap_op_Constant = {
 
 enum { START, STOP, STEP, RANGE_DTYPE };
 
+/* The length is rounded up, as NumPy's arange does; a range that runs away from stop is empty. Lengths above 1e15 are refused
+ * before they are cast. */
 static neap_status infer_range(neap_infer *c, neap_error *error) {
   double start = c->attrs[START].f, stop = c->attrs[STOP].f, step = c->attrs[STEP].f;
   neap_dtype dtype = (neap_dtype)c->attrs[RANGE_DTYPE].i;
@@ -95,6 +97,7 @@ static neap_status infer_range(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Each element from its number, not from the one before: errors do not add up, and threads may begin anywhere. */
 static void range_range(void *context, int64_t begin, int64_t end) {
   const neap_call *call = context;
   double start = call->attrs[START].f, step = call->attrs[STEP].f;

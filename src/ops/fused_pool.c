@@ -243,6 +243,7 @@ static neap_status bind_stage(stage *s, const neap_attr_value *attrs, neap_error
   return s->kernel->bind == NULL ? NEAP_OK : s->kernel->bind(&bind, &s->bound, error);
 }
 
+/* What is NULL was never bound, or needs no bind. */
 static void unbind_stage(stage *s) {
   if (s->bound != NULL) s->kernel->unbind(s->bound);
 }

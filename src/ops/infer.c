@@ -29,6 +29,7 @@ neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error 
   return NEAP_OK;
 }
 
+/* The words are those of the range: a number, "at least", or "2 to 4". */
 neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error) {
   int n = infer->in[input].shape.n_dim;
   if (n >= least && n <= most) return NEAP_OK;

@@ -224,6 +224,7 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
   return NEAP_OK;
 }
 
+/* The number is that of rstd among the outputs: y, mean, rstd and y, rstd. */
 static neap_status grad_layer_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "LayerNormGrad", 2, error); }
 static neap_status grad_rms_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "RmsNormGrad", 1, error); }
 

@@ -65,8 +65,8 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
 
 /* ---- plain loops ------------------------------------------------------------------------------------------------------------- */
 
-/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums of windows, r = s^-beta, u sums of
- * t. Powers: 3/4, of the papers, without logarithms. */
+/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums of windows, r = s^-beta,
+ * u scaled sums of t. Powers: 3/4, of the papers, without logarithms. */
 #define TILES(type, suffix, SQRT, POW)                                                                                           \
   NEAP_MULTIVERSION static void powers_##suffix(const type *s, type *r, double beta, int64_t n) {                                \
     if (beta == 0.75) {                                                                                                          \

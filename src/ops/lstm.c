@@ -171,6 +171,7 @@ typedef struct rows {
   size_t row_bytes;
 } rows;
 
+/* Rows [begin, end) become copies of one row: the bias, before the product is added. */
 static void repeat_row(void *context, int64_t begin, int64_t end) {
   const rows *k = context;
   for (int64_t i = begin; i < end; i++) memcpy(k->to + (size_t)i * k->row_bytes, k->row, k->row_bytes);
@@ -188,6 +189,7 @@ static void input_product(const neap_call *call, const sizes *s, int64_t first, 
             offset(s, call->in[X].data, first * s->n_seq * s->n_in), call->in[W].data, b != NULL, gates, call->n_thread);
 }
 
+/* Sizes of LSTM: those that y tells, then D and the lengths. */
 static sizes forward_sizes(const neap_call *call) {
   sizes s = sizes_of(&call->out[Y].type, call->attrs);
   s.n_in = call->in[X].type.shape.dim[2];
@@ -195,6 +197,7 @@ static sizes forward_sizes(const neap_call *call) {
   return s;
 }
 
+/* A fault for each length out of [0,T]; the kernel goes on with it clamped. */
 static void check_lengths(const neap_call *call, const sizes *s) {
   for (int64_t i = 0; s->lengths != NULL && i < s->n_seq; i++) {
     int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
@@ -318,6 +321,7 @@ static neap_status expect_dtype(const neap_infer *c, int like, int lengths, neap
   return NEAP_OK;
 }
 
+/* SHAPE error unless input `input` is absent or has the shape `want`. */
 static neap_status expect_shape(const neap_infer *c, int input, neap_shape want, neap_error *error) {
   char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
   if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE || neap_shape_equal(&c->in[input].shape, &want)) return NEAP_OK;

@@ -111,6 +111,7 @@ typedef struct job {
   neap_reduce_walk walk;
 } job;
 
+/* `offset` in elements of x. */
 static const char *element_at(const job *j, int64_t offset) {
   const neap_operand *in = &j->call->in[0];
   return (const char *)in->data + offset * (int64_t)neap_dtype_bytes(in->type.dtype);
