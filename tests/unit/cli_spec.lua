@@ -127,7 +127,8 @@ describe("the command line", function()
     assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
     assert.matches("at step", (neap "plan lenet --train --peak"))
     local ops = cjson.decode((neap "plan lenet --train --ops --json"))
-    assert.equal("Conv", (ops.rows or ops)[2].type)
+    ops = ops.rows or ops
+    assert.is_true(ops[1].type == "Conv" or ops[2].type == "Conv") -- where its layout is another, a Reorder comes first
     assert.matches("conv1", (neap "plan lenet --values"))
     assert.matches("lenet: ", (neap "plan --explain lenet"))
   end)
