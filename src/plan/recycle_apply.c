@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Names for one net's slots. Arrays are the caller's; names are interned, and outlive them all. */
 typedef struct namer {
   const neap_recycle *r;
   const int *slot;
@@ -15,6 +16,7 @@ typedef struct namer {
   const char **name;          /* by slot; NULL: of one member, which keeps its own */
 } namer;
 
+/* Whether the net or a net inside it has a blob of that name: a subnet sees the names around it. */
 static bool is_taken(const neap_net *net, const char *name) {
   if (neap_net_find_blob(net, name) != NULL) return true;
   for (int i = 0; i < neap_net_n_ops(net); i++) {
@@ -25,11 +27,13 @@ static bool is_taken(const neap_net *net, const char *name) {
   return false;
 }
 
+/* By first write, ties by number. */
 static bool is_before(const neap_recycle *r, int a, int b) {
   return r->blob[a].first != r->blob[b].first ? r->blob[a].first < r->blob[b].first : a < b;
 }
 
-/* Counts members and sorts the slots that have several; returns how many those are. */
+/* Counts members and sorts the slots that have several, by insertion, into `order`; returns how many those are. slot[b] < 0:
+ * blob b is in none. */
 static int sort_slots(namer *s, int n_slot) {
   int n = 0;
   for (int k = 0; k < n_slot; k++) s->first[k] = -1;
@@ -48,7 +52,8 @@ static int sort_slots(namer *s, int n_slot) {
   return n;
 }
 
-/* The first n slots of `order` get names that `net` lacks, numbered on from *number. */
+/* The first n slots of `order` get names that `net` lacks, numbered on from *number, which is left at the last one given.
+ * A `prefix` longer than 200 bytes is cut. */
 static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number, neap_error *error) {
   char text[256];
   for (int k = 0; k < n; k++) {
@@ -72,7 +77,7 @@ static neap_status prove_same(const neap_net *net, const neap_net *made, neap_er
   return status;
 }
 
-/* Devices and dtypes by number: names of different ones never share. Devices are interned, so pointers tell them apart. */
+/* class_id[b]: a number for the pair of device and dtype; blobs of different ones never share. No device counts as "". */
 static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error *error) {
   neap_map device = {0};
   bool ok = true;
@@ -87,7 +92,8 @@ static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error
   return ok ? NEAP_OK : neap_fail_memory(error, 64, "classes of blobs");
 }
 
-/* All that may share, greedily: slot_of[b], -1 for what may not. */
+/* All that may share, greedily: slot_of[b], -1 for what may not, that is what is fixed, never written, or on several devices.
+ * Conflicts go over to the smaller matrix of those that are left: O(blobs^2). */
 static neap_status assign_greedily(const neap_recycle *recycle, int *slot_of, neap_assign_result *assigned, neap_error *error) {
   neap_arena arena = {0};
   size_t n_blob = (size_t)recycle->n_blob + 1;
@@ -127,6 +133,7 @@ typedef struct inner {
   int number; /* the last number that a name was given */
 } inner;
 
+/* Adds the renames of all subnets of `net`, at any depth. `graph` is the one made of `net`: its nodes hold the subnets' graphs. */
 static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error);
 
 /* Renames of one subnet's own names, each slot of several under a name of its own. */
@@ -184,6 +191,9 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
 
 /* ---- the net ---------------------------------------------------------------------------------------------------------------- */
 
+/* A copy of the net in which the blobs of each slot of several have one name, proved the same before it is given out; *out is
+ * owned by the caller and set on success alone. `inside`: subnets' own names are recycled too. name[k], when asked for: the name
+ * of slot k, NULL for a slot of one. */
 neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
                                const char **name, neap_net **out, neap_error *error) {
   neap_arena arena = {0};
@@ -220,6 +230,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   return NEAP_OK;
 }
 
+/* Assigns and applies in one. The planned bytes count what is left alone for its devices at full size, but nothing fixed. */
 neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
                              neap_error *error) {
   neap_arena arena = {0};
