@@ -45,6 +45,7 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
   return a;
 }
 
+/* The same for qkv (B,T,3 H D). q, k and v share one row, so they have the same strides; set_thirds says where each begins. */
 static neap_attention packed_sizes_of(const neap_type *qkv, const neap_attr_value *attrs) {
   int64_t n_batch = qkv->shape.dim[0], length = qkv->shape.dim[1], width = qkv->shape.dim[2] / 3, heads = attrs[HEADS].i;
   neap_attention a = {.dtype = qkv->dtype,
@@ -76,6 +77,7 @@ static void set_mask(neap_attention *a, const neap_operand *mask) {
   }
 }
 
+/* A mask is bool or of the operands' dtype, and broadcasts to the scores (B,H,T,S) without enlarging them. */
 static neap_status check_mask(const neap_infer *c, int input, const neap_attention *a, neap_error *error) {
   if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE) return NEAP_OK;
   const neap_type *mask = &c->in[input];
@@ -92,6 +94,7 @@ static neap_status check_mask(const neap_infer *c, int input, const neap_attenti
 
 /* ---- infer ----------------------------------------------------------------------------------------------------------------- */
 
+/* y (B,H,T,E) or (B,T,H E), and lse (B,H,T) where asked for. H is a multiple of G: several heads of q may share one of k and v. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   int64_t heads = c->attrs[HEADS].i;
   int rank = heads > 0 ? 3 : 4;
@@ -125,6 +128,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* y (B,T,H D), and lse (B,H,T) where asked for. */
 static neap_status infer_packed(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[P_QKV].shape;
   int64_t heads = c->attrs[HEADS].i;
@@ -142,6 +146,7 @@ static neap_status infer_packed(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* (B,H,T,S): the mask's gradient has it whole, whatever the mask's own shape. */
 static neap_type scores_type(const neap_attention *a) {
   return (neap_type){a->dtype, NEAP_SHAPE(a->n_batch, a->n_head, a->n_query, a->n_key)};
 }
@@ -175,17 +180,18 @@ static neap_status infer_packed_grad(neap_infer *c, neap_error *error) {
 
 /* ---- cost: of the scores and what is made of them; causal attention does half ------------------------------------------------ */
 
+/* Two flop for each multiply and add of q k^T, which is D deep, and of the weights times v, which is E wide. */
 static double products(const neap_attention *a) {
   double pairs = (double)(a->n_batch * a->n_head) * (double)a->n_query * (double)a->n_key * (a->causal ? 0.5 : 1);
   return 2 * pairs * (double)(a->depth + a->value_depth);
 }
 
-/* The backward has five products for the forward's two. */
 static void cost_forward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
   cost->flop = products(&a);
 }
 
+/* The backward has five products for the forward's two. */
 static void cost_backward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
   cost->flop = 2.5 * products(&a);
@@ -203,6 +209,7 @@ static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
 
 /* ---- choose and run ----------------------------------------------------------------------------------------------------------- */
 
+/* The scratch grows with the threads, since each part of the work has its own. False where the engine is not built in. */
 static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
   a.gemm = neap_gemm_engine_of(c->choice->engine);
   if (a.gemm == NEAP_GEMM_DNNL && !neap_onednn_is_built()) return false;

@@ -68,6 +68,7 @@ static void forward_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* The stored bits stand for the words, so nothing is drawn twice. */
 static void backward_range(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   uint8_t keep[CHUNK];
@@ -93,6 +94,8 @@ static job job_of(const neap_call *call, void *mask) {
                1 / (1 - rate)};
 }
 
+/* Without training a copy, or nothing at all in place. A chunk costs more than in the backward, since its words are drawn, so a
+ * share has fewer of them. */
 static void run_forward(const neap_call *call) {
   if (call->attrs[TRAINING].i == 0) {
     if (call->out[0].data != call->in[0].data) memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));

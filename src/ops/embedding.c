@@ -22,6 +22,7 @@ typedef struct job {
 
 /* ---- forward ---------------------------------------------------------------------------------------------------------- */
 
+/* Rows [begin, end) of y. An id out of range is a fault, and its row becomes zeros. */
 static void copy_rows(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   size_t row_bytes = (size_t)k->row_elems * k->item_bytes;
@@ -89,6 +90,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)
 
+/* Every share walks all the ids, so each has LEAST_COLUMNS columns at least to pay for that. */
 static void run_grad(const neap_call *call) {
   const neap_shape *dw = &call->out[0].type.shape;
   neap_dtype dtype = call->out[0].type.dtype;
@@ -107,6 +109,7 @@ static void run_grad(const neap_call *call) {
 
 extern const neap_op neap_op_Embedding;
 
+/* The attribute tells the table's shape, dy its dtype; the forward, asked again, says whether they belong together. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   neap_type in[2] = {c->in[0]}, y;
   NEAP_TRY(neap_infer_attr_type(c, 0, &in[1], error));

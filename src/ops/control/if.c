@@ -11,6 +11,7 @@
 
 enum { THEN_NET, ELSE_NET };
 
+/* Both branches give the same types, since what reads the results cannot know which one ran. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (neap_shape_elems(&c->in[0].shape) != 1)

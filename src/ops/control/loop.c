@@ -40,6 +40,7 @@ static neap_status stack(const neap_infer *c, neap_type *row, int64_t n, neap_er
   return NEAP_OK;
 }
 
+/* cond_net and body_net take the same operands. Stacked outputs need `max`: their size must be known before the loop runs. */
 static neap_status infer_while(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT];
   neap_type flag = {0};
@@ -59,6 +60,7 @@ static neap_status infer_while(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* `in` has room for n_in types and receives what one step takes: a sequence (T,...) loses its first dimension. */
 static neap_status infer_rows(neap_infer *c, neap_type *in, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   int n_state = (int)c->attrs[N_STATE_OF_RECURRENT].i, n_seq = (int)c->attrs[N_SEQ].i;
