@@ -1,8 +1,8 @@
 /* choose.c: picks a kernel for every node, once per forward and backward pair.
  *
- * Engines are tried in the order of the op's kernel list, a forced one before the others. A candidate is taken when its own choose accepts and every
- * backward node of the pair that has a kernel of that engine accepts too; a pair with a stash may not fall back on
- * another engine, since the stash's format is the engine's own.
+ * Engines are tried in the order of the op's kernel list, a forced one before the others. A candidate is taken when its own
+ * choose accepts and every backward node of the pair that has a kernel of that engine accepts too; a pair with a stash may not
+ * fall back on another engine, since the stash's format is the engine's own.
  */
 #include "graph/graph_int.h"
 
@@ -43,6 +43,7 @@ static void take_any_layout(const chooser *c, const neap_node *node, const neap_
   for (int k = 0; k < node->n_out; k++) choice->out[k] = *found;
 }
 
+/* Input 0 speaks for the node, or output 0 where it has no input 0. */
 static bool dtype_fits(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
   if (kernel->dtypes == 0) return true;
   neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0] : node->n_out > 0 ? node->out[0] : NEAP_NO_VALUE;
@@ -124,6 +125,7 @@ static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap
   return v == TAKEN && !fits(node, choice, like) ? REFUSED : v;
 }
 
+/* The first kernel of that engine in the op's list; NULL: none. */
 static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine) {
   for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
     if (k->engine == engine) return k;
@@ -158,6 +160,8 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   return TAKEN;
 }
 
+/* The first kernel that takes node n. A backward node whose pair was settled by its forward is asked for that kernel alone.
+ * DTYPE error when no kernel takes it; PLAN error when `like` can't be followed. */
 static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
   const neap_node *node = &c->graph->node[n];
   bool is_forward = node->forward == n;
@@ -236,7 +240,9 @@ void neap_choices_fini(neap_choices *choices) {
   memset(choices, 0, sizeof *choices);
 }
 
-/* ---- text: "constants 1", then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0", bytes of an opaque layout behind the @ ---- */
+/* ---- text ------------------------------------------------------------------------------------------------------------------
+ * "constants 1", then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * scratch and of stash, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
@@ -265,6 +271,7 @@ void neap_choices_print(const neap_choices *choices, const neap_graph *graph, ne
   print_graph(choices, graph, &next, out);
 }
 
+/* Reads n layouts and moves *text behind them; false: what stands there is none. */
 static bool read_layouts(const char **text, int n, neap_layout *layout) {
   for (int i = 0; i < n; i++) {
     char name[NEAP_LAYOUT_TEXT];

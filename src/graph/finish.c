@@ -100,6 +100,8 @@ static void number_with_root(renumbering *r, int old) {
   number(r, old);
 }
 
+/* Takes out nodes that are not live, frees their subgraphs, and keeps only values that something mentions. A node whose forward
+ * is gone becomes its own. */
 static neap_status compact(neap_graph *graph, const bool *live, neap_error *error) {
   neap_status status = NEAP_OK;
   renumbering r = {.graph = graph};
@@ -170,6 +172,7 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
 
 /* ---- edges ---------------------------------------------------------------------------------------------------------------- */
 
+/* No edge from a value that exists before the graph runs (from < 0), nor from a node to itself. */
 static neap_status add_edge(neap_graph *graph, int from, int to, neap_edge_kind kind, neap_error *error) {
   if (from < 0 || from == to) return NEAP_OK;
   if (!neap_list_grow(&graph->edge, &graph->cap_edge, graph->n_edge + 1, sizeof *graph->edge)) return graph_no_memory(error);
@@ -228,6 +231,7 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, neap_
   return checks_before_commits(graph, error);
 }
 
+/* Sorted, then the first of each (from, to) is kept. Fails where a reader stands behind what overwrites or frees its value. */
 neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   neap_uses uses;
   graph->n_edge = 0;

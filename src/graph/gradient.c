@@ -11,6 +11,8 @@
 
 /* ---- emitting, for grad functions of op records ------------------------------------------------------------------------ */
 
+/* Attributes of an emitted node, the later the stronger: the op's defaults; what `inherit` has under the same name and type;
+ * `set`, a list that ends with a NULL name. The copy lies in the graph's arena. NULL: failed, and `error` says why. */
 static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set,
                                    neap_error *error) {
   int n = neap_op_n_attrs(op);
@@ -33,6 +35,8 @@ static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const nea
   return attrs;
 }
 
+/* Adds one node behind all others. With a forward at hand it is called "<forward>.<type>" and takes the forward's scope, line
+ * and device, so that errors and profiles point at what the user wrote. */
 static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
                         const neap_grad *inherit, const neap_set *set, neap_error *error) {
   const neap_op *op = neap_op_find(type);
@@ -61,6 +65,8 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
   return NEAP_OK;
 }
 
+/* The first failure sticks: later calls emit nothing and give NEAP_NO_VALUE. So grad functions need not check each call;
+ * whoever called them looks at emit_status once. */
 void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
                     const neap_grad *inherit, const neap_set *set) {
   neap_builder *b = grad->graph;
@@ -120,6 +126,7 @@ static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
     value->gradient_of = graph->value[v].name;
 }
 
+/* Notes `gradient` as one term of the gradient of `to`. */
 static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, neap_error *error) {
   part *p = neap_arena_alloc(&w->b->graph->arena, sizeof *p);
   if (p == NULL) return graph_no_memory(error);
@@ -190,6 +197,8 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   return NEAP_OK;
 }
 
+/* The backward of one node: totals of its outputs' gradients in, one more term for each wanted input out. Nothing is emitted
+ * where no output has a gradient, no input wants one, or the op stops gradients (no_grad). */
 static neap_status differentiate(walk *w, int index, neap_error *error) {
   neap_builder *b = w->b;
   neap_arena *arena = &b->graph->arena;

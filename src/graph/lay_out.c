@@ -29,6 +29,7 @@ static neap_layout *copy_layouts(neap_graph *to, const neap_layout *from, int n)
   return neap_arena_copy(&to->arena, from, (size_t)NEAP_MAX(n, 1) * sizeof *from);
 }
 
+/* Appends, so that the value as it was defined stays first. */
 static neap_status add_version(layouter *l, neap_value_id old, neap_value_id id, neap_phase phase, neap_error *error) {
   version *v = neap_arena_alloc(&l->to->arena, sizeof *v), **end = &l->versions[old];
   if (v == NULL) return graph_no_memory(error);
@@ -57,6 +58,7 @@ static void define(neap_graph *graph, neap_value_id v, int node, int position) {
   graph->node[node].out[position] = v;
 }
 
+/* A stash is bytes (S) in the engine's own format: only the choice knows how many. */
 static void set_layout(neap_value *value, const neap_layout *layout, size_t stash_bytes) {
   value->layout = *layout;
   if (value->is_stash) value->type.shape = NEAP_SHAPE((int64_t)stash_bytes);
@@ -116,6 +118,8 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
 static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
                                  neap_error *error);
 
+/* One node with its choice, Reorders in front of it and behind it where they are needed, then its subgraphs: in the order in
+ * which choices are held, depth first. */
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
   neap_node node = l->from->node[old];
   const neap_choice *chosen = &l->choices->choice[(*l->next)++];
@@ -174,6 +178,7 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Parameters and results of the graph: each value as it was defined; one that no node has mentioned is copied here. */
 static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_value_id **to, neap_error *error) {
   *to = neap_arena_alloc(&l->to->arena, (size_t)NEAP_MAX(n, 1) * sizeof **to);
   if (*to == NULL) return graph_no_memory(error);
