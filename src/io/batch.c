@@ -26,6 +26,7 @@ static int64_t row_elems(const neap_batch_field *f) {
   return f->window > 0 ? f->window : neap_shape_span(&f->source.shape, 1, f->source.shape.n_dim);
 }
 
+/* data[i] = data[i] * scale + shift, n elements in place. f32 has a loop of its own, in single precision; others go by double. */
 static void scale_elements(neap_dtype dtype, void *data, int64_t n, double scale, double shift) {
   if (dtype == NEAP_DTYPE_F32) {
     float *x = data;
@@ -35,6 +36,8 @@ static void scale_elements(neap_dtype dtype, void *data, int64_t n, double scale
   for (int64_t i = 0; i < n; i++) neap_element_set(dtype, data, i, neap_element_get(dtype, data, i) * scale + shift);
 }
 
+/* The field's rows for index[first] to index[first + rows - 1], one after another in the buffer. Each is one stretch of the
+ * source, so a cast a row is all there is to do. */
 static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, neap_tensor *buffer, int64_t first, int64_t rows) {
   int64_t n = row_elems(f), stride = f->window > 0 ? 1 : n;
   size_t from_bytes = neap_dtype_bytes(f->source.dtype), to_bytes = neap_dtype_bytes(f->dtype);
@@ -48,6 +51,7 @@ static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, ne
   neap_storage_touch(buffer->storage);
 }
 
+/* The thread: batch b goes to set b & 1 once the caller has given that back. The lock is not held while a set is filled. */
 static void *read_ahead(void *context) {
   neap_batch_reader *r = context;
   for (int64_t b = 0; b < r->n_total; b++) {
@@ -68,6 +72,8 @@ static void *read_ahead(void *context) {
   return NULL;
 }
 
+/* SHAPE or ARGUMENT error for a field that makes no sense, DATA for the first index whose row or window leaves the source: the
+ * thread then reads without looking. `number` counts from 1. */
 static neap_status check_field(const neap_batch_reader *r, const neap_batch_field *f, int number, neap_error *error) {
   if (f->source.shape.n_dim < 1 || !neap_tensor_is_dense(&f->source) || (f->window > 0 && f->source.shape.n_dim != 1))
     return neap_fail(error, NEAP_SHAPE, "field %d: the source must be dense, with one dimension where windows are read", number);
@@ -85,6 +91,7 @@ static neap_status check_field(const neap_batch_reader *r, const neap_batch_fiel
   return NEAP_OK;
 }
 
+/* Two sets, each for min(n_batch, n_index) rows of every field; what a failure leaves the caller drops. */
 static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   for (int s = 0; s < 2; s++)
     for (int f = 0; f < r->n_field; f++) {

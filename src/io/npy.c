@@ -150,7 +150,7 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
   return status;
 }
 
-/* "<f4": byte order, kind, bytes. */
+/* "<f4": byte order, kind, bytes. DATA error for what no dtype of Neap holds; pickled objects are never unpacked. */
 static neap_status parse_descr(const neap_io_source *source, const char *descr, neap_io_number *number, neap_error *error) {
   const char *kind = descr + (descr[0] != '\0' && strchr("<>|=", descr[0]) != NULL);
   if (*kind == 'O') {

@@ -146,6 +146,7 @@ typedef struct rows {
   bool failed;
 } rows;
 
+/* A column's name as a cell of text; names come before the first row's cells. */
 static bool add_name(rows *r, const char *name) {
   if (!neap_list_grow(&r->item, &r->cap, r->n + 1, sizeof *r->item)) return false;
   r->item[r->n++] = (cell){.type = NEAP_SQL_TEXT, .at = r->text.n, .n_text = strlen(name)};
@@ -153,6 +154,8 @@ static bool add_name(rows *r, const char *name) {
   return !r->text.failed;
 }
 
+/* For the store's query: keeps a row's cells, texts as copies, since the values last until the next row only. False, with r->failed
+ * set, when memory is refused. Nothing of Lua is called here, which could raise an error through SQLite. */
 static bool take_row(void *context, int n, const neap_sql_value *value) {
   rows *r = context;
   if (r->n == 0) {

@@ -236,6 +236,7 @@ static int best_slot(lua_State *L) {
 
 /* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
 
+/* A list of positions counted from 1 as an array counted from 0, on the stack from here on. */
 static int *positions(lua_State *L, int index, int *n) {
   luaL_checktype(L, index, LUA_TTABLE);
   *n = (int)luaL_len(L, index);

@@ -165,6 +165,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 
 /* ---- one op at once --------------------------------------------------------------------------------------------------------- */
 
+/* Outputs up to the first optional one or stash. */
 static int n_required_outputs(const neap_op *op) {
   int n = 0;
   while (n < neap_op_n_outputs(op) && (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0) n++;

@@ -24,6 +24,7 @@ static void look_into(handle *h, neap_session *session) {
   for (int r = 0; r < NEAP_N_REGION; r++) h->total_bytes += h->plan->region_bytes[r];
 }
 
+/* The plan at `index`, its fields up to date: raises `argument` for another thing, `released` when its program was closed. */
 static handle *plan_at(lua_State *L, int index) {
   handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
   if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a plan is expected, got a %s", luaL_typename(L, index));

@@ -205,6 +205,7 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
 
 /* ---- the handle ----------------------------------------------------------------------------------------------------------- */
 
+/* Raises `argument` for another thing, `released` for a program that was closed. */
 static handle *program_at(lua_State *L, int index) {
   handle *h = luaL_testudata(L, index, NEAP_LUA_PROGRAM);
   if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a program is expected, got a %s", luaL_typename(L, index));

@@ -128,6 +128,7 @@ static int set(lua_State *L) {
   return 1;
 }
 
+/* Pushes what lies from dimension d on at element `offset`: a number when no dimension is left, else a table of the next ones. */
 static void push_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
     neap_lua_push_element(L, t, offset);

@@ -8,6 +8,7 @@
  */
 #include "lua/binding.h"
 
+/* Whether the key is a tensor, which is then a mask for t: raises `dtype` unless it is bool, `shape` unless it has t's. */
 static bool is_mask(lua_State *L, int index, const neap_tensor *t) {
   if (!neap_lua_is_tensor(L, index)) return false;
   const neap_tensor *mask = neap_lua_tensor_at(L, index);
@@ -48,6 +49,7 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
   neap_storage_touch((to_line ? line : t)->storage);
 }
 
+/* Pushes a new tensor (n) of the n elements that the mask picks. */
 static int read_masked(lua_State *L, const neap_tensor *t) {
   const neap_tensor *mask = neap_lua_tensor_at(L, 2);
   neap_shape shape = NEAP_SHAPE(count_true(mask));

@@ -19,6 +19,8 @@ static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   }
 }
 
+/* Fills t from dimension d on, at element `offset`, from the value on top of the stack. Raises `argument` for a table whose length
+ * differs from t's, which has that of the first table at each depth. */
 static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
     neap_lua_set_element(L, t, offset, -1);
@@ -88,6 +90,7 @@ static neap_dtype shape_and_dtype(lua_State *L, neap_shape *shape, int *value) {
   return dtype;
 }
 
+/* Pushes a new tensor, contents undefined; Lua's collector gets its turn for the bytes. */
 static neap_lua_tensor *push_new(lua_State *L, neap_dtype dtype, neap_shape shape) {
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_new(&out->t, dtype, &shape, &error));

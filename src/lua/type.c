@@ -20,6 +20,7 @@ void neap_lua_types_fini(neap_lua_types *types) {
   *types = (neap_lua_types){0};
 }
 
+/* The name, interned, means `type` from now on; a newer version of a blob takes the place of the older. */
 static neap_status put(neap_lua_types *types, const char *name, const neap_type *type, neap_error *error) {
   int at = neap_map_get(&types->of, name, -1);
   if (at < 0) {
@@ -32,6 +33,7 @@ static neap_status put(neap_lua_types *types, const char *name, const neap_type 
   return NEAP_OK;
 }
 
+/* The innermost type that the name has: what ops gave it, else what its net declares. dtype NONE: not known. */
 static neap_type look_up(const frame *f, const char *name) {
   for (; name != NULL && f != NULL; f = f->outer) {
     int at = neap_map_get(&f->types->of, name, -1);
@@ -133,6 +135,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
   return status;
 }
 
+/* The ops that no walk has seen yet. An op that fails is not counted, so that asking again fails again. */
 static neap_status walk(const frame *f, neap_error *error) {
   for (; f->types->n_done < neap_net_n_ops(f->net); f->types->n_done++)
     NEAP_TRY(infer_op(f, neap_net_op_at(f->net, f->types->n_done), error));

@@ -119,6 +119,7 @@ typedef struct live {
   int n, cap;
 } live;
 
+/* Under the list's lock: only notes the workspace, with a reference, for what comes after. One that is just ending is left out. */
 static void take_live(void *context, neap_workspace *ws) {
   live *l = context;
   if (neap_list_grow(&l->ws, &l->cap, l->n + 1, sizeof *l->ws) && neap_workspace_try_retain(ws)) l->ws[l->n++] = ws;
