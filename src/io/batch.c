@@ -37,7 +37,7 @@ static void scale_elements(neap_dtype dtype, void *data, int64_t n, double scale
 }
 
 /* The field's rows for index[first] to index[first + rows - 1], one after another in the buffer. Each is one stretch of the
- * source, so a cast a row is all there is to do. */
+ * source, so reading is one cast a row; scaling then passes over the whole batch at once. */
 static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, neap_tensor *buffer, int64_t first, int64_t rows) {
   int64_t n = row_elems(f), stride = f->window > 0 ? 1 : n;
   size_t from_bytes = neap_dtype_bytes(f->source.dtype), to_bytes = neap_dtype_bytes(f->dtype);

@@ -34,6 +34,7 @@ neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *n
   return NEAP_OK;
 }
 
+/* Both lists have room before either gets its entry: a refusal leaves the names as they were. */
 neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const char *target, bool skip, neap_error *error) {
   const char *key = neap_intern(name), *there = neap_intern(target);
   if (key == NULL || there == NULL) return refused(error);
@@ -118,6 +119,7 @@ neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n, c
   return NEAP_OK;
 }
 
+/* Targets are looked at first: a NAME error leaves the frame as it was. Parameters and state stay filled: they outlast a visit. */
 neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *const *name, const char *const *target,
                                   neap_error *error) {
   for (int i = 0; i < n; i++)
