@@ -37,6 +37,7 @@ typedef struct job {
 STEP(f32, float, sqrtf)
 STEP(f64, double, sqrt)
 
+/* t counts this step too, from 1. Both corrections are the same for all elements. */
 static void run(const neap_call *call) {
   int64_t t = *(const int64_t *)call->in[T].data + 1;
   double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0), decay = call->attrs[WEIGHT_DECAY].f;
@@ -51,6 +52,7 @@ static void run(const neap_call *call) {
   *(int64_t *)call->out[T_OUT].data = t;
 }
 
+/* g, m and v are like w in shape and dtype; lr and t are one element each. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   for (int i = G; i < T; i++)

@@ -43,6 +43,7 @@ static void run_norm(const neap_call *call) {
   neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, isinf(p) ? sum : p == 2 ? sqrt(sum) : pow(sum, 1 / p));
 }
 
+/* Any shapes, one dtype; the norm is a scalar. The negation refuses a NaN as well. */
 static neap_status infer_norm(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   if (!(c->attrs[P].f > 0)) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "p = %g expects a number above 0", c->attrs[P].f);

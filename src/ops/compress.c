@@ -23,12 +23,14 @@ static split split_of(const neap_attr_value *attrs, const neap_shape *x) {
   return (split){neap_shape_span(x, 0, axis), x->dim[axis], neap_shape_span(x, axis + 1, x->n_dim)};
 }
 
+/* A condition may be shorter than the axis: what lies behind its end is not taken. */
 static neap_status check_condition(const neap_infer *c, int64_t n, int64_t given, neap_error *error) {
   if (given <= n) return NEAP_OK;
   return neap_infer_fail(c, NEAP_SHAPE, 1, error, "condition expects at most %lld elements, got %lld", (long long)n,
                          (long long)given);
 }
 
+/* The length along the axis is that of the condition, until an extent says how many hold. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int axis = 0;
@@ -63,6 +65,7 @@ static void move_rows(char *to, const char *from, split s, int64_t n_taken, cons
     }
 }
 
+/* The extent receives the count even where y is too short for it; then nothing is written. */
 static void run(const neap_call *call) {
   const neap_operand *x = &call->in[0], *condition = &call->in[1], *y = &call->out[0];
   int64_t n = *call->extent = count_true(condition->data, condition->type.shape.dim[0]);
@@ -71,6 +74,7 @@ static void run(const neap_call *call) {
   move_rows(y->data, x->data, split_of(call->attrs, &x->type.shape), n, condition, neap_dtype_bytes(x->type.dtype), false);
 }
 
+/* dy is like x in all dimensions but the axis; without an axis it has one. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
   neap_shape x = c->out[0].shape;
@@ -85,6 +89,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* What was not taken has the gradient zero. */
 static void run_grad(const neap_call *call) {
   const neap_operand *dy = &call->in[0], *dx = &call->out[0];
   size_t bytes = neap_type_bytes(&dx->type);

@@ -151,6 +151,7 @@ static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
   neap_parallel_for(j->n_part, 1, (int)j->n_part, body, j);
 }
 
+/* b (O) to each row of y (O,L). */
 #define ADD_BIAS(type)                                                        \
   static void add_bias_##type(type *y, const type *b, int64_t o, int64_t l) { \
     for (int64_t i = 0; i < o; i++)                                           \
@@ -159,6 +160,7 @@ static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
 ADD_BIAS(float)
 ADD_BIAS(double)
 
+/* Image n, group by group. With `add` the product is added to what y holds; the bias is added in either case. */
 static void forward_image(job *j, int64_t n) {
   int64_t l = j->w.n_out;
   char *y = at(j, j->y, n * j->n_o * l);

@@ -45,6 +45,7 @@ enum { LANES = 16 };
 EXTREMES(max, >, -INFINITY, INT64_MIN)
 EXTREMES(min, <, INFINITY, INT64_MAX)
 
+/* Nothing to reduce is an error only where there is an output that needs its value. */
 static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_error *error) {
   neap_shape kept = neap_reduce_shape(&c->in[0].shape, axes, false);
   char text[NEAP_SHAPE_TEXT];
@@ -116,6 +117,7 @@ typedef struct arg_job {
   int64_t n, inner; /* x is (outer, n, inner) */
 } arg_job;
 
+/* The search ends at the first NaN: it is the extreme, and the first one counts. */
 #define ARG(NAME, suffix, T, op)                                                                   \
   static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                         \
     const arg_job *j = context;                                                                    \
