@@ -16,6 +16,7 @@ static void *arena_ids(neap_builder *b, int n) { return neap_arena_alloc(&b->gra
 
 /* ---- values -------------------------------------------------------------------------------------------------------- */
 
+/* The type that the options give this blob in place of the declared one; NULL: none. */
 static const neap_type *overridden(const neap_builder *b, const char *name) {
   for (int i = 0; b->options != NULL && i < b->options->n_input; i++)
     if (strcmp(b->options->input[i], name) == 0) return &b->options->input_type[i];
@@ -300,6 +301,7 @@ static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v
   return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
 }
 
+/* The values that the op's inputs stand for now, in the graph's arena; NEAP_NO_VALUE where an optional input is absent. */
 static neap_status read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
   neap_value_id *in = *out = arena_ids(b, NEAP_MAX(op->n_in, 1));
   if (in == NULL) return graph_no_memory(error);
@@ -357,6 +359,9 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   return NEAP_OK;
 }
 
+/* The backward pass of a Gradient op, in its place: in[0] is the loss, one floating-point element, whose seed is 1; the others
+ * are what it is differentiated by. Rewrites come first, so that the backward is that of the rewritten
+ * forward. SHAPE or DTYPE error when the operands are not so. */
 static neap_status expand_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   neap_value_id *in, *dwrt = arena_ids(b, NEAP_MAX(op->n_out, 1));
   if (dwrt == NULL) return graph_no_memory(error);
@@ -476,6 +481,7 @@ static bool is_left_out(const neap_builder *b, const neap_net_op *op) {
   return false;
 }
 
+/* What reads these names later is left out of the probe as well. */
 static neap_status mark_unknown(neap_builder *b, const neap_net_op *op, neap_error *error) {
   for (int k = 0; k < op->n_out; k++)
     if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], UNKNOWN)) return graph_no_memory(error);
@@ -525,6 +531,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   return probe && unknown ? mark_unknown(b, op, error) : NEAP_OK;
 }
 
+/* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them are marked. */
 static neap_status build_ops(neap_builder *b, neap_error *error) {
   int n = neap_net_n_ops(b->net);
   for (int i = 0; i < n; i++) {
@@ -618,6 +625,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure nothing is left. */
 static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out,
                              neap_error *error) {
   static const neap_graph_options none = {0};
@@ -646,6 +654,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   return NEAP_OK;
 }
 
+/* Each value by itself, as if none shared bytes with another one; subgraphs included. */
 static size_t transient_bytes(const neap_graph *graph) {
   size_t total = 0;
   for (int v = 0; v < graph->n_value; v++)
@@ -656,6 +665,7 @@ static size_t transient_bytes(const neap_graph *graph) {
   return total;
 }
 
+/* Builds twice: the first graph, without rewrites, tells what the net costs as the user wrote it (baseline_bytes). */
 neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
   neap_graph *plain;
   NEAP_TRY(build_top(net, options, false, &plain, error));
@@ -737,6 +747,8 @@ static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int
   return NEAP_OK;
 }
 
+/* The backward of a subnet from results to parameters: seed_result[i] is a result's position, seed_param[i] the parameter that
+ * holds its gradient, wrt[i] a parameter. out[i] is NEAP_NO_VALUE where no gradient arrives. */
 static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out,
                                 neap_error *error) {
   neap_value_id *seed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)), *dseed = arena_ids(b, NEAP_MAX(spec->n_seed, 1)),
@@ -751,6 +763,7 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, cons
   return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
 }
 
+/* With seeds the subgraph's results are the gradients of spec->wrt, zeros where none arrives; without, the subnet's outputs. */
 static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
   int n_result = spec->n_seed > 0 ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out) : spec->n_out;
   int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
@@ -784,6 +797,7 @@ void build_joint_fini(neap_joint *joint) {
   builder_fini(&joint->builder);
 }
 
+/* Forward nodes first, n_forward of them, then the backward. Not finished: who cuts it finishes the halves. */
 static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, neap_error *error) {
   neap_builder *b = &joint->builder;
   joint->result = arena_ids(b, spec->n_out + 1);

@@ -181,6 +181,7 @@ neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_er
 
 /* ---- the list, for people ------------------------------------------------------------------------------------------------- */
 
+/* One row for the rewrite at hand. Its texts are copied: f->absorbed is written anew by the next one. */
 static neap_status note(fuser *f, neap_error *error) {
   neap_graph *graph = f->graph;
   const neap_node *node = &graph->node[f->into];
@@ -215,6 +216,7 @@ static neap_status move_to_front(neap_graph *graph, int first, neap_error *error
   return NEAP_OK;
 }
 
+/* No effect, and no output that anyone reads or can ask for: an earlier rewrite took the node in. */
 static bool is_dead(const fuser *f, int n) {
   const neap_node *node = &f->graph->node[n];
   for (int k = 0; k < node->n_out; k++)
@@ -243,6 +245,7 @@ static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   return NEAP_OK;
 }
 
+/* A rule is called once a node and once more after each of its rewrites; each rewrite counts the graph's readers anew. */
 neap_status graph_fuse(neap_builder *b, neap_error *error) {
   fuser f = {.b = b, .graph = b->graph};
   int n_node = b->graph->n_node;

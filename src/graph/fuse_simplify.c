@@ -42,6 +42,7 @@ neap_status fuse_identity(fuser *f, int n, bool *did, neap_error *error) {
 
 /* ---- duplicates ------------------------------------------------------------------------------------------------------------ */
 
+/* Floats by bits, so that 0 and -0 differ and a NaN equals itself. Nets never count as the same. */
 static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
   switch (type) {
     case NEAP_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0 && a->given == b->given;
@@ -54,6 +55,7 @@ static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_
   }
 }
 
+/* The same op on the same values with the same attributes; inputs in the same order, so Add(a,b) is not Add(b,a). */
 static bool is_same(const neap_node *a, const neap_node *b) {
   if (a->op != b->op || a->n_in != b->n_in || a->n_in == 0) return false;
   for (int i = 0; i < a->n_in; i++)

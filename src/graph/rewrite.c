@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Operand positions that read v; *reader: the last node that does, untouched when none. */
 static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   int n = 0;
   for (int i = 0; i < graph->n_node; i++)
@@ -34,6 +35,8 @@ static bool is_free_to_go(const neap_builder *b, neap_value_id v, int next_op) {
   return true;
 }
 
+/* BatchNorm takes over the Relu's output value, so that readers and names stay. The Relu keeps its place in the list with no
+ * input and an output that nobody reads: node numbers do not move here, finish.c takes it out. */
 static neap_status fuse_batch_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   neap_graph *graph = b->graph;
   for (int n = 0; n < graph->n_node; n++) {
