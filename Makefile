@@ -138,7 +138,7 @@ valgrind: ## the C tests under valgrind, built in build-valgrind
 	@$(MAKE) BUILD=build-valgrind OPT='-O1 -g' EXTRA_CFLAGS=-DNEAP_NO_MULTIVERSION c-tests valgrind-run
 .PHONY: valgrind-run
 valgrind-run: all c-tests
-	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 NEAP_RANDOM_NETS=200 NEAP_TEST_SECONDS=3000 \
+	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
 	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
 
 # ---- look after the sources -----------------------------------------------------------------------------------------
