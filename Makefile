@@ -34,11 +34,10 @@ CFLAGS += -DNEAP_WITH_DNNL=0
 endif
 LUA_LIBS := $(shell pkg-config --libs lua5.4 2>/dev/null)
 
-# The engine is every room but the binding; src/neap.c, the public C API, stands on top of it.
+# The engine is every room but the binding.
 SRC := $(wildcard src/*/*.c src/*/*/*.c)
 OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
-API_OBJ := $(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/neap.c))
-ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ)) $(API_OBJ)
+ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
 EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
 C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
@@ -46,7 +45,7 @@ C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
 .PHONY: all lib objects c-tests
 all: $(BUILD)/neap $(BUILD)/neap.so ## the program build/neap and the Lua module build/neap.so
 lib: $(BUILD)/libneap.so ## the C library build/libneap.so, for src/neap.h
-objects: $(OBJ) $(API_OBJ)
+objects: $(OBJ)
 c-tests: $(C_TESTS) ## the C test programs
 
 # ---- what is made ---------------------------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ $(BUILD)/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/neap: $(OBJ) $(API_OBJ) $(BUILD)/main.o
+$(BUILD)/neap: $(OBJ) $(BUILD)/main.o
 	@$(CC) $(CFLAGS) -rdynamic $^ -o $@ $(LIBS) $(LUA_LIBS)
 
 $(BUILD)/neap.so: $(OBJ)
@@ -88,9 +87,9 @@ $(BUILD)/libneap.so: $(ENGINE_OBJ)
 	@$(CC) $(CFLAGS) -shared -Wl,-soname,libneap.so $^ -o $@ $(LIBS)
 
 # Each tests/c/test_*.c is a program.
-$(BUILD)/tests/%: tests/c/%.c $(OBJ) $(API_OBJ)
+$(BUILD)/tests/%: tests/c/%.c $(OBJ)
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) $(API_OBJ) -o $@ $(LIBS) $(LUA_LIBS)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
 # The example at the head of the manual, as a program: test_api runs it, linked with the library alone.
 $(BUILD)/manual_example.c: src/neap.h
@@ -102,7 +101,7 @@ $(BUILD)/tests/test_api: tests/c/test_api.c $(BUILD)/manual_example.c $(BUILD)/l
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< -o $@ -L$(BUILD) -lneap \
 	  -Wl,-rpath,'$$ORIGIN/..' -lm
 
--include $(OBJ:.o=.d) $(API_OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
+-include $(OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
 
 # ---- set up, test, show ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,21 @@
+/* api: the public C API, neap.h, on top of driver. Most of its functions are the rooms' own; here are those that turn the public
+ * structs into the rooms' and back, one file a section of neap.h.
+ *
+ * INVARIANT: nothing of a room's private types crosses this room: a program that uses neap.h need not be compiled again when
+ * a room changes.
+ */
+#ifndef NEAP_API_H
+#define NEAP_API_H
+
+#include "driver/driver.h"
+
+/* The driver's options from the public ones (NULL: the defaults), checked. */
+neap_status neap_api_options(const neap_options *options, neap_compile_options *out, neap_error *error);
+/* The types of the net's inputs at another batch, in `graph`; lists in `room`. ARGUMENT error for a net without inputs. */
+neap_status neap_api_batch(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error);
+/* A plan's figures. total_bytes: of all regions; times are 0. */
+neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan);
+/* The buffer's text, handed over to the caller; the buffer is ended either way. */
+neap_status neap_api_give_text(neap_buffer *buffer, char **out, neap_error *error);
+
+#endif

@@ -1,0 +1,84 @@
+/* common.c: what the public functions share: options read, figures and texts given. */
+#include "api/api.h"
+
+#include <stdio.h>
+
+const char *neap_version(void) { return NEAP_VERSION; }
+
+void neap_interrupt(bool stop) { neap_interrupted = stop; }
+
+neap_status neap_api_give_text(neap_buffer *buffer, char **out, neap_error *error) {
+  if (buffer->text == NULL && !buffer->failed) neap_buffer_add(buffer, "%s", "");
+  if (buffer->failed) {
+    neap_buffer_fini(buffer);
+    return neap_fail_memory(error, 256, "a text");
+  }
+  *out = buffer->text;
+  return NEAP_OK;
+}
+
+neap_status neap_api_options(const neap_options *options, neap_compile_options *out, neap_error *error) {
+  static const neap_options defaults;
+  if (options == NULL) options = &defaults;
+  *out = (neap_compile_options){.plan.policy = NEAP_POLICY_OFFSET, .engine = options->engine, .n_thread = options->n_thread};
+  neap_engine engine;
+  if (options->budget_bytes < 0 || options->total_bytes < 0 || options->soft_bytes < 0 || options->n_thread < 0)
+    return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes, soft_bytes and n_thread can't be negative");
+  if (options->no_fuse && options->fuse_pool)
+    return neap_fail(error, NEAP_ARGUMENT, "options: fuse_pool asks for more fusion, no_fuse for none; set one of them");
+  if (options->policy != NULL && !neap_policy_from_name(options->policy, &out->plan.policy))
+    return neap_fail(error, NEAP_ARGUMENT, "options: policy expects offset, name, none or pool, got \"%s\"", options->policy);
+  if (options->dynamic && options->policy != NULL && out->plan.policy != NEAP_POLICY_POOL)
+    return neap_fail(error, NEAP_ARGUMENT, "options: dynamic takes bytes from a pool, policy \"%s\" plans them", options->policy);
+  if (options->dynamic) out->plan.policy = NEAP_POLICY_POOL;
+  out->dynamic = options->dynamic;
+  out->soft_bytes = (size_t)options->soft_bytes;
+  if (options->engine != NULL && !neap_engine_from_name(options->engine, &engine))
+    return neap_fail(error, NEAP_ARGUMENT, "options: engine expects ref, blas or dnnl, got \"%s\"", options->engine);
+  out->plan.budget_bytes = (size_t)options->budget_bytes;
+  out->total_bytes = (size_t)options->total_bytes;
+  out->graph.no_fuse = options->no_fuse;
+  out->graph.fuse_pool = options->fuse_pool;
+  out->plan.executor = options->dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
+  return NEAP_OK;
+}
+
+neap_status neap_api_batch(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error) {
+  size_t n = (size_t)neap_net_n_blobs(net);
+  const char **name = neap_arena_alloc(room, n * sizeof *name);
+  neap_type *type = neap_arena_alloc(room, n * sizeof *type);
+  if (name == NULL || type == NULL) return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
+  if (batch < 1) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net), (long long)batch);
+  int64_t declared = -1;
+  for (int i = 0; i < (int)n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != NEAP_ROLE_INPUT || blob->type.shape.n_dim == 0) continue;
+    if (declared < 0) declared = blob->type.shape.dim[0];
+    if (blob->type.shape.dim[0] != declared) continue;
+    name[graph->n_input] = blob->name;
+    type[graph->n_input] = blob->type;
+    type[graph->n_input++].shape.dim[0] = batch;
+  }
+  graph->input = name;
+  graph->input_type = type;
+  if (declared >= 0) return NEAP_OK;
+  return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch", neap_net_name(net));
+}
+
+neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
+  int64_t total = 0;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (r != NEAP_REGION_ARGUMENT) total += (int64_t)plan->region_bytes[r];
+  return (neap_figures){.n_op = graph->n_node,
+                        .arena_bytes = (int64_t)plan->arena_bytes,
+                        .lower_bound_bytes = (int64_t)plan->lower_bound_bytes,
+                        .baseline_bytes = (int64_t)plan->baseline_bytes,
+                        .parameter_bytes = (int64_t)plan->region_bytes[NEAP_REGION_PARAMETER],
+                        .gradient_bytes = (int64_t)plan->region_bytes[NEAP_REGION_GRADIENT],
+                        .state_bytes = (int64_t)plan->region_bytes[NEAP_REGION_STATE],
+                        .io_bytes = (int64_t)plan->region_bytes[NEAP_REGION_IO],
+                        .constant_bytes = (int64_t)plan->region_bytes[NEAP_REGION_CONSTANT],
+                        .frame_bytes = (int64_t)plan->region_bytes[NEAP_REGION_FRAME],
+                        .total_bytes = total,
+                        .proved = plan->proved};
+}

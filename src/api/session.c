@@ -1,0 +1,117 @@
+/* session.c: forecasts, sessions, ranges of batches, and what a session says of itself. */
+#include "api/api.h"
+
+#include <string.h>
+
+neap_status neap_net_forecast(const neap_net *net, const neap_options *options, neap_figures *figures, char **explanation,
+                              neap_error *error) {
+  neap_compile_options compile;
+  neap_forecast forecast;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
+  neap_status status = NEAP_OK;
+  if (explanation != NULL) {
+    neap_buffer buffer = {0};
+    neap_plan_explain(forecast.plan, forecast.graph, NEAP_NO_VALUE, &buffer);
+    status = neap_api_give_text(&buffer, explanation, error);
+  }
+  if (status == NEAP_OK) {
+    *figures = neap_api_figures(forecast.graph, forecast.plan);
+    figures->total_bytes = (int64_t)forecast.total_bytes;
+  }
+  neap_forecast_fini(&forecast);
+  return status;
+}
+
+neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options, neap_session **out,
+                              neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  return neap_driver_compile(workspace, net, &compile, out, error);
+}
+
+neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_options *options, neap_range **out,
+                            neap_error *error) {
+  neap_compile_options compile;
+  neap_arena room = {0};
+  *out = NULL;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  neap_status status = neap_api_batch(net, max_batch, &compile.graph, &room, error);
+  if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
+  neap_arena_fini(&room);
+  return status;
+}
+
+neap_status neap_range_session(const neap_range *range, neap_workspace *workspace, const neap_net *net, int64_t batch,
+                               const neap_options *options, neap_session **out, neap_error *error) {
+  neap_compile_options compile;
+  neap_arena room = {0};
+  *out = NULL;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  neap_status status = neap_api_batch(net, batch, &compile.graph, &room, error);
+  if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
+  neap_arena_fini(&room);
+  return status;
+}
+
+neap_figures neap_range_figures(const neap_range *range) {
+  const neap_graph *graph;
+  const neap_plan *plan = neap_range_most(range, &graph);
+  return neap_api_figures(graph, plan);
+}
+
+int64_t neap_session_trim(neap_session *session) { return (int64_t)neap_program_trim(neap_session_program(session)); }
+
+neap_figures neap_session_figures(neap_session *session) {
+  neap_program *program = neap_session_program(session);
+  neap_figures figures = neap_api_figures(neap_program_graph(program), neap_program_plan(program));
+  neap_session_stats stats = neap_session_stats_read(session);
+  figures.total_bytes = stats.planned_bytes;
+  figures.n_step = stats.n_step;
+  figures.last_ns = stats.last_ns;
+  figures.median_ns = stats.median_ns;
+  figures.held_bytes = stats.held_bytes;
+  figures.n_alloc = stats.n_alloc_last;
+  return figures;
+}
+
+neap_pool_figures neap_session_pool(neap_session *session) {
+  neap_program *program = neap_session_program(session);
+  if (neap_program_plan(program)->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
+  neap_pool_stats pool = neap_workspace_pool(neap_session_workspace(session));
+  neap_dynamic_stats dynamic = neap_session_dynamic_stats(session);
+  return (neap_pool_figures){.reserved_bytes = (int64_t)pool.reserved_bytes,
+                             .used_bytes = (int64_t)pool.used_bytes,
+                             .high_bytes = (int64_t)pool.high_bytes,
+                             .n_take = pool.n_take,
+                             .n_program = dynamic.n_program,
+                             .n_made = dynamic.n_made,
+                             .n_restart = dynamic.n_restart};
+}
+
+/* The value a name stands for, or the op that took it in. */
+static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into,
+                              neap_error *error) {
+  *into = NULL;
+  *value = neap_graph_find(graph, name);
+  for (int v = 0; *value == NEAP_NO_VALUE && v < graph->n_value; v++)
+    if (strcmp(graph->value[v].name, name) == 0) *value = v; /* the library's own: a stash, a reordered value */
+  for (int i = 0; *value == NEAP_NO_VALUE && i < graph->n_gone; i++)
+    if (strcmp(graph->gone[i].name, name) == 0) *into = graph->gone[i].into;
+  if (*value != NEAP_NO_VALUE || *into != NULL) return NEAP_OK;
+  return neap_fail(error, NEAP_NAME, "explain: the plan of \"%s\" has no blob \"%s\"", graph->name, name);
+}
+
+neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error) {
+  const neap_program *program = neap_session_program(session);
+  const neap_graph *graph = neap_program_graph(program);
+  neap_value_id value = NEAP_NO_VALUE;
+  const char *into = NULL;
+  if (blob != NULL) NEAP_TRY(find_value(graph, blob, &value, &into, error));
+  neap_buffer buffer = {0};
+  if (into != NULL)
+    neap_buffer_add(&buffer, "%s needs no bytes: %s absorbs it", blob, into);
+  else
+    neap_plan_explain(neap_program_plan(program), graph, value, &buffer);
+  return neap_api_give_text(&buffer, out, error);
+}

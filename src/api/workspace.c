@@ -1,0 +1,92 @@
+/* workspace.c: numbers in and out of blobs, files, child workspaces, nets by name. */
+#include "api/api.h"
+
+#include <string.h>
+
+neap_status neap_workspace_open(uint64_t seed, neap_workspace **out, neap_error *error) {
+  return neap_workspace_new(&(neap_workspace_options){.seed = seed}, out, error);
+}
+
+neap_status neap_workspace_write(neap_workspace *workspace, const char *name, neap_dtype dtype, int n_dim, const int64_t *dim,
+                                 const void *data, neap_error *error) {
+  if (n_dim < 0 || n_dim > NEAP_MAX_DIM)
+    return neap_fail(error, NEAP_SHAPE, "write \"%s\": expected 0 to %d dimensions, got %d", name, NEAP_MAX_DIM, n_dim);
+  if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
+    return neap_fail(error, NEAP_DTYPE, "write \"%s\": %d is no dtype", name, (int)dtype);
+  for (int i = 0; i < n_dim; i++)
+    if (dim[i] < 0) return neap_fail(error, NEAP_SHAPE, "write \"%s\": dimension %d is %lld", name, i, (long long)dim[i]);
+  neap_tensor tensor;
+  neap_shape shape = neap_shape_of(n_dim, dim);
+  NEAP_TRY(neap_tensor_new(&tensor, dtype, &shape, error));
+  neap_type type = neap_tensor_type(&tensor);
+  if (neap_type_bytes(&type) > 0) memcpy(neap_tensor_data(&tensor), data, neap_type_bytes(&type));
+  neap_status status = neap_workspace_feed(workspace, name, &tensor, false, error);
+  neap_tensor_fini(&tensor);
+  return status;
+}
+
+neap_status neap_workspace_read(neap_workspace *workspace, const char *name, neap_dtype dtype, int64_t n_elems, void *data,
+                                neap_error *error) {
+  if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
+    return neap_fail(error, NEAP_DTYPE, "read \"%s\": %d is no dtype", name, (int)dtype);
+  neap_tensor tensor;
+  NEAP_TRY(neap_workspace_fetch(workspace, name, &tensor, error));
+  neap_status status = NEAP_OK;
+  char text[NEAP_SHAPE_TEXT];
+  if (neap_tensor_elems(&tensor) == n_elems)
+    neap_cast(dtype, data, tensor.dtype, neap_tensor_data(&tensor), n_elems);
+  else
+    status = neap_fail(error, NEAP_SHAPE, "read \"%s\": %s has %lld elements, asked for %lld", name,
+                       neap_shape_text(&tensor.shape, text), (long long)neap_tensor_elems(&tensor), (long long)n_elems);
+  neap_tensor_fini(&tensor);
+  return status;
+}
+
+neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, neap_dtype *dtype, int *n_dim, int64_t *dim,
+                                 neap_error *error) {
+  neap_tensor tensor;
+  NEAP_TRY(neap_workspace_view(workspace, name, &tensor, NULL, error));
+  if (dtype != NULL) *dtype = tensor.dtype;
+  if (n_dim != NULL) *n_dim = tensor.shape.n_dim;
+  if (dim != NULL) memcpy(dim, tensor.shape.dim, sizeof tensor.shape.dim);
+  neap_tensor_fini(&tensor);
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path, neap_error *error) {
+  return neap_workspace_save(workspace, path, 0, NULL, error);
+}
+
+neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error) {
+  return neap_workspace_load(workspace, path, NEAP_IO_COPY, NULL, error);
+}
+
+neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable, neap_error *error) {
+  return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL, error);
+}
+
+int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
+
+neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,
+                                      neap_workspace **out, neap_error *error) {
+  neap_workspace_options options = {.seed = neap_workspace_seed(parent),
+                                    .parent = parent,
+                                    .n_forward = n,
+                                    .forward_name = name,
+                                    .forward_target = target != NULL ? target : name};
+  return neap_workspace_new(&options, out, error);
+}
+
+neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
+                                    neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  return neap_driver_run_once(workspace, net, &compile, error);
+}
+
+neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
+                                     neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  return neap_driver_run_steps(workspace, root, 0, NULL, &compile, NULL, error);
+}
