@@ -91,15 +91,18 @@ $(BUILD)/tests/%: tests/c/%.c $(OBJ)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
-# The example at the head of the manual, as a program: test_api runs it, linked with the library alone.
+# The example at the head of the manual, as a program: test_api runs it.
 $(BUILD)/manual_example.c: src/neap.h
 	@mkdir -p $(@D)
 	@sed -n '/^ \*   #include "neap.h"/,/^ \*   }$$/s/^ \*  \{0,2\}//p' $< >$@
 
-$(BUILD)/tests/test_api: tests/c/test_api.c $(BUILD)/manual_example.c $(BUILD)/libneap.so
+# The tests of the public API are linked with the library alone: what they use, its users have.
+API_TESTS := $(filter $(BUILD)/tests/test_api%,$(C_TESTS))
+$(API_TESTS): $(BUILD)/tests/%: tests/c/%.c $(BUILD)/libneap.so
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< -o $@ -L$(BUILD) -lneap \
 	  -Wl,-rpath,'$$ORIGIN/..' -lm
+$(BUILD)/tests/test_api: $(BUILD)/manual_example.c
 
 -include $(OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
 
