@@ -2,6 +2,7 @@
 -- end in a result or a Lua error, never in a crash, and what was there before must work afterwards.
 local neap = require "neap"
 local core = require "neap.core"
+local settle = require("support").settle
 
 -- What writes files, or changes the process for the tests after this one.
 local left_out = { fail_nth = true, interrupt = true,
@@ -84,8 +85,7 @@ end
 describe("wrong use", function()
   before_each(renew)
   after_each(function()
-    collectgarbage()
-    collectgarbage()
+    settle()
     assert.are.same({ 2, 4 }, (neap.ones(2) * neap.tensor({ 2, 4 })):totable())
     renew()
     assert.are.equal("number", type(ws:fetch("loss"):item()))

@@ -43,12 +43,7 @@ local least_normal = 2.0 ^ -126
 local function shape_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
 
 --- Elements as Lua numbers; bool ones as 0 and 1.
-local function elements(t)
-  local flat, list = t:reshape(-1), {}
-  if t.dtype == "bool" then flat = flat:to "u8" end
-  for i = 1, #flat do list[i] = flat:at(i) end
-  return list
-end
+local function elements(t) return (t.dtype == "bool" and t:to "u8" or t):reshape(-1):totable() end
 
 --- A sentence about the worst element, or nil when all are near enough. `want` and `got` are lists.
 local function compare_elements(what, got, want, relative)

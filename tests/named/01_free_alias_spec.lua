@@ -1,18 +1,12 @@
 -- Free and Alias: what ends a blob's life, what shares its bytes, and what the live ranges know of both.
 local neap = require "neap"
 local M = neap.memonger
+local support = require "support"
+local raises = support.raises
 
 local function run(net, feeds, memory)
-  memory = memory or {}
-  memory.store = false
-  local ws <close> = neap.workspace { seed = 1, store = false }
-  ws:poison(true)
-  ws:init(net)
-  local program <close> = ws:compile(net, memory)
-  for name, t in pairs(feeds) do ws:feed(name, t) end
-  program:run()
-  local out = {}
-  for _, name in ipairs(net:outputs()) do out[name] = ws:fetch(name):totable() end
+  local out = support.run(net, feeds, memory)
+  for name, t in pairs(out) do out[name] = t:totable() end
   return out
 end
 
@@ -28,13 +22,6 @@ local function freed_net()
   net:Sigmoid("b", "y")
   net:outputs { "y" }
   return net
-end
-
-local function raises(f, ...)
-  local ok, e = pcall(f)
-  assert.is_false(ok)
-  for _, word in ipairs { ... } do assert.is_truthy(tostring(e):find(word, 1, true), tostring(e)) end
-  return e
 end
 
 describe("Free", function()
@@ -58,10 +45,10 @@ describe("Free", function()
     net:Relu("x", "a")
     net:Relu("x", "b")
     local before = net:text()
-    raises(function() net:Free("a", "c") end, "must be its input", "\"a\"", "\"c\"")
-    raises(function() net:Free({ "a", "b" }, { "b", "a" }) end, "must be its input")
-    raises(function() net:Free({ "a", "b" }, { "a" }) end, "as many outputs as inputs")
-    raises(function() net:Free({}) end, "expects at least 1 input")
+    raises({ "must be its input", "\"a\"", "\"c\"" }, function() net:Free("a", "c") end)
+    raises("must be its input", function() net:Free({ "a", "b" }, { "b", "a" }) end)
+    raises("as many outputs as inputs", function() net:Free({ "a", "b" }, { "a" }) end)
+    raises("expects at least 1 input", function() net:Free({}) end)
     assert.are.equal(before, net:text())
   end)
 
@@ -77,17 +64,17 @@ describe("Free", function()
 
   it("makes reading the blob an error that names the Free and its line", function()
     local net = freed_net()
-    local e = raises(function() net:Relu("a", "z") end, "\"a\"", "free")
+    local e = raises({ "\"a\"", "free" }, function() net:Relu("a", "z") end)
     assert.is_truthy(tostring(e):find("01_free_alias_spec.lua:%d+"), tostring(e))
-    raises(function() net:outputs { "a" } end, "\"a\"")
-    raises(function() net:keep "a" end, "\"a\"")
+    raises("\"a\"", function() net:outputs { "a" } end)
+    raises("\"a\"", function() net:keep "a" end)
   end)
 
   it("leaves the blob in the workspace, untyped: fetching it fails", function()
     local net = freed_net()
     local ws <close> = neap.workspace { seed = 1, store = false }
     ws:run(net, { x = neap.tensor { 1, 2, 3, 4 } })
-    local e = raises(function() ws:fetch "a" end, "a", "Free")
+    local e = raises({ "a", "Free" }, function() ws:fetch "a" end)
     assert.is_truthy(tostring(e):find("01_free_alias_spec.lua:%d+"), tostring(e))
     assert.is_true(#ws:fetch "y" == 4)
   end)
@@ -106,8 +93,8 @@ describe("Free", function()
 
   it("twice is an error, in one op or in two", function()
     local net = freed_net()
-    raises(function() net:Free "a" end, "\"a\"", "free")
-    raises(function() net:Free { "b", "b" } end, "twice")
+    raises({ "\"a\"", "free" }, function() net:Free "a" end)
+    raises("twice", function() net:Free { "b", "b" } end)
   end)
 
   it("refuses what somebody was promised to find: outputs, kept blobs, inputs, parameters", function()
@@ -118,10 +105,10 @@ describe("Free", function()
     net:Relu("a", "y")
     net:keep "a"
     net:outputs { "y" }
-    raises(function() net:Free "y" end, "is an output")
-    raises(function() net:Free "a" end, "is kept")
-    raises(function() net:Free "x" end, "is declared")
-    raises(function() net:Free "w" end, "is declared")
+    raises("is an output", function() net:Free "y" end)
+    raises("is kept", function() net:Free "a" end)
+    raises("is declared", function() net:Free "x" end)
+    raises("is declared", function() net:Free "w" end)
   end)
 
   it("has no gradient, and comes after the backward pass has read the blob", function()
@@ -138,14 +125,14 @@ describe("Free", function()
       if free == "after" then net:Free "b" end
       return net
     end
-    raises(function() net_of("before"):plan { store = false } end, "freed")
+    raises("freed", function() net_of("before"):plan { store = false } end)
     local x = neap.tensor { { 1, 2 }, { 3, 4 } }
     assert.are.same(run(net_of(), { x = x }).loss, run(net_of "after", { x = x }).loss)
     local net = neap.net "f"
     net:input("x", { 2 })
     net:Relu("x", "a")
     net:Free("a", "a")
-    raises(function() net:gradient("a", { wrt = { "x" } }) end, "\"a\"")
+    raises("\"a\"", function() net:gradient("a", { wrt = { "x" } }) end)
   end)
 
   it("ends the life: the bytes go to the next blob", function()

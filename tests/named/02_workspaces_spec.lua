@@ -1,12 +1,6 @@
 -- Point 2: workspaces: parents, forwarded names, shadowing, typed blobs, sizes, nets by name, step trees.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local raises = require("support").raises
 
 local function workspace(o)
   o = o or {}

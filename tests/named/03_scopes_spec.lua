@@ -1,13 +1,8 @@
 -- Point 3 and Do of point 4: scopes in nets (CreateScope, HasScope, Do), the scope stack of a workspace, name scopes,
 -- variable scopes, parameters shared between nets and within one.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local raises, settle = support.raises, support.settle
 
 --- Runs a net on fresh bytes, without the database.
 local function run(net, feeds, o)
@@ -491,8 +486,7 @@ describe("The scope stack", function()
     local function forward(n)
       for _ = 1, n do scope:push(ws, { x = "a" }):run_once(net) end
     end
-    collectgarbage()
-    collectgarbage()
+    settle()
     local before = neap.memory().held
     forward(3)
     local held = neap.memory().held

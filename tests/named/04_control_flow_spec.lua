@@ -1,25 +1,7 @@
 -- Point 4: If, AsyncIf, While, Loop and their gradients, built from Lua. Do has its tests with the scopes.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
-
---- Runs a net on fresh bytes, without the database.
-local function run(net, feeds, memory)
-  local ws <close> = neap.workspace { store = false }
-  ws:poison(true)
-  ws:init(net)
-  for name, t in pairs(feeds or {}) do ws:feed(name, t) end
-  local program <close> = ws:compile(net, memory or {})
-  program:run()
-  local out = {}
-  for _, name in ipairs(net:outputs()) do out[name] = ws:fetch(name) end
-  return out, ws
-end
+local support = require "support"
+local raises, run = support.raises, support.run
 
 local schedules = { { executor = "simple" }, { executor = "dag" } }
 local memories = {}
@@ -506,7 +488,7 @@ describe("While", function()
   end)
 
   it("is stopped by Ctrl-C when it never ends, whichever lane it runs on", function()
-    local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+    local program = support.program
     local path = os.tmpname()
     local file = assert(io.open(path, "w"))
     file:write [[

@@ -1,24 +1,7 @@
 -- Point 5: recurrent nets, a step net over the rows of sequences.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
-
-local function run(net, feeds, memory)
-  local ws <close> = neap.workspace { store = false }
-  ws:poison(true)
-  ws:init(net)
-  for name, t in pairs(feeds or {}) do ws:feed(name, t) end
-  local program <close> = ws:compile(net, memory or {})
-  program:run()
-  local out = {}
-  for _, name in ipairs(net:outputs()) do out[name] = ws:fetch(name) end
-  return out
-end
+local support = require "support"
+local raises, run = support.raises, support.run
 
 local memories = {}
 for _, executor in ipairs { "simple", "dag" } do

@@ -1,13 +1,8 @@
 -- Point 8, mem_param: Caffe's words for memory options, translated into policy and keep.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local raises, settle, batch = support.raises, support.settle, support.batch
 
 local memory = { store = false }
 local function with(o)
@@ -39,16 +34,7 @@ local function chain(train, name)
 end
 
 local function fill(ws)
-  local at = 0.3
-  local x, y = neap.zeros { 16, 8 }, neap.zeros { 16, dtype = "i64" }
-  x:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return 2 * at - 1
-  end)
-  y:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return at * 4 // 1
-  end)
+  local x, y = batch({ 16, 8 }, 4, 0.3)
   ws:feed("x", x)
   ws:feed("y", y)
 end
@@ -235,8 +221,7 @@ describe("mem_param", function()
 
   it("logs a dry run: raw against planned by layer, blob and slot, with nothing allocated", function()
     local net = chain(true)
-    collectgarbage()
-    collectgarbage()
+    settle()
     local held = neap.memory().held
     local log = net:dry_run(with { mem_param = { exclude_blob = { "relu1" } } })
     assert.are.equal(held, neap.memory().held)

@@ -1,6 +1,8 @@
 -- Point 9, the net memory model: one memory for all batch sizes up to a declared maximum.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
+local support = require "support"
+local raises, held = support.raises, support.held
 
 local function lenet()
   return nn.Sequential { input = { 1, 12, 12 }, seed = 3, nn.Conv2d { 1, 8, kernel = 3 }, nn.BatchNorm2d { 8 }, nn.ReLU(), nn.MaxPool2d { 2 },
@@ -12,19 +14,7 @@ local function training_net(batch)
   return (model:net { batch = batch, train = true, loss = nn.CrossEntropyLoss {}, optimizer = optim.SGD { lr = 0.05, momentum = 0.9 } })
 end
 
-local function batch_of(n, k)
-  local x, y = neap.zeros { n, 1, 12, 12 }, neap.zeros { n, dtype = "i64" }
-  local at = 0.37 * k
-  x:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return 2 * at - 1
-  end)
-  y:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return at * 10 // 1
-  end)
-  return x, y
-end
+local function batch_of(n, k) return support.batch({ n, 1, 12, 12 }, 10, 0.37 * k) end
 
 local function feed(ws, n, k)
   local x, y = batch_of(n, k)
@@ -42,25 +32,7 @@ local function choices(plan)
 end
 
 --- Hash of everything that a training step leaves behind.
-local function bits(ws)
-  local out = {}
-  for _, blob in ipairs(ws:_blobs()) do
-    if blob.kind == "tensor" and blob.role ~= "input" then out[#out + 1] = blob.name .. " " .. ws:view(blob.name):hash() end
-  end
-  table.sort(out)
-  return table.concat(out, "\n")
-end
-
---- Tensor bytes held once nothing is left to collect: what a finaliser lets go of waits for the next round.
-local function held()
-  local before
-  repeat
-    before = neap.memory().held
-    collectgarbage()
-    collectgarbage()
-  until neap.memory().held == before
-  return before
-end
+local function bits(ws) return support.hashes(ws, function(blob) return blob.role ~= "input" end) end
 
 describe("a declared maximum batch", function()
   it("gives one arena and the same bytes held whichever batches run, in whatever order", function()
@@ -217,11 +189,7 @@ describe("the four lists of a model's memory", function()
     end
     local a, b = make(), make()
     local x, dy = neap.zeros(5, 6), neap.ones(5, 3)
-    local at = 0.2
-    x:apply_(function()
-      at = (at + 0.61803398875) % 1
-      return at
-    end)
+    support.filler(0.2)(x)
     local y = a:memory():forward(x)
     local dx = a:memory():backward(dy)
     assert.is_true(b(x):close(y, { rtol = 1e-6, atol = 1e-6 }))
@@ -265,13 +233,6 @@ describe("the counters of the allocator", function()
 end)
 
 describe("the option max_batch", function()
-  local function raises(words, f, ...)
-    local ok, err = pcall(f, ...)
-    assert.is_false(ok, "nothing was raised, expected: " .. words)
-    assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-    return err
-  end
-
   local function net_of()
     local net = neap.net "rows"
     net:input("x", { 4, 6 })
@@ -283,14 +244,7 @@ describe("the option max_batch", function()
     return net
   end
 
-  local function rows(n)
-    local x, at = neap.zeros { n, 6 }, 0.1
-    x:apply_(function()
-      at = (at + 0.61803398875) % 1
-      return at
-    end)
-    return x
-  end
+  local function rows(n) return support.filler(0.1)(neap.zeros { n, 6 }) end
 
   it("is taken by net:plan, ws:compile, ws:run, workspaces, model plans and trainers", function()
     local net = net_of()

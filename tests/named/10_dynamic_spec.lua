@@ -2,6 +2,7 @@
 local neap = require "neap"
 local core = require "neap.core"
 local netfile = require "neap.netfile"
+local settle = require("support").settle
 
 local function net_of(name, train) return netfile.build(netfile.load(name), { train = train }) end
 
@@ -138,8 +139,7 @@ describe("the pool policy", function()
     local ws <close> = neap.workspace { store = false }
     ws:init(net)
     ws:feed("x", neap.rand(8, 64))
-    collectgarbage()
-    collectgarbage()
+    settle()
     local before = neap.memory()
     local ok, err = pcall(ws.compile, ws, net, { policy = "pool", budget = 4096 })
     assert.is_false(ok)
@@ -265,8 +265,7 @@ describe("the dynamic executor", function()
       program:run()
     end
     batch(60)
-    collectgarbage()
-    collectgarbage()
+    settle()
     local held = neap.memory().held
     local most_pool, most_held, most_cache, most_programs = 0, 0, 0, 0
     for _ = 1, 1000 do

@@ -1,14 +1,8 @@
 -- Point 11, working within memory: the largest batch that fits, gradient accumulation, steady memory.
 local neap = require "neap"
 local nn, optim, data = neap.nn, neap.optim, neap.data
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
-
+local support = require "support"
+local raises, held = support.raises, support.held
 
 local function model_of(width, extra)
   return nn.Sequential { input = { 12 }, seed = 3, nn.Linear { 12, width }, nn.Tanh(), extra or nn.Identity(), nn.Linear { width, width },
@@ -17,16 +11,7 @@ end
 
 --- Batch k of n rows, the same for everybody.
 local function batch(n, k)
-  local x, y = neap.zeros { n, 12 }, neap.zeros { n, dtype = "i64" }
-  local at = 0.37 * k
-  x:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return 2 * at - 1
-  end)
-  y:apply_(function()
-    at = (at + 0.61803398875) % 1
-    return at * 4 // 1
-  end)
+  local x, y = support.batch({ n, 12 }, 4, 0.37 * k)
   return { x = x, y = y }
 end
 
@@ -41,17 +26,6 @@ local function distance(a, b)
   local worst, other = 0, b:state_dict()
   for name, t in pairs(a:state_dict()) do worst = math.max(worst, (t - other[name]):abs():stats().max) end
   return worst
-end
-
---- Tensor bytes held once nothing is left to collect: what a finaliser lets go of waits for the next round.
-local function held()
-  local before
-  repeat
-    before = neap.memory().held
-    collectgarbage()
-    collectgarbage()
-  until neap.memory().held == before
-  return before
 end
 
 describe("neap.fit_batch", function()
@@ -239,7 +213,6 @@ describe("memory over a training", function()
     os.remove(path)
   end)
 end)
-
 
 describe("neap.count_memory", function()
   local function counted(report)

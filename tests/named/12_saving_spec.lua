@@ -3,31 +3,13 @@ local neap = require "neap"
 local core = require "neap.core"
 local nn = neap.nn
 
-local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local program = support.program
+local raises, settle, read_file, write_file = support.raises, support.settle, support.read_file, support.write_file
 
 local folder
 
 local function path_of(name) return folder .. "/" .. name end
-
-local function read_file(path)
-  local file = io.open(path, "rb")
-  local text = file and file:read "a"
-  if file then file:close() end
-  return text
-end
-
-local function write_file(path, text)
-  local file = assert(io.open(path, "wb"))
-  assert(file:write(text))
-  file:close()
-end
 
 --- Names in the test's folder.
 local function listing()
@@ -130,9 +112,7 @@ describe("saving and mapping:", function()
     return path, w, b
   end
 
-  local function settle() for _ = 1, 3 do collectgarbage() end end
-
-  it("a mapped tensor is the file's bytes: nothing is held for it, the mapping is reported apart and goes with the last reference", function()
+    it("a mapped tensor is the file's bytes: nothing is held for it, the mapping is reported apart and goes with the last reference", function()
     local path = path_of "big.safetensors"
     assert(neap.save(path, { big = neap.ones(1 << 20), small = neap.ones(3) }))
     settle()

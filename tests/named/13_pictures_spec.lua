@@ -2,43 +2,8 @@
 -- The known gaps of earlier drawings (the backward, subnets, branches, towers with shared weights) each have a test.
 local neap = require "neap"
 local nn = neap.nn
-
-local has_dot = os.execute "command -v dot >/dev/null 2>&1"
-
---- What `dot` makes of a text; without graphviz only braces and quotes are counted.
-local function render(text)
-  local plain = text:gsub('\\"', ""):gsub('"[^"]*"', '""')
-  assert.are.equal(select(2, plain:gsub("{", "")), select(2, plain:gsub("}", "")))
-  assert.are.equal(0, select(2, text:gsub('\\"', ""):gsub('"', "")) % 2)
-  if not has_dot then return nil end
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-  local pipe = assert(io.popen("dot -Tsvg '" .. path .. "' 2>&1"))
-  local svg = pipe:read "a"
-  local ok = pipe:close()
-  os.remove(path)
-  assert.is_true(ok, svg)
-  assert.is_falsy(svg:find("Error", 1, true) or svg:find("Warning", 1, true), svg)
-  return svg
-end
-
---- {name = {label =, fillcolor =, ..}} and {{from, to}, ..} of a DOT text.
-local function read_dot(text)
-  local nodes, edges, clusters = {}, {}, {}
-  for line in text:gmatch "[^\n]+" do
-    local from, to = line:match "^%s*([%w_]+) %-> ([%w_]+)"
-    local name, attrs = line:match "^%s*([%w_]+) %[(.*)%];$"
-    if from then
-      edges[#edges + 1] = { from, to }
-    elseif name and name ~= "node" and name ~= "edge" then
-      nodes[name] = { label = attrs:match 'label="([^"]*)"', colour = attrs:match 'fillcolor="([^"]*)"' }
-    end
-    clusters[#clusters + 1] = line:match "subgraph (cluster_[%w_]+) {"
-  end
-  return nodes, edges, clusters
-end
+local support = require "support"
+local has_dot, render, read_dot, check_xml = support.has_dot, support.render, support.read_dot, support.check_xml
 
 --- Nodes whose label begins so.
 local function labelled(nodes, what)
@@ -53,20 +18,6 @@ local function count(edges, from, to)
   local n = 0
   for _, e in ipairs(edges) do n = n + (((not from or e[1] == from) and (not to or e[2] == to)) and 1 or 0) end
   return n
-end
-
---- All xml tags are closed, and nothing is outside them.
-local function check_xml(svg)
-  local open = {}
-  for slash, name, rest in svg:gmatch "<(/?)([%w]+)([^<>]*)>" do
-    if slash == "/" then
-      assert.are.equal(table.remove(open), name)
-    elseif rest:sub(-1) ~= "/" then
-      open[#open + 1] = name
-    end
-  end
-  assert.are.equal(0, #open)
-  for text in svg:gmatch ">([^<]*)<" do assert.is_falsy(text:find('[&]%s') or text:find "%f[%w]nan%f[%W]", text) end
 end
 
 local function branch_net()

@@ -2,15 +2,8 @@
 -- Neap meets it, or that it can't arise by construction.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
-
-local function settle() for _ = 1, 3 do collectgarbage() end end
+local support = require "support"
+local raises, settle = support.raises, support.settle
 
 --- Branches with batch norm, joined by Concat: the net on which planning once changed the loss.
 local function inception()

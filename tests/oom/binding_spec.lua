@@ -2,12 +2,12 @@
 -- Each failure must be an error object with code "memory", change nothing, and leak nothing.
 local neap = require "neap"
 local core = require "neap.core"
+local settle = require("support").settle
 
 --- Calls make() for fresh arguments and then f(...) with the n-th allocation (and, when `persist`, all later ones) refused, for
 -- n = 1, 2, .. until f passes without a refusal. Then counts what is left over.
 local function sweep(persist, make, f, check)
-  collectgarbage()
-  collectgarbage()
+  settle()
   local live
   for n = 1, 5000 do
     local args = table.pack(make())
@@ -20,8 +20,7 @@ local function sweep(persist, make, f, check)
       if check then check(table.unpack(args, 1, args.n)) end
     end
     args, err = nil, nil -- luacheck: ignore
-    collectgarbage()
-    collectgarbage()
+    settle()
     -- Interned names and caches of kernels stay; they must not grow by more than a little per failure.
     local now = core.memory().held
     if live == nil then live = now end

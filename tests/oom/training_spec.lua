@@ -4,10 +4,8 @@
 local neap = require "neap"
 local core = require "neap.core"
 local nn, optim = neap.nn, neap.optim
-
-local function collect()
-  for _ = 1, 3 do collectgarbage() end
-end
+local support = require "support"
+local state_of, settle = support.state_of, support.settle
 
 --- f() with the n-th allocation refused, n = 1, 2, .. until it passes; after each refusal unchanged(n) looks at what must hold.
 -- `may_pass`: f may need no allocation at all, as a step of a warm trainer does.
@@ -45,25 +43,13 @@ local function batch()
   return { x = x, y = neap.tensor({ 0, 1, 2, 0 }, "i64"), n = 4 }
 end
 
---- Bits of every parameter and state of a workspace, and its step.
-local function state_of(ws)
-  local parts = {}
-  for _, blob in ipairs(ws:_blobs()) do
-    if blob.kind == "tensor" and (blob.role == "parameter" or blob.role == "state") then
-      parts[#parts + 1] = blob.name .. " " .. ws:view(blob.name):hash()
-    end
-  end
-  table.sort(parts)
-  return table.concat(parts, "\n") .. "\nstep " .. ws:step()
-end
-
 --- Live blocks before and after body(), run once before to fill caches and tables of names.
 local function leaves_nothing(body)
   body()
-  collect()
+  settle()
   local live, held = core.memory().n_live, core.memory().held
   body()
-  collect()
+  settle()
   assert.are.equal(held, core.memory().held)
   assert.is_true(core.memory().n_live <= live, ("%d blocks were left"):format(core.memory().n_live - live))
 end

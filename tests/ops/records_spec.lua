@@ -127,12 +127,7 @@ local function run(net, feeds, memory)
   return ws, program
 end
 
-local function elements(t)
-  local flat, list = t:reshape(-1), {}
-  if t.dtype == "bool" then flat = flat:to "u8" end
-  for i = 1, #flat do list[i] = flat:at(i) end
-  return list
-end
+local function elements(t) return (t.dtype == "bool" and t:to "u8" or t):reshape(-1):totable() end
 
 local function type_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
 

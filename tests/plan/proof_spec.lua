@@ -3,6 +3,7 @@
 -- ones are scripts/bench/proof.lua's.
 local neap = require "neap"
 local netfile = require "neap.netfile"
+local settle = require("support").settle
 
 --- A GPT of two short blocks; the full one is in the script.
 local function gpt()
@@ -51,8 +52,7 @@ end
 describe("the comparison", function()
   it("sees one unplanned byte", function()
     local net = netfile.build(netfile.load "mlp:4", { train = true })
-    collectgarbage()
-    collectgarbage()
+    settle()
     local before = neap.memory().held
     local ws <close> = neap.workspace { seed = 1, store = false }
     ws:init(net)
@@ -61,12 +61,10 @@ describe("the comparison", function()
     ws:feed("y", neap.zeros { 4, dtype = "i64" })
     ws:feed("lr", 0.01)
     program:run(2)
-    collectgarbage()
-    collectgarbage()
+    settle()
     assert.are.equal(program.plan.total_bytes, neap.memory().held - before)
     local stray = neap.zeros { 1, dtype = "u8" }
-    collectgarbage()
-    collectgarbage()
+    settle()
     assert.are.equal(program.plan.total_bytes + 1, neap.memory().held - before)
     assert.are.equal(1, stray:n_bytes())
   end)

@@ -1,6 +1,7 @@
 -- A step that is stopped, by Ctrl-C or by data that no op can take, leaves everything as it was before the step.
 local neap = require "neap"
 local core = require "neap.core"
+local state_of = require("support").state_of
 
 --- ids (n) -> Embedding -> FC -> loss against labels, with momentum
 local function net_of(n)
@@ -12,17 +13,6 @@ local function net_of(n)
   neap.optim.SGD { lr = 0.1, momentum = 0.9 }:apply(net, net:gradient(loss))
   net:outputs { loss }
   return net
-end
-
-local function state_of(ws)
-  local parts = {}
-  for _, blob in ipairs(ws:_blobs()) do
-    if blob.kind == "tensor" and (blob.role == "parameter" or blob.role == "state") then
-      parts[#parts + 1] = blob.name .. " " .. ws:view(blob.name):hash()
-    end
-  end
-  table.sort(parts)
-  return table.concat(parts, "\n") .. "\nstep " .. ws:step()
 end
 
 for _, memory in ipairs { { policy = "offset" }, { policy = "none" }, { policy = "name" }, { executor = "dag" } } do

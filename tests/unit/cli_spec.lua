@@ -1,27 +1,18 @@
 -- The command line as users meet it: build/neap in a process of its own, its output and its exit code.
 local cjson = require "cjson"
 
-local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+local support = require "support"
+local program = support.program
 local folder
 
 --- Runs `neap WORDS`. @return standard output, exit code, standard error
 local function neap(words, environment)
-  local pipe = assert(io.popen(("cd %s && env -u NEAP_PROFILE NEAP_DB=%s/cli.db %s %s %s 2>stderr </dev/null; echo \"=$?\""):format(folder, folder,
-    environment or "", program, words)))
-  local text = pipe:read "a"
-  pipe:close()
-  local out, code = text:match "^(.*)=(%d+)\n$"
-  local file = assert(io.open(folder .. "/stderr"))
-  local err = file:read "a"
-  file:close()
-  return out, math.tointeger(code), err
+  local out, code = support.shell(("cd %s && env -u NEAP_PROFILE NEAP_DB=%s/cli.db %s %s %s 2>stderr </dev/null"):format(folder, folder,
+    environment or "", program, words))
+  return out, code, support.read_file(folder .. "/stderr")
 end
 
-local function write(name, text)
-  local file = assert(io.open(folder .. "/" .. name, "w"))
-  file:write(text)
-  file:close()
-end
+local function write(name, text) support.write_file(folder .. "/" .. name, text) end
 
 describe("the command line", function()
   setup(function()

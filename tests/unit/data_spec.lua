@@ -1,12 +1,7 @@
 -- Data sets: what batches hold, orders that a seed fixes, files that are there, missing or wrong.
 local neap = require "neap"
+local raises = require("support").raises
 local data = neap.data
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-end
 
 local function write(text, ending)
   local path = os.tmpname()

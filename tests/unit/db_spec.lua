@@ -1,15 +1,8 @@
 -- The database as users ask it: by plain SQL after runs of the program, and what happens when the file is in trouble.
-local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 local neap = require "neap"
+local support = require "support"
+local program, shell = support.program, support.shell
 local folder
-
-local function shell(command)
-  local pipe = assert(io.popen(command .. "; echo \"=$?\""))
-  local text = pipe:read "a"
-  pipe:close()
-  local out, code = text:match "^(.*)=(%d+)\n$"
-  return out, math.tointeger(code)
-end
 
 --- One step of LeNet's training; output with standard error.
 local function bench(path, words) return shell(("NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path, program, words or "")) end

@@ -1,12 +1,6 @@
 -- Nets built from Lua: names and scopes, shapes while building, gradients, branches, located errors, text.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local raises = require("support").raises
 
 --- x (4,8) -> FC -> h (4,16) -> Relu -> FC -> y (4,3) -> loss against t
 local function mlp()

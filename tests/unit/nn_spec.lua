@@ -1,13 +1,8 @@
 -- Layers: names, parameters, modes, eager calls and gradients, state, reports, and what is said when they are used wrongly.
 local neap = require "neap"
 local nn = neap.nn
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local raises, settle = support.raises, support.settle
 
 local function names_of(iterator)
   local list = {}
@@ -183,8 +178,7 @@ describe("reports", function()
     assert.are.equal(4 * (20 + 165), r.parameter_bytes)
   end)
   it("plan and forecast allocate nothing", function()
-    collectgarbage() -- what earlier tests left must not go while this one counts
-    collectgarbage()
+    settle() -- what earlier tests left must not go while this one counts
     local m, held = small(), neap.memory().held
     local p = m:plan { batch = 8, train = true, loss = nn.CrossEntropyLoss(), optimizer = neap.optim.SGD { lr = 0.1 } }
     assert.is_true(p.arena_bytes > 0)

@@ -1,12 +1,7 @@
 -- Optimizers against steps worked out by hand, groups, clipping, schedules.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-end
+local raises = require("support").raises
 
 --- Steps on loss = sum(w * g) with fixed g: the gradient of w is g at every step. @return w after each step
 local function steps(optimizer, w0, g, n, lr)

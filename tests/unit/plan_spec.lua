@@ -1,13 +1,7 @@
 -- What plans, the zoo and net:gradient say: reasons for pairs of blobs, slips in options, gradients of nothing.
 local neap = require "neap"
 local nn = neap.nn
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local raises = require("support").raises
 
 local function says(words, report)
   assert.is_truthy(tostring(report):find(words, 1, true), ("%q is not in %q"):format(words, tostring(report)))

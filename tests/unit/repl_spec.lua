@@ -1,18 +1,14 @@
 -- The REPL, through a pipe and, where tmux is there, through a terminal.
-local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+local support = require "support"
+local program = support.program
 
 --- Feeds lines. @return what was printed (standard error included, in order), exit code
 local function repl(lines)
   local name = os.tmpname()
-  local file = assert(io.open(name, "w"))
-  file:write(lines)
-  file:close()
-  local pipe = assert(io.popen(("NEAP_DB=off %s <%s 2>&1; echo \"=$?\""):format(program, name)))
-  local text = pipe:read "a"
-  pipe:close()
+  support.write_file(name, lines)
+  local out, code = support.shell(("NEAP_DB=off %s <%s 2>&1"):format(program, name))
   os.remove(name)
-  local out, code = text:match "^(.*)=(%d+)\n$"
-  return out, math.tointeger(code)
+  return out, code
 end
 
 describe("the REPL through a pipe", function()

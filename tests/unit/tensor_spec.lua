@@ -1,13 +1,7 @@
 -- Tensors as scripts use them: making, indexing from 1, views, assignment, operators, files, errors.
 local neap = require "neap"
-
---- Runs f, which must raise; the message must contain `words` as plain text. Returns the error.
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local raises, settle = support.raises, support.settle
 
 local function list(x) return x:totable() end
 
@@ -350,8 +344,7 @@ describe("memory", function()
       assert.is_true(neap.memory().held >= before + 4000000)
       assert.are.equal(1000, #x)
     end
-    collectgarbage()
-    collectgarbage()
+    settle()
     assert.are.equal(before, neap.memory().held)
     -- 400 MB of garbage may not pile up: its handles are tiny to Lua.
     for _ = 1, 100 do neap.empty(1000, 1000) end

@@ -2,13 +2,7 @@
 local neap = require "neap"
 local core = require "neap.core"
 local nn, optim, data = neap.nn, neap.optim, neap.data
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local raises = require("support").raises
 
 --- 22 points in two classes that a line parts; batches of 4, the last one of 2.
 local function points(o)

@@ -1,12 +1,7 @@
 -- Workspaces and programs: feeding, running, the fetch rule, keeping, children, checkpoints, the database.
 local neap = require "neap"
-
-local function raises(words, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok, "nothing was raised, expected: " .. words)
-  assert.is_truthy(tostring(err):find(words, 1, true), ("%q is not in %q"):format(words, tostring(err)))
-  return err
-end
+local support = require "support"
+local raises, settle = support.raises, support.settle
 
 --- loss of x (n,4) through two layers against labels t, with Sgd
 local function training_net(n)
@@ -67,16 +62,14 @@ describe("a workspace", function()
   end)
 
   it("gives all its bytes back when it is closed", function()
-    collectgarbage()
-    collectgarbage()
+    settle()
     local before = neap.memory().held
     do
       local ws <close> = neap.workspace {}
       ws:run(training_net(), feeds())
       assert.is_true(neap.memory().held > before)
     end
-    collectgarbage()
-    collectgarbage()
+    settle()
     assert.is_true(neap.memory().held <= before + 4096) -- scratch of eager ops may have grown
   end)
 
@@ -263,8 +256,7 @@ describe("a program", function()
       for name, t in pairs(feeds()) do ws:feed(name, t) end
       program = ws:compile(net)
     end
-    collectgarbage()
-    collectgarbage()
+    settle()
     program:run()
     assert.are.equal(1, program:stats().n_step)
     program:close()
