@@ -4,7 +4,6 @@
 -- INVARIANT: what is returned fits, and one more does not (or is more than `max`): both have been planned.
 -- @module neap.fit_batch
 local core = require "neap.core"
-local micro = require "neap.micro"
 local options = require "neap.options"
 local none = options.none
 
@@ -112,10 +111,8 @@ function fit_batch.micro(trainer, rows, net_of)
   local memory, total = {}, bytes_of(trainer.memory.total)
   for key, value in pairs(trainer.memory) do memory[key] = value end
   return (search(function(n)
-    local net, _, accumulate = net_of(trainer, "micro", n)
-    local update, err = attempt(function()
-      return micro.update_net("update", accumulate.parameters, trainer.optimizer):plan(trainer.memory)
-    end)
+    local net, _, update_net = net_of(trainer, "micro", n)
+    local update, err = attempt(update_net.plan, update_net, trainer.memory)
     if update == nil then return nil, err end
     -- The optimizer's state and the update's few inputs are held beside the micro-batch's program.
     local beside = update.total_bytes - update.arena_bytes - update.regions.parameters - update.regions.gradients

@@ -112,14 +112,15 @@ local function close_programs(self)
 end
 
 --- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients accumulated) or "eval".
--- @return net, blobs, the accumulate of a micro net
+-- @return net, blobs, the update's net of a micro net
 local function net_of(self, mode, n)
   local train = mode ~= "eval"
-  local optimizer = mode == "micro" and micro.new() or train and self.optimizer or nil
-  local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = optimizer,
+  local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
     input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
     metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
-  return net, blobs, optimizer
+  if mode ~= "micro" then return net, blobs end
+  local part, update = net:_split_micro()
+  return part, blobs, update
 end
 
 --- Whether programs of several batch sizes can share addresses: not where addresses are found at run time.
@@ -145,23 +146,20 @@ local function program_for(self, n, mode)
   local entry = self.programs[key]
   if entry == nil then
     local range = has_addresses(self.memory) and range_for(self, mode, n)
-    local net, blobs, accumulate = net_of(self, mode, n)
+    local net, blobs, update = net_of(self, mode, n)
     self.ws:init(net)
-    local fresh = mode == "micro" and micro.missing(self.ws, accumulate.parameters) or {}
     local program = range and self.ws:compile_within(net, range, self.memory) or self.ws:compile(net, self.memory)
-    micro.fill(self.ws, fresh)
-    entry = { net = net, blobs = blobs, program = program, parameters = mode == "micro" and accumulate.parameters or nil }
+    entry = { net = net, blobs = blobs, program = program, update = update }
     self.programs[key] = entry
     self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
   return entry
 end
 
---- The program that ends a step of micro-batches.
-local function update_for(self, parameters)
+--- The program that ends a step of micro-batches, the same whatever their rows.
+local function update_for(self, net)
   local entry = self.programs.update
   if entry == nil then
-    local net = micro.update_net(self.name or "model", parameters, self.optimizer)
     self.ws:init(net)
     entry = { net = net, program = self.ws:compile(net, self.memory) }
     self.programs.update = entry
@@ -252,7 +250,7 @@ end
 local function run_micro(self, batch, rows)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
-  local update = update_for(self, first.parameters)
+  local update = update_for(self, first.update)
   if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
   local values = {}
   self.position.pending = { before = self.ws:step(), count = micro.count(self.ws), entry = update, rows = rows, values = values }
@@ -350,10 +348,10 @@ function Trainer:forecast(rows, example)
   end
   local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
   local size = self.micro and micro_rows(self, rows)
-  local net, _, accumulate = net_of(self, size and "micro" or "train", size or rows)
+  local net, _, update = net_of(self, size and "micro" or "train", size or rows)
   add(net:plan(self.memory), held)
   if size then -- parameters and accumulators are the same blobs
-    add(micro.update_net("update", accumulate.parameters, self.optimizer):plan(self.memory), { "state", "io", "constants", "frames" })
+    add(update:plan(self.memory), { "state", "io", "constants", "frames" })
   end
   bytes.arena = arena
   local report_rows, total = {}, 0
@@ -405,7 +403,7 @@ end
 local function prepare(self)
   local rows = self.batch or 1
   if not self.micro then return program_for(self, rows, "train") end
-  update_for(self, program_for(self, micro_rows(self, rows), "micro").parameters)
+  update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
 end
 
 --- Goes back to a saved state.

@@ -387,7 +387,8 @@ static bool is_gradient(const neap_op *op) {
 }
 
 /* Output j becomes the last version of its name: a new cell, or an old one that is alive (again). Its role is GRADIENT where
- * a Gradient op differentiates by a parameter; a declared blob keeps the role it was declared with. */
+ * a Gradient op differentiates by a parameter, unless it says that they are not resident; a declared blob keeps the role it was
+ * declared with. */
 static void write_output(draft *d, int j) {
   neap_net *net = d->net;
   const char *name = d->op.out[j];
@@ -400,7 +401,8 @@ static void write_output(draft *d, int j) {
   }
   cell->freed_by = -1;
   cell->n_write++;
-  if (is_gradient(d->op.op) && cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
+  if (is_gradient(d->op.op) && d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0 &&
+      cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
       neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
   if (is_gradient(d->op.op) && j + 1 < d->op.n_in) cell->blob.gradient_of = d->op.in[j + 1];

@@ -166,6 +166,16 @@ typedef struct neap_net_edit {
 } neap_net_edit;
 neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out, neap_error *error);
 
+/* Splits a net with a Gradient op in two (split.c), both owned by the caller. `micro` computes one micro-batch and adds each
+ * parameter's gradient, times input NEAP_MICRO_WEIGHT, to an accumulator that is called as the gradient is in `net`; where input
+ * NEAP_MICRO_KEEP is 0 the sum begins anew. `update` reads the accumulators as gradients: whatever follows from gradients is
+ * there, clipping, update ops, schedules. It counts its runs in state NEAP_MICRO_STEPS. Outputs stay with the micro-batch, unless
+ * they follow from gradients. GRAPH error that names the op for one that reads both gradients and what depends on the batch. */
+#define NEAP_MICRO_WEIGHT "micro.weight" /* f32 scalar: the share of this micro-batch */
+#define NEAP_MICRO_KEEP "micro.keep"     /* f32 scalar: 0 in the first micro-batch of a step, else 1 */
+#define NEAP_MICRO_STEPS "micro.steps"   /* f64 scalar */
+neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error);
+
 /* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Blob
  * names do not count, so that a renaming which keeps the meaning is equal. */
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);

@@ -80,6 +80,22 @@ bool neap_net_reserve_outside(neap_net *net, int more);
 /* A new version number for the net and those around it. */
 void neap_net_touch(neap_net *net);
 
+/* Copying by replay (rename.c): what blobs are called in the copy, and what else differs there. */
+typedef struct neap_net_copier {
+  const struct neap_net_copier *around; /* of the net around this one, whose local names reach in; NULL: outermost, or closed */
+  const neap_net *net;
+  const neap_map *at; /* old name -> index in `to` */
+  const char *const *to;
+  const neap_net_edit *edit; /* order and Frees, which are of the outermost net only; NULL: neither */
+  neap_error *error;
+} neap_net_copier;
+/* One that changes nothing: for copies of a part of `net`. */
+neap_net_copier neap_net_plain_copier(const neap_net *net, neap_error *error);
+/* Declares `blob`, which `net` declares, in `to`. */
+neap_status neap_net_copy_declaration(const neap_net_copier *c, const neap_net *net, const neap_net_blob *blob, neap_net *to);
+/* Adds the op with copies of its subnets, which `subs` knows: empty at first, kept between the ops of one copy. */
+neap_status neap_net_copy_op(const neap_net_copier *c, const neap_net_op *op, neap_net *to, neap_map *subs);
+
 /* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL when refused.
  * `skip` leaves out what declare derives from the type. */
 neap_set *neap_net_given(const neap_net_op *op, bool skip_derived);

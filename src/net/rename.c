@@ -6,14 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct copier {
-  const struct copier *around; /* of the net around this one, whose local names reach in; NULL: outermost, or closed */
-  const neap_net *net;
-  const neap_map *at; /* old name -> index in `to` */
-  const char *const *to;
-  const neap_net_edit *edit; /* order and Frees, which are of the outermost net only */
-  neap_error *error;
-} copier;
+typedef neap_net_copier copier;
 
 static neap_status fail_memory(const copier *c) { return neap_fail_memory(c->error, 64, "a copy of a net"); }
 
@@ -36,18 +29,26 @@ static const char **rename_list(const copier *c, int n, const char *const *name,
 /* The body of a Do has names of its own: what the nets around it are renamed to does not reach in. */
 static const neap_map no_names;
 
+neap_net_copier neap_net_plain_copier(const neap_net *net, neap_error *error) {
+  return (copier){.net = net, .at = &no_names, .error = error};
+}
+
+neap_status neap_net_copy_declaration(const copier *c, const neap_net *net, const neap_net_blob *b, neap_net *to) {
+  const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
+  neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
+  if (init != NULL && set == NULL) return fail_memory(c);
+  neap_status status = neap_net_declare(to, renamed(c, b->name), b->role, &b->type, b->trainable,
+                                        init != NULL ? init->op->name : NULL, set, b->line, c->error);
+  neap_free(set);
+  return status;
+}
+
 /* Two blobs that become one must agree in role and type; the first one's init stays. */
 static neap_status copy_declarations(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *b = &net->cell[i].blob;
     if (b->type.dtype == NEAP_DTYPE_NONE && b->role != NEAP_ROLE_INPUT) continue;
-    const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
-    neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
-    if (init != NULL && set == NULL) return fail_memory(c);
-    neap_status status = neap_net_declare(to, renamed(c, b->name), b->role, &b->type, b->trainable,
-                                          init != NULL ? init->op->name : NULL, set, b->line, c->error);
-    neap_free(set);
-    NEAP_TRY(status);
+    NEAP_TRY(neap_net_copy_declaration(c, net, b, to));
   }
   return NEAP_OK;
 }
@@ -77,7 +78,7 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
 }
 
 /* Op names, scopes and lines stay: only blobs are renamed. */
-static neap_status copy_op(const copier *c, const neap_net_op *op, neap_net *to, neap_map *subs) {
+neap_status neap_net_copy_op(const copier *c, const neap_net_op *op, neap_net *to, neap_map *subs) {
   neap_status status;
   neap_set *set = neap_net_given(op, false);
   const char **in = rename_list(c, op->n_in, op->in, NULL), **out = rename_list(c, op->n_out, op->out, "");
@@ -172,7 +173,7 @@ static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) 
   neap_status status = copy_declarations(c, net, to);
   for (int i = 0; status == NEAP_OK && i < net->n_op; i++) {
     int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
-    status = copy_op(c, &net->op[at], to, &subs);
+    status = neap_net_copy_op(c, &net->op[at], to, &subs);
     if (status == NEAP_OK && edited) status = add_frees(c, &net->op[at], at, to);
   }
   neap_map_fini(&subs);

@@ -70,7 +70,7 @@ typedef struct batch {
   neap_tensor *view;
 } batch;
 
-enum { N_BATCH = 2 };
+enum { N_BATCH = 3 };
 
 static void drop_views(batch *b) {
   for (int i = 0; i < b->n; i++) neap_tensor_fini(&b->view[i]);
@@ -194,7 +194,8 @@ static void adopt(neap_workspace *ws, const neap_net *net, const batch *b) {
 /* Bytes, numbers and names are all there before the first cell changes; until then a failure only drops them. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
   batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
-                            {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE}};
+                            {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE},
+                            {.role = NEAP_ROLE_GRADIENT, .region = NEAP_REGION_GRADIENT}};
   neap_arena room = {0};
   neap_status status = NEAP_OK;
   int n_before = ws->n_cell;

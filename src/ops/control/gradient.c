@@ -21,6 +21,8 @@ const neap_op neap_op_Gradient = {
   .source = "reverse accumulation: Griewank and Walther, Evaluating Derivatives, chapter 3",
   .inputs = {{"loss", "one element"}, {"wrt", "floating-point blobs the loss depends on", .flags = NEAP_ARG_VARIADIC}},
   .attrs = {{"allow_unused", "zeros for a wrt that the loss does not depend on, instead of an error", NEAP_ATTR_BOOL,
+             .value = {.i = 1}},
+            {"resident", "gradients of parameters have bytes of their own; else they are values as others are", NEAP_ATTR_BOOL,
              .value = {.i = 1}}},
   .outputs = {{"dwrt", "shape of each wrt", .flags = NEAP_ARG_VARIADIC}},
   .effects = NEAP_EFFECT_PSEUDO,
