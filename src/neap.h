@@ -217,8 +217,12 @@ NEAP_API neap_status neap_net_add_text(neap_net *net, neap_error *error, const c
  * frozen. Gradients are named by `names`, or NAME_grad where that is NULL. `line` (may be NULL) is named in errors. */
 NEAP_API neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt,
                                            const char *const *names, const char *line, neap_error *error);
+NEAP_API const char *neap_net_name(const neap_net *net); /* lives as long as the process */
 /* The net as text that reads back; end it with neap_free. */
 NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *error);
+/* One more holder of the net, for one that a workspace takes over and that stays yours too; and one less: the net ends with
+ * its last holder. */
+NEAP_API neap_net *neap_net_retain(neap_net *net);
 NEAP_API void neap_net_free(neap_net *net);
 
 /* Recycling names (memonger): a net with fewer blob names, whose run under policy "name" holds fewer bytes. It computes the
@@ -350,9 +354,14 @@ NEAP_API neap_status neap_workspace_feed_string(neap_workspace *workspace, const
 NEAP_API neap_status neap_workspace_fetch_string(const neap_workspace *workspace, const char *name, const char **text,
                                                  size_t *n_bytes, neap_error *error);
 
-/* Nets by name. The workspace takes the net over, unless this fails; a net of that name is an error, or ended by `overwrite`. */
+/* Nets by name; those that Lua stores in a workspace are the same ones. The workspace takes the net over, unless this fails:
+ * NAME when it has one of that name, unless `overwrite` lets go of that one. */
 NEAP_API neap_status neap_workspace_add_net(neap_workspace *workspace, neap_net *net, bool overwrite, neap_error *error);
-NEAP_API neap_net *neap_workspace_net(const neap_workspace *workspace, const char *name); /* borrowed; NULL when unknown */
+/* Its own net of that name, else its parent's, and so on; borrowed; NULL when there is none. */
+NEAP_API neap_net *neap_workspace_net(const neap_workspace *workspace, const char *name);
+/* Its own nets, in order of their making: index 0, 1, .. until NULL; borrowed. */
+NEAP_API neap_net *neap_workspace_net_at(const neap_workspace *workspace, int index);
+/* Lets go of an own net; false when there is none of that name. Sessions opened from it go on. */
 NEAP_API bool neap_workspace_delete_net(neap_workspace *workspace, const char *name);
 /* Plans, runs once, lets go. */
 NEAP_API neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
@@ -388,7 +397,7 @@ NEAP_API size_t neap_scope_held_bytes(const neap_scope *scope);
 typedef struct neap_step {
   const char *name; /* for messages */
   int n_net;
-  const char *const *net; /* names */
+  const char *const *net; /* names, of the workspace's nets or its parents' */
   int n_step;
   const struct neap_step *step;
   int64_t iterations;    /* 0: once */
@@ -399,6 +408,9 @@ typedef struct neap_step {
   const char *report_net; /* runs when report_every_ms have passed after an iteration, and once at the end */
   int64_t report_every_ms;
   int64_t run_every_ms; /* iterations begin so far apart; a concurrent substep without an end goes on until the others end */
+  const neap_net *const
+    *given; /* NULL, or n_net nets: where one is not NULL it runs, whatever the workspace calls by that name */
+  const neap_net *given_report; /* the same for report_net; NULL: by name */
 } neap_step;
 /* Runs the tree. What is wrong with it is said before anything runs; later the first failure stops the rest, as
  * neap_interrupt does. */

@@ -28,7 +28,7 @@ function workspace.new(given)
     mem_param = options.none, soft = options.none }, given, 2)
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
-  states[ws] = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, parent = o.parent,
+  states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }),
     defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
       mem_param = o.mem_param and mem_param.new(o.mem_param, 2) } }
@@ -39,7 +39,7 @@ end
 local function state_of(ws)
   local state = states[ws]
   if state == nil then
-    state = { programs = setmetatable({}, { __mode = "k" }), nets = {}, keeps = {}, defaults = {} }
+    state = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, defaults = {} }
     states[ws] = state
   end
   return state
@@ -205,23 +205,21 @@ end
 
 -- ---- nets by name ------------------------------------------------------------------------------------------------------------
 
+-- The workspace's own table, which C sees too, says what there is. A state's `handles` only keep alive what Lua knows of the nets
+-- stored there, such as programs made of them.
+
 local function find_net(ws, name)
-  local state = state_of(ws)
-  while state do
-    if state.nets[name] then return state.nets[name] end
-    state = state.parent and states[state.parent]
-  end
+  local net, owner = ws:_net(name)
+  state_of(owner or ws).handles[name] = net
+  return net
 end
 
 --- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
 -- overwritten; programs of the old net go on.
 function Workspace:add_net(net, given)
   local o, name = options.read("ws:add_net", { overwrite = false }, given, 2), net:name()
-  local nets = state_of(self).nets
-  if nets[name] and not o.overwrite then
-    error(core.error { code = "name", message = ("the workspace has a net \"%s\" already"):format(name), hint = "{ overwrite = true }" }, 2)
-  end
-  nets[name] = net
+  self:_add_net(net, o.overwrite)
+  state_of(self).handles[name] = net
   return self
 end
 
@@ -239,19 +237,21 @@ function Workspace:create_net(from, given)
   return net
 end
 
---- ws:net(name) -> net, the workspace's own or its parent's.
+--- ws:net(name) -> net, the workspace's own or its parent's, whoever stored it there, Lua or C.
 function Workspace:net(name)
   local net = find_net(self, name)
   if net then return net end
   error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" }, 2)
 end
 
---- ws:delete_net(name) -> whether there was one.
+--- ws:nets() -> names of the workspace's own nets, in order of their making, then of its parents'. Nets stored from C are among them.
+-- @function Workspace:nets
+-- @treturn {string,..}
+
+--- ws:delete_net(name) -> whether there was one of its own.
 function Workspace:delete_net(name)
-  local nets = state_of(self).nets
-  local had = nets[name] ~= nil
-  nets[name] = nil
-  return had
+  state_of(self).handles[name] = nil
+  return self:_delete_net(name)
 end
 
 --- ws:run_once(net [, memory]) -> ws: compiles, runs once, and keeps no program.
@@ -266,40 +266,38 @@ end
 local step_fields = { name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0, create_workspace = false,
   report = options.none, report_every_ms = 0, run_every_ms = 0, nets = options.none }
 
---- A step as C takes it: `nets` names, `steps` steps. `found` collects the nets by handle.
+--- The net that a tree means by a handle or a name, nil for a name that nobody knows. `found` is {first = net, by_name = {}} of the
+-- tree so far.
+local function net_of(ws, found, item)
+  local name = type(item) == "string" and item or item:name()
+  local known = found.by_name[name]
+  local net = item
+  if type(item) == "string" then net = known or find_net(ws, name) end
+  if known and known ~= net then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }, 0) end
+  found.first, found.by_name[name] = found.first or net, net
+  return net, name
+end
+
+--- A step as C takes it: `nets` names, `given` the nets of those names or false, `steps` steps.
 local function plain_step(ws, given, found, level)
-  local fields, step = {}, { nets = {}, steps = {} }
+  local fields, step = {}, { nets = {}, given = {}, steps = {} }
   for key, value in pairs(given) do
     if math.type(key) ~= "integer" then fields[key] = value end
   end
   for key, value in pairs(options.read("ws:run_steps", step_fields, fields, level + 1)) do
     if key ~= "nets" then step[key] = value end
   end
-  local function name_of(net)
-    if type(net) == "userdata" then
-      if not found[net] then
-        found[net] = true
-        found[#found + 1] = net
-      end
-      return net:name()
-    end
-    local known = found.by_name[net] or find_net(ws, net)
-    if known and not found[known] then
-      found[known] = true
-      found[#found + 1] = known
-    end
-    return net
-  end
   for _, item in ipairs(given) do
     if type(item) == "table" then
       step.steps[#step.steps + 1] = plain_step(ws, item, found, level + 1)
     elseif type(item) == "string" or type(item) == "userdata" then
-      step.nets[#step.nets + 1] = name_of(item)
+      local net, name = net_of(ws, found, item)
+      step.nets[#step.nets + 1], step.given[#step.given + 1] = name, net or false
     else
       error(("ws:run_steps: a step holds nets, their names, or steps, got a %s"):format(type(item)), level + 1)
     end
   end
-  if step.report then step.report = name_of(step.report) end
+  if step.report then step.given_report, step.report = net_of(ws, found, step.report) end
   return step
 end
 
@@ -315,14 +313,9 @@ end
 function Workspace:run_steps(tree, memory)
   if type(tree) ~= "table" then error("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree), 2) end
   local found = { by_name = {} }
-  for _, net in ipairs(tree.nets or {}) do
-    local name = net:name()
-    if found.by_name[name] then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }, 2) end
-    found.by_name[name] = net
-  end
+  for _, net in ipairs(tree.nets or {}) do net_of(self, found, net) end
   local step = plain_step(self, tree, found, 2)
-  local list = table.move(found, 1, #found, 1, {})
-  local is_empty = core.run_steps(self, step, list, with_defaults(self, memory))
+  local is_empty = core.run_steps(self, step, found.first, with_defaults(self, memory))
   if is_empty then return self, "run_steps: the tree is empty, nothing was run" end
   return self
 end

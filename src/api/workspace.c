@@ -88,5 +88,5 @@ neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step 
                                      neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_api_options(options, &compile, error));
-  return neap_driver_run_steps(workspace, root, 0, NULL, &compile, NULL, error);
+  return neap_driver_run_steps(workspace, root, &compile, NULL, error);
 }

@@ -73,11 +73,10 @@ void neap_session_free(neap_session *session); /* records first */
 
 /* Compiles, runs once and lets go: what it made in the workspace stays, the program does not. */
 neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_error *error);
-/* Runs a tree of steps (neap.h says what a step may say). Nets are looked up by name in `net`, then in the workspace and its
- * parents. Errors of the tree come before anything runs; later the first failure stops all. *empty (may be NULL): there was
- * nothing to run, which is no error and rarely meant. */
-neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
-                                  const neap_compile_options *options, bool *empty, neap_error *error);
+/* Runs a tree of steps (neap.h says what a step may say). Errors of the tree come before anything runs; later the first failure
+ * stops all. *empty (may be NULL): there was nothing to run, which is no error and rarely meant. */
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
+                                  neap_error *error);
 
 /* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs. Choices, order and addresses
  * are those of the largest wherever the smaller graph differs in sizes alone and its kernels can be had; else it is planned on

@@ -22,9 +22,7 @@ enum { MOST_NESTED = 64, MOST_INSTANCES = 256, SLICE_NS = 2000000 };
 
 /* What all steps of one run share. */
 typedef struct tree {
-  int n_net;
-  const neap_net *const *net;
-  neap_workspace *ws;
+  neap_workspace *ws; /* the top step's, where names of nets are looked up */
   const neap_compile_options *options;
   _Atomic int stopped; /* the first failure stops the rest */
   pthread_mutex_t lock;
@@ -47,7 +45,9 @@ struct node {
 };
 
 static const char *step_name(const neap_step *step) {
-  return step->name != NULL ? step->name : step->n_net > 0 ? step->net[0] : "unnamed";
+  if (step->name != NULL || step->n_net <= 0) return step->name != NULL ? step->name : "unnamed";
+  if (step->given != NULL && step->given[0] != NULL) return neap_net_name(step->given[0]);
+  return step->net[0] != NULL ? step->net[0] : "unnamed";
 }
 
 /* ---- checking --------------------------------------------------------------------------------------------------- */
@@ -57,20 +57,21 @@ static neap_status fail(const neap_step *step, neap_status code, neap_error *err
   return neap_fail(error, code, "run_steps: step \"%.100s\": %s", step_name(step), text);
 }
 
-/* The nets given come first, then those of the workspace, then its parents'. Borrowed; NULL: there is none. */
-static const neap_net *find_net(const tree *t, const char *name) {
-  for (int i = 0; i < t->n_net; i++)
-    if (strcmp(neap_net_name(t->net[i]), name) == 0) return t->net[i];
-  for (const neap_workspace *ws = t->ws; ws != NULL; ws = neap_workspace_parent(ws)) {
-    const neap_net *net = neap_workspace_net(ws, name);
-    if (net != NULL) return net;
-  }
-  return NULL;
+static bool has_report(const neap_step *step) { return step->report_net != NULL || step->given_report != NULL; }
+
+/* Net i of the step: the one given, else the workspace's of that name. Borrowed; NULL: there is none. */
+static const neap_net *net_of(const tree *t, const neap_step *step, int i) {
+  if (step->given != NULL && step->given[i] != NULL) return step->given[i];
+  return step->net[i] != NULL ? neap_workspace_net(t->ws, step->net[i]) : NULL;
+}
+
+/* The same for the report. */
+static const neap_net *report_of(const tree *t, const neap_step *step) {
+  return step->given_report != NULL ? step->given_report : neap_workspace_net(t->ws, step->report_net);
 }
 
 /* NAME error that names the step and the net. */
-static neap_status check_net(const tree *t, const neap_step *step, const char *name, neap_error *error) {
-  if (name != NULL && find_net(t, name) != NULL) return NEAP_OK;
+static neap_status no_net(const neap_step *step, const char *name, neap_error *error) {
   char text[200];
   snprintf(text, sizeof text, "there is no net \"%.100s\"", name != NULL ? name : "");
   return fail(step, NEAP_NAME, error, text);
@@ -105,23 +106,15 @@ static neap_status check_step(const tree *t, const neap_step *step, int depth, n
     return fail(step, NEAP_ARGUMENT, error, "its numbers can't be negative, and it has at most 256 instances");
   if (step->concurrent && step->n_step > MOST_INSTANCES)
     return fail(step, NEAP_ARGUMENT, error, "it has more than 256 concurrent substeps, each of which needs a thread");
-  if (step->report_net != NULL && step->report_every_ms == 0)
+  if (has_report(step) && step->report_every_ms == 0)
     return fail(step, NEAP_ARGUMENT, error, "a report net needs an interval, report_every_ms");
-  for (int i = 0; i < step->n_net; i++) NEAP_TRY(check_net(t, step, step->net[i], error));
-  if (step->report_net != NULL) NEAP_TRY(check_net(t, step, step->report_net, error));
+  for (int i = 0; i < step->n_net; i++)
+    if (net_of(t, step, i) == NULL) return no_net(step, step->net[i], error);
+  if (has_report(step) && report_of(t, step) == NULL) return no_net(step, step->report_net, error);
   bool ignored;
   if (step->stop_blob != NULL) NEAP_TRY(read_stop(t->ws, step, &ignored, error));
   for (int i = 0; i < step->n_step; i++) NEAP_TRY(check_step(t, &step->step[i], depth + 1, error));
   return NEAP_OK;
-}
-
-/* All that can be said of a tree before it is built. Nets are found by name, so two of one name would hide one another. */
-static neap_status check_tree(const tree *t, const neap_step *root, neap_error *error) {
-  for (int i = 0; i < t->n_net; i++)
-    for (int k = 0; k < i; k++)
-      if (strcmp(neap_net_name(t->net[i]), neap_net_name(t->net[k])) == 0 && t->net[i] != t->net[k])
-        return neap_fail(error, NEAP_NAME, "run_steps: two nets are named \"%s\"", neap_net_name(t->net[i]));
-  return check_step(t, root, 0, error);
 }
 
 /* ---- what branches share ------------------------------------------------------------------------------------------ */
@@ -154,8 +147,8 @@ static bool reads(const neap_net_blob *blob) { return blob->type.dtype != NEAP_D
 static bool each_net(const tree *t, const neap_step *step, bool (*visit)(void *, const neap_step *, const neap_net *),
                      void *context) {
   for (int i = 0; i < step->n_net; i++)
-    if (!visit(context, step, find_net(t, step->net[i]))) return false;
-  if (step->report_net != NULL && !visit(context, step, find_net(t, step->report_net))) return false;
+    if (!visit(context, step, net_of(t, step, i))) return false;
+  if (has_report(step) && !visit(context, step, report_of(t, step))) return false;
   for (int i = 0; i < step->n_step; i++)
     if (!each_net(t, &step->step[i], visit, context)) return false;
   return true;
@@ -276,14 +269,14 @@ static neap_status new_child(neap_workspace *parent, int index, neap_workspace *
 }
 
 /* A session for the net in the node's workspace; owned by the node. */
-static neap_status compile(const tree *t, const node *n, const char *name, neap_session **out, neap_error *error) {
+static neap_status compile(const tree *t, const node *n, const neap_net *net, neap_session **out, neap_error *error) {
   neap_compile_options options = *t->options;
   if (n->alone) {
     options.n_thread = 1;
     options.plan.executor = NEAP_EXECUTOR_SIMPLE;
     options.store = NULL; /* one connection, one thread */
   }
-  return neap_driver_compile(n->ws, find_net(t, name), &options, out, error);
+  return neap_driver_compile(n->ws, net, &options, out, error);
 }
 
 static neap_status build_node(const tree *t, node *n, neap_error *error);
@@ -332,8 +325,8 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   n->session = neap_alloc_zeroed((size_t)(step->n_net + 1) * sizeof(neap_session *));
   if (n->session == NULL) return refused(error);
   for (; n->n_session < step->n_net; n->n_session++)
-    NEAP_TRY(compile(t, n, step->net[n->n_session], &n->session[n->n_session], error));
-  return step->report_net != NULL ? compile(t, n, step->report_net, &n->report, error) : NEAP_OK;
+    NEAP_TRY(compile(t, n, net_of(t, step, n->n_session), &n->session[n->n_session], error));
+  return has_report(step) ? compile(t, n, report_of(t, step), &n->report, error) : NEAP_OK;
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
@@ -474,10 +467,10 @@ static void run_node(tree *t, node *n) {
 }
 
 /* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. */
-neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, int n_net, const neap_net *const *net,
-                                  const neap_compile_options *options, bool *empty, neap_error *error) {
-  tree t = {.n_net = n_net, .net = net, .ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
-  NEAP_TRY(check_tree(&t, root, error));
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
+                                  neap_error *error) {
+  tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
+  NEAP_TRY(check_step(&t, root, 0, error));
   if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
   node top = {.step = root, .outer = neap_workspace_retain(ws)};
   neap_status status = build_node(&t, &top, error);

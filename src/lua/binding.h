@@ -139,13 +139,16 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
 } neap_lua_types;
 
 typedef struct neap_lua_net {
-  neap_net *net;
-  bool borrowed; /* a subnet: its outer net owns it; user value 1 is the outer handle */
-  struct neap_lua_net *outer;
+  neap_net *net; /* a reference of its own; NULL once closed */
+  struct neap_lua_net *outer; /* of a subnet that sees names outside: the handle in user value 1 */
   neap_lua_types types;
 } neap_lua_net;
 
 neap_lua_net *neap_lua_net_at(lua_State *L, int index);
+/* The handle of a net that a workspace stores, as of workspaces below: one a net. */
+void neap_lua_push_net(lua_State *L, neap_net *net);
+/* From now on the handle at `index` is the one that neap_lua_push_net gives for its net. */
+void neap_lua_remember_net(lua_State *L, int index);
 /* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails when an op's inference does. */
 neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error);
 /* Sets it, for a blob that a closed subnet gets from outside; `name` is interned. */
@@ -169,6 +172,8 @@ void neap_lua_push_workspace(lua_State *L, neap_workspace *ws);
 void neap_lua_push_scope(lua_State *L, neap_scope *scope);
 /* Pushes the weak table of those handles, by address. */
 void neap_lua_handles(lua_State *L);
+/* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the address may be another's soon. */
+void neap_lua_forget_handle(lua_State *L, const void *address);
 /* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on the stack. */
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
 /* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */

@@ -11,11 +11,32 @@ neap_lua_net *neap_lua_net_at(lua_State *L, int index) {
   return net;
 }
 
-/* Subnets belong to their outer net, whose handle user value 1 keeps alive. */
+void neap_lua_remember_net(lua_State *L, int index) {
+  index = lua_absindex(L, index);
+  neap_lua_handles(L);
+  lua_pushvalue(L, index);
+  lua_rawsetp(L, -2, neap_lua_net_at(L, index)->net);
+  lua_pop(L, 1);
+}
+
+void neap_lua_push_net(lua_State *L, neap_net *net) {
+  neap_lua_handles(L);
+  if (lua_rawgetp(L, -1, net) == LUA_TNIL) {
+    lua_pop(L, 1);
+    neap_lua_net *made = neap_lua_new(L, sizeof *made, NEAP_LUA_NET);
+    made->net = neap_net_retain(net);
+    neap_lua_remember_net(L, -1);
+  }
+  lua_remove(L, -2);
+}
+
+/* The net may live on in workspaces and in handles of its subnets. */
 static int release(lua_State *L) {
   neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
   neap_lua_types_fini(&net->types);
-  if (!net->borrowed && net->net != NULL) neap_net_free(net->net);
+  if (net->net == NULL) return 0;
+  neap_lua_forget_handle(L, net->net);
+  neap_net_free(net->net);
   net->net = NULL;
   net->outer = NULL;
   return 0;
@@ -55,9 +76,10 @@ static int sub(lua_State *L) {
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
-  net->borrowed = true;
-  NEAP_LUA_TRY(L, closed ? neap_net_new_closed_sub(outer->net, name, &net->net, &error)
-                         : neap_net_new_sub(outer->net, name, &net->net, &error));
+  neap_net *made = NULL;
+  NEAP_LUA_TRY(
+    L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error) : neap_net_new_sub(outer->net, name, &made, &error));
+  net->net = neap_net_retain(made);
   net->outer = closed ? NULL : outer;
   return 1;
 }
@@ -69,8 +91,9 @@ static int copy_sub(lua_State *L) {
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
-  net->borrowed = true;
-  NEAP_LUA_TRY(L, neap_net_copy_sub(outer->net, from->net, &net->net, &error));
+  neap_net *made = NULL;
+  NEAP_LUA_TRY(L, neap_net_copy_sub(outer->net, from->net, &made, &error));
+  net->net = neap_net_retain(made);
   return 1;
 }
 

@@ -168,7 +168,7 @@ static const char *text_field(lua_State *L, int index, const char *key) {
 
 /* The step in the table at `index`, checked by lua/neap/workspace.lua; rooms stay on the stack. */
 static neap_step take_step(lua_State *L, int index) {
-  luaL_checkstack(L, 12, "steps are nested too deeply");
+  luaL_checkstack(L, 16, "steps are nested too deeply");
   neap_step step = {.name = text_field(L, index, "name"),
                     .iterations = integer_field(L, index, "iterations"),
                     .stop_blob = text_field(L, index, "stop"),
@@ -178,10 +178,18 @@ static neap_step take_step(lua_State *L, int index) {
                     .report_net = text_field(L, index, "report"),
                     .report_every_ms = integer_field(L, index, "report_every_ms"),
                     .run_every_ms = integer_field(L, index, "run_every_ms")};
+  if (lua_getfield(L, index, "given_report") != LUA_TNIL) step.given_report = neap_lua_net_at(L, -1)->net;
   lua_getfield(L, index, "nets");
   const char **net = neap_lua_names(L, -1, "run_steps", false, &step.n_net);
-  for (int i = 0; i < step.n_net; i++) net[i] = neap_intern(net[i]);
+  const neap_net **given = neap_lua_room(L, (size_t)NEAP_MAX(step.n_net, 1) * sizeof *given);
+  lua_getfield(L, index, "given");
+  for (int i = 0; i < step.n_net; i++) {
+    net[i] = neap_intern(net[i]);
+    if (lua_geti(L, -1, i + 1) == LUA_TUSERDATA) given[i] = neap_lua_net_at(L, -1)->net;
+    lua_pop(L, 1);
+  }
   step.net = net;
+  step.given = given;
   lua_getfield(L, index, "steps");
   int list = lua_gettop(L);
   step.n_step = (int)luaL_len(L, list);
@@ -194,22 +202,17 @@ static neap_step take_step(lua_State *L, int index) {
   return step;
 }
 
-/* run_steps(ws, step, {net, ..}, memory) -> whether there was nothing to run */
+/* run_steps(ws, step, net, memory) -> whether there was nothing to run. net: the first one, whose inputs `memory` may name; nil
+ * when there is none. */
 static int run_steps(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 4);
-  int n = (int)luaL_len(L, 3);
-  const neap_net **net = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *net);
   neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
-  for (int i = 0; i < n; i++) {
-    lua_geti(L, 3, i + 1);
-    net[i] = neap_lua_net_at(L, -1)->net;
-    if (i == 0) options = neap_lua_compile_options(L, 4, lua_gettop(L));
-  }
+  if (!lua_isnil(L, 3)) options = neap_lua_compile_options(L, 4, 3);
   neap_step root = take_step(L, 2);
   bool empty_tree = false;
   neap_error error = {0};
-  if (neap_driver_run_steps(ws, &root, n, net, &options, &empty_tree, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  if (neap_driver_run_steps(ws, &root, &options, &empty_tree, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
   lua_pushboolean(L, empty_tree);
   return 1;
 }

@@ -151,7 +151,7 @@ enum { MOST_NESTED = 32 };
 neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error) {
   frame f[MOST_NESTED];
   int n = 0;
-  for (neap_lua_net *at = net; at != NULL; at = at->outer) {
+  for (neap_lua_net *at = net; at != NULL && at->net != NULL; at = at->outer) {
     if (n == MOST_NESTED) return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
     f[n] = (frame){at->net, &at->types, NULL};
     if (n > 0) f[n - 1].outer = &f[n];

@@ -49,15 +49,20 @@ void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
   lua_remove(L, -2);
 }
 
-/* A closed handle is nobody's: the workspace may live on in others, and its address in another workspace. */
+void neap_lua_forget_handle(lua_State *L, const void *address) {
+  neap_lua_handles(L);
+  if (lua_rawgetp(L, -1, address) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
+    lua_pushnil(L);
+    lua_rawsetp(L, -3, address);
+  }
+  lua_pop(L, 2);
+}
+
+/* A closed handle is nobody's; the workspace may live on in others. */
 static int release(lua_State *L) {
   handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
   if (h->ws == NULL) return 0;
-  neap_lua_handles(L);
-  if (lua_rawgetp(L, -1, h->ws) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
-    lua_pushnil(L);
-    lua_rawsetp(L, -3, h->ws);
-  }
+  neap_lua_forget_handle(L, h->ws);
   neap_workspace_release(h->ws);
   h->ws = NULL;
   return 0;
@@ -407,6 +412,63 @@ static int load(lua_State *L) {
   return 1;
 }
 
+/* ---- nets by name ---------------------------------------------------------------------------------------------------------- */
+
+/* A reference of the workspace's own. */
+static neap_status store_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
+  neap_status status = neap_workspace_add_net(ws, neap_net_retain(net), overwrite, error);
+  if (status != NEAP_OK) neap_net_free(net);
+  return status;
+}
+
+/* ws:_add_net(net, overwrite) */
+static int add_net(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  neap_net *net = neap_lua_net_at(L, 2)->net;
+  bool overwrite = lua_toboolean(L, 3);
+  neap_lua_remember_net(L, 2);
+  NEAP_LUA_TRY(L, store_net(ws, net, overwrite, &error));
+  return 0;
+}
+
+static bool owns_net(const neap_workspace *ws, const neap_net *net) {
+  for (int i = 0; neap_workspace_net_at(ws, i) != NULL; i++)
+    if (neap_workspace_net_at(ws, i) == net) return true;
+  return false;
+}
+
+/* ws:_net(name) -> the net and the workspace that stores it, this one or one above; nil when there is none */
+static int find_net(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  neap_net *net = neap_workspace_net(ws, luaL_checkstring(L, 2));
+  if (net == NULL) return lua_pushnil(L), 1;
+  while (!owns_net(ws, net)) ws = neap_workspace_parent(ws);
+  neap_lua_push_net(L, net);
+  neap_lua_push_workspace(L, ws);
+  return 2;
+}
+
+/* ws:nets() -> names of its nets and of those above that it sees, its own first */
+static int net_names(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  lua_newtable(L);
+  lua_Integer n = 0;
+  for (const neap_workspace *at = ws; at != NULL; at = neap_workspace_parent(at))
+    for (int i = 0; neap_workspace_net_at(at, i) != NULL; i++) {
+      const neap_net *net = neap_workspace_net_at(at, i);
+      if (neap_workspace_net(ws, neap_net_name(net)) != net) continue; /* hidden by a nearer one */
+      lua_pushstring(L, neap_net_name(net));
+      lua_seti(L, -2, ++n);
+    }
+  return 1;
+}
+
+/* ws:_delete_net(name) -> whether there was one */
+static int delete_net(lua_State *L) {
+  lua_pushboolean(L, neap_workspace_delete_net(neap_lua_workspace_at(L, 1), luaL_checkstring(L, 2)));
+  return 1;
+}
+
 void neap_lua_open_workspace(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"feed", feed},
@@ -430,6 +492,10 @@ void neap_lua_open_workspace(lua_State *L) {
                                      {"trim_pool", trim_pool},
                                      {"save", save},
                                      {"load", load},
+                                     {"_add_net", add_net},
+                                     {"_net", find_net},
+                                     {"nets", net_names},
+                                     {"_delete_net", delete_net},
                                      {"_close", release},
                                      {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);

@@ -1,6 +1,7 @@
 /* net.c: the life of a net, and reading it. Subnets belong to the net they were made in and die with it. */
 #include "net/net_int.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error) {
     neap_free(net);
     return neap_fail_memory(error, strlen(name), "a name");
   }
+  atomic_init(&net->n_ref, 1);
   neap_net_touch(net);
   *out = net;
   return NEAP_OK;
@@ -58,9 +60,20 @@ neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net 
   return new_sub(outer, name, true, out, error);
 }
 
-void neap_net_free(neap_net *net) {
-  if (net == NULL) return;
-  for (int i = 0; i < net->n_sub; i++) neap_net_free(net->sub[i]);
+/* The net around all: it owns the subnets, so whoever holds one of them holds it. */
+static neap_net *outermost(neap_net *net) {
+  while (net->outer != NULL) net = net->outer;
+  return net;
+}
+
+neap_net *neap_net_retain(neap_net *net) {
+  if (net != NULL) atomic_fetch_add_explicit(&outermost(net)->n_ref, 1, memory_order_relaxed);
+  return net;
+}
+
+/* The net with all below it, whoever refers to them. */
+static void end(neap_net *net) {
+  for (int i = 0; i < net->n_sub; i++) end(net->sub[i]);
   neap_free(net->sub);
   neap_free(net->op);
   neap_free(net->init);
@@ -71,6 +84,12 @@ void neap_net_free(neap_net *net) {
   neap_map_fini(&net->counter);
   neap_arena_fini(&net->arena);
   neap_free(net);
+}
+
+void neap_net_free(neap_net *net) {
+  if (net == NULL) return;
+  net = outermost(net);
+  if (atomic_fetch_sub_explicit(&net->n_ref, 1, memory_order_acq_rel) == 1) end(net);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

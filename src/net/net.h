@@ -74,6 +74,8 @@ neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, 
 neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
 /* A closed subnet of `outer` with the declarations and ops of `net`. */
 neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out, neap_error *error);
+/* One more holder of the net, and one less; it ends with the last. Those of a subnet hold the net around it. */
+neap_net *neap_net_retain(neap_net *net);
 void neap_net_free(neap_net *net);
 neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error);
 

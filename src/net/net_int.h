@@ -4,6 +4,7 @@
  * and reading are all replays of the public calls, so that every net in the world has passed the same checks.
  *
  * INVARIANT: cell_of and op_of hold exactly the names of `cell` and `op`.
+ * INVARIANT: n_ref >= 1 while anyone can see the net; those who hold a subnet count at the net around all.
  * INVARIANT: a subnet's `outside` lists each name that it reads and does not define, once.
  */
 #ifndef NEAP_NET_INT_H
@@ -22,6 +23,7 @@ typedef struct neap_net_cell {
 
 struct neap_net {
   const char *name;
+  _Atomic int n_ref;
   neap_net *outer; /* of a subnet; borrowed */
   bool closed;     /* a subnet that sees no name of `outer` */
   uint64_t version;

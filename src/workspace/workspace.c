@@ -336,25 +336,35 @@ static int net_index(const neap_workspace *ws, const char *name) {
   return -1;
 }
 
-/* A net that is overwritten is freed; sessions compiled from it do not need it any more. */
+/* Sessions compiled from a net that is overwritten do not need it any more. */
 neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
   const char *name = neap_net_name(net);
   if (name == NULL || name[0] == '\0') return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
   int i = net_index(ws, name);
-  if (i >= 0 && !overwrite) return neap_fail(error, NEAP_NAME, "workspace: there is a net \"%s\" already", name);
+  if (i >= 0 && !overwrite) {
+    neap_hint(error, "overwrite it, or delete it first");
+    return neap_fail(error, NEAP_NAME, "workspace: there is a net \"%s\" already", name);
+  }
   if (i < 0 && !neap_list_grow(&ws->net, &ws->cap_net, ws->n_net + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a net's name");
-  if (i >= 0 && ws->net[i] != net)
+  if (i >= 0)
     neap_net_free(ws->net[i]);
-  else if (i < 0)
+  else
     i = ws->n_net++;
   ws->net[i] = net;
   return NEAP_OK;
 }
 
 neap_net *neap_workspace_net(const neap_workspace *ws, const char *name) {
-  int i = net_index(ws, name);
-  return i >= 0 ? ws->net[i] : NULL;
+  for (; ws != NULL; ws = ws->parent) {
+    int i = net_index(ws, name);
+    if (i >= 0) return ws->net[i];
+  }
+  return NULL;
+}
+
+neap_net *neap_workspace_net_at(const neap_workspace *ws, int index) {
+  return index >= 0 && index < ws->n_net ? ws->net[index] : NULL;
 }
 
 bool neap_workspace_delete_net(neap_workspace *ws, const char *name) {

@@ -131,10 +131,16 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it ow
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *meta, neap_error *error);
 neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error);
 
-/* Nets by name. */
-neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error); /* takes it over */
+/* Nets by name: the one table of them, for C and Lua alike. A net stays its holders' own: what is added to it later, a lookup
+ * finds in it. INVARIANT: the names of a workspace's own nets differ. */
+
+/* Takes the caller's reference over, unless this fails: NAME when the name is taken and not to be overwritten. */
+neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error);
+/* Its own, else its parent's, and so on; borrowed; NULL: there is none. */
 neap_net *neap_workspace_net(const neap_workspace *ws, const char *name);
-bool neap_workspace_delete_net(neap_workspace *ws, const char *name);
+/* Its own ones, in order of their making; borrowed; NULL out of range. */
+neap_net *neap_workspace_net_at(const neap_workspace *ws, int index);
+bool neap_workspace_delete_net(neap_workspace *ws, const char *name); /* own ones only; whether there was one */
 
 /* ---- scopes (scope.c): stacks of child workspaces --------------------------------------------------------------- */
 

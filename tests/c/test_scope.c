@@ -154,6 +154,27 @@ TEST(steps_repeat_and_stop) {
   neap_workspace_release(ws);
 }
 
+TEST(steps_run_nets_that_are_given_without_a_name) {
+  neap_workspace *ws = counting(""), *child = NULL;
+  neap_net *other = net_of(COUNTER "two = Add(one, one)\ncount = Sgd(count, two, minus)\n");
+  const neap_net *const given[] = {NULL, other};
+  neap_step tree = {.n_net = 2, .net = NAMES("counter", NULL), .given = given};
+  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
+  CHECK_EQ(get(ws, "count"), 3); /* 1 by name, 2 by the other net of that name, which the workspace does not know */
+  neap_step report = {.n_net = 1, .net = NAMES("counter"), .given_report = other, .report_every_ms = 100000};
+  CHECK_OK(neap_workspace_open_child(ws, 0, NULL, NULL, &child, &error)); /* it finds its parent's nets */
+  CHECK_OK(neap_workspace_run_steps(child, &report, NULL, &error));
+  CHECK_EQ(get(ws, "count"), 6);
+  neap_step nothing = {.n_net = 2, .net = NAMES("counter", NULL)};
+  CHECK_FAILS(neap_workspace_run_steps(ws, &nothing, NULL, &error), NEAP_NAME, "no net \"\"");
+  report.report_every_ms = 0;
+  CHECK_FAILS(neap_workspace_run_steps(ws, &report, NULL, &error), NEAP_ARGUMENT, "report net needs an interval");
+  CHECK_EQ(get(ws, "count"), 6);
+  neap_net_free(other);
+  neap_workspace_release(child);
+  neap_workspace_release(ws);
+}
+
 static void add_unary(neap_workspace *ws, const char *name, const char *op) {
   char text[200];
   snprintf(text, sizeof text, "net %s\ninput x f32 (64,64)\n%s_h = MatMul(x, x)\n%s_y = %s(%s_h)\noutputs %s_y\n", name, name,
@@ -306,7 +327,7 @@ TEST(workspaces_in_several_threads_do_not_disturb_each_other) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_child_sees_all_or_what_is_forwarded), T(strings_are_blobs_and_no_operands),
              T(frames_are_left_last_in_first_out_and_trimmed), T(a_do_runs_from_text), T(steps_repeat_and_stop),
-             T(concurrent_steps_have_arenas_of_their_own_and_their_results_land), T(the_first_failure_stops_the_rest),
-             T(every_refused_allocation_is_survived), T(scopes_survive_every_refused_allocation),
-             T(workspaces_in_several_threads_do_not_disturb_each_other));
+             T(steps_run_nets_that_are_given_without_a_name), T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
+             T(the_first_failure_stops_the_rest), T(every_refused_allocation_is_survived),
+             T(scopes_survive_every_refused_allocation), T(workspaces_in_several_threads_do_not_disturb_each_other));
 }

@@ -114,7 +114,7 @@ TEST(each_visits_every_visible_name_once) {
 }
 
 TEST(nets_are_stored_by_name) {
-  neap_workspace *ws = workspace(NULL);
+  neap_workspace *ws = workspace(NULL), *child = workspace(ws);
   neap_net *a = NULL, *b = NULL;
   CHECK_OK(mlp_build(false, &a, &error));
   CHECK_OK(mlp_build(false, &b, &error));
@@ -122,9 +122,16 @@ TEST(nets_are_stored_by_name) {
   CHECK_FAILS(neap_workspace_add_net(ws, b, false, &error), NEAP_NAME, "mlp");
   CHECK(neap_workspace_net(ws, "mlp") == a);
   CHECK_OK(neap_workspace_add_net(ws, b, true, &error));
-  CHECK(neap_workspace_net(ws, "mlp") == b);
+  CHECK(neap_workspace_net(ws, "mlp") == b && neap_workspace_net_at(ws, 0) == b && neap_workspace_net_at(ws, 1) == NULL);
+  CHECK(neap_workspace_net(child, "mlp") == b && neap_workspace_net_at(child, 0) == NULL);
+  CHECK(!neap_workspace_delete_net(child, "mlp")); /* the parent's */
+  neap_net_retain(b);
   CHECK(neap_workspace_delete_net(ws, "mlp"));
   CHECK(!neap_workspace_delete_net(ws, "mlp"));
+  CHECK(neap_workspace_net(child, "mlp") == NULL);
+  CHECK(strcmp(neap_net_name(b), "mlp") == 0); /* whoever else holds it keeps it */
+  neap_net_free(b);
+  neap_workspace_release(child);
   neap_workspace_release(ws);
 }
 

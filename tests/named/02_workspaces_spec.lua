@@ -1,6 +1,7 @@
 -- Point 2: workspaces: parents, forwarded names, shadowing, typed blobs, sizes, nets by name, step trees.
 local neap = require "neap"
-local raises = require("support").raises
+local support = require "support"
+local raises = support.raises
 
 local function workspace(o)
   o = o or {}
@@ -303,6 +304,61 @@ describe("Nets by name", function()
     local ws = workspace {}
     ws:add_net(unary("n", "Neg"))
     assert.are.same({ -1, -2 }, numbers(ws:child {}:run("n", { x = neap.tensor { 1, 2 } }).y))
+  end)
+
+  it("are listed, a workspace's own before its parents', each name once", function()
+    local ws = workspace {}
+    local child = ws:child {}
+    assert.are.same({}, child:nets())
+    for _, name in ipairs { "n", "m" } do ws:add_net(unary(name, "Neg")) end
+    child:add_net(unary("n", "Exp"))
+    assert.are.same({ "n", "m" }, ws:nets())
+    assert.are.same({ "n", "m" }, child:nets())
+    assert.are_not.equal(ws:net "n", child:net "n")
+    child:delete_net "n"
+    assert.are.equal(ws:net "n", child:net "n")
+    assert.is_false(child:delete_net "n")
+    assert.are.equal(2, #child:nets())
+  end)
+
+  it("stay their maker's: what is added later runs, and closing the handle takes nothing away", function()
+    local ws = workspace {}
+    local net = unary("n", "Neg")
+    ws:add_net(net)
+    net:Exp("y", "z")
+    assert.are.same({ 1, 1 }, numbers(ws:run("n", { x = neap.zeros(2) }).z))
+    do local _ <close> = net end
+    raises("was closed", net.text, net)
+    assert.are.same({ 1, 1 }, numbers(ws:run("n", { x = neap.zeros(2) }).z))
+    assert.is_truthy(ws:net("n"):text():find "Exp")
+  end)
+
+  it("keep their programs while the workspace has them, though nobody holds the handle", function()
+    local ws = workspace {}
+    ws:create_net "net n\ninput x f32 (2)\ny = Neg(x)\n"
+    ws:run("n", { x = neap.zeros(2) })
+    support.settle()
+    local takes = neap.memory().n_live
+    for _ = 1, 3 do
+      ws:run("n", { x = neap.zeros(2) })
+      support.settle()
+    end
+    assert.are.equal(takes, neap.memory().n_live)
+    ws:delete_net "n"
+    support.settle()
+    assert.is_true(neap.memory().n_live < takes)
+  end)
+
+  it("are subnets too, which live as long as somebody holds them", function()
+    local net = neap.net "outer"
+    net:input("x", { 2 })
+    local inner
+    net:If(net:input("c", {}, "bool"), function(b) inner = b return b:Neg "x" end, function(b) return b:Exp "x" end)
+    do local _ <close> = net end
+    net = nil -- luacheck: ignore
+    support.settle()
+    assert.is_truthy(inner:text():find "Neg")
+    assert.is_truthy(tostring(inner):find "1 ops")
   end)
 
   it("leave nothing when their creation fails", function()
