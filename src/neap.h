@@ -272,6 +272,19 @@ NEAP_API int64_t neap_mapped_bytes(void);
 
 /* ---- plans ---------------------------------------------------------------------------------------------------- */
 
+/* Caffe's words for memory options; zero is Caffe's default: nets that train are planned, others are not, so that a program
+ * which looks at blobs in the middle of a test net finds them. With planning on, these have bytes of their own, data and
+ * gradient ("diff"): the net's inputs and outputs, what ops without inputs make, every loss, and what exclude_blob lists. In
+ * that list "conv1" stands for both keys, "conv1.data" and "conv1.diff" (or "conv1.grad") for one. It is put into the words of
+ * neap_options, policy and keep; there is no second planner behind it. A listed name that the net lacks is a NAME error. */
+typedef struct neap_mem_param {
+  bool no_optimize_train; /* optimize_train = false: nets that train are not planned */
+  bool optimize_test;     /* nets that do not train are planned too */
+  bool debug_info;        /* nothing is planned */
+  int n_exclude_blob;
+  const char *const *exclude_blob;
+} neap_mem_param;
+
 /* Zero and NULL everywhere are the defaults. */
 typedef struct neap_options {
   int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
@@ -284,6 +297,9 @@ typedef struct neap_options {
   int n_thread;       /* default: NEAP_NUM_THREADS, else all cores */
   bool dynamic;       /* policy "pool" for inputs of any shape: see "pools" */
   int64_t soft_bytes; /* policy "pool": above this the pool is cut down again by the next run that needs less; 0: never */
+  int n_keep;         /* blobs with bytes of their own, which can be read after a run: "x", and "x.grad" for its gradient */
+  const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
+  const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -304,6 +320,81 @@ typedef struct neap_figures {
  * ended by neap_free. */
 NEAP_API neap_status neap_net_forecast(const neap_net *net, const neap_options *options, neap_figures *figures,
                                        char **explanation, neap_error *error);
+
+/* ---- what memory goes where: dry run, count by class, gradients given back ---------------------------------------- */
+
+/* A dry run is Caffe's log of what planning would do, as numbers, before anything is allocated. Bytes *raw* are those of a net
+ * in which every blob has data, and, when it is of floats, a diff of the same size; parameters are not counted. *Planned* is
+ * what the plan takes for the same: the arena, scratch included, and the blobs with bytes of their own. Steps count from 0.
+ *
+ *   neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = (const char *const[]){"conv1"}};
+ *   neap_dry_run *log = NULL;
+ *   char *text = NULL;
+ *   if (neap_net_dry_run(net, &(neap_options){.mem_param = &param}, &log, &error)) goto end;
+ *   if (neap_dry_run_text(log, &text, &error)) goto end;
+ *   puts(text);
+ *
+ * Names live as long as the process. */
+typedef struct neap_dry_row { /* of one value: a blob's data or diff; what the library makes besides is listed too */
+  const char *layer;          /* the op that makes the blob; the blob's name where none does */
+  const char *blob;
+  const char *key;    /* "data" or "diff" */
+  const char *region; /* "arena", or where its own bytes lie: "io", "constants", .. */
+  const char *role, *dtype;
+  int64_t bytes;
+  int slot;                  /* index in `slot`; -1: bytes of its own */
+  int first_step, last_step; /* of its life; first_step -1: it is there before the net runs */
+  const char *reason;        /* how it got its bytes: "own", "reuse", "in_place", "alias", "resident", .. */
+  const char *partner;       /* the value whose bytes those are or were; NULL: none */
+} neap_dry_row;
+typedef struct neap_dry_layer {
+  const char *name;
+  int64_t raw_bytes;
+  int64_t planned_bytes; /* with bytes of their own; the rest is in slots */
+} neap_dry_layer;
+typedef struct neap_dry_slot { /* the values that begin at one address of the arena */
+  int64_t offset, bytes;       /* bytes: of the largest */
+  int n_row;
+  const int *row; /* indices in `row` */
+} neap_dry_slot;
+typedef struct neap_dry_run {
+  const char *net, *policy;
+  bool train;
+  int64_t raw_bytes, raw_data_bytes, raw_diff_bytes, planned_bytes;
+  int64_t arena_bytes, scratch_bytes; /* scratch: the most of one op, inside the arena */
+  double saved;                       /* 1 - planned / raw */
+  int n_row, n_layer, n_slot;
+  const neap_dry_row *row;
+  const neap_dry_layer *layer;
+  const neap_dry_slot *slot; /* by address */
+} neap_dry_run;
+/* With neither mem_param nor policy among the options, mem_param's defaults hold, as in Caffe. */
+NEAP_API neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out, neap_error *error);
+/* All of it as text: totals, layers with their blobs, slots; end it with neap_free. */
+NEAP_API neap_status neap_dry_run_text(const neap_dry_run *log, char **out, neap_error *error);
+NEAP_API void neap_dry_run_free(neap_dry_run *log);
+
+/* Bytes by the classes of Torch's optnet. A storage counts once, however many names or views it has; classes that share bytes
+ * of the arena add up to more than the total, which counts those once. */
+typedef struct neap_counts {
+  int64_t parameter_bytes;
+  int64_t gradient_bytes;       /* of parameters */
+  int64_t output_bytes;         /* blobs that the net names: inputs, activations, outputs */
+  int64_t gradient_input_bytes; /* the gradients of those */
+  int64_t buffer_bytes;         /* optimizer and normalisation state, constants, masks and other stashes, scratch */
+  int64_t total_bytes;
+} neap_counts;
+/* `before`: the net as it is written, every value in bytes of its own (policy "none", nothing fused); `after`: by the options.
+ * Either may be NULL. Nothing is allocated but the plans. */
+NEAP_API neap_status neap_net_count(const neap_net *net, const neap_options *options, neap_counts *before, neap_counts *after,
+                                    neap_error *error);
+
+/* Where optnet rewrites a net in place and must be able to undo it, Neap never changes a net: each session has its own plan, so
+ * that undoing is opening another session, with policy "none" say. What stays in a workspace from training is the gradients of
+ * its parameters. This gives them back, and returns their bytes; they return to the system at once, but for what a session of
+ * a child workspace holds until its next run. Parameters, state and results stay as they are. The next run that computes
+ * gradients, of a session that is open or of a new one, makes them again. */
+NEAP_API int64_t neap_workspace_drop_gradients(neap_workspace *workspace);
 
 /* ---- sessions: a net made runnable in a workspace --------------------------------------------------------------- */
 

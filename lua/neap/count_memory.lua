@@ -11,59 +11,7 @@ local report = require "neap.report"
 local Module = module.Module
 local count_memory = {}
 
-local classes = { "parameters", "gradients", "outputs", "gradient inputs", "buffers" }
-local of_region = { parameters = "parameters", gradients = "gradients", state = "buffers", constants = "buffers", frames = "buffers" }
-
---- The class of a value: by its region, else by what it is.
-local function class_of(row, is_blob)
-  if of_region[row.region] then return of_region[row.region] end
-  if row.blob:match "%.grad$" or row.role == "gradient" then return "gradient inputs" end
-  if is_blob[row.blob] then return "outputs" end
-  return "buffers"
-end
-
---- Bytes of the union of spans {from, to}.
-local function union(spans)
-  table.sort(spans, function(a, b) return a[1] < b[1] end)
-  local total, at = 0, 0
-  for _, span in ipairs(spans) do
-    local from = math.max(span[1], at)
-    if span[2] > from then total, at = total + span[2] - from, span[2] end
-  end
-  return total
-end
-
---- Bytes by class of one plan: regions of their own by storage, the arena by the addresses that a class touches.
-local function by_class(net, plan)
-  local is_blob, bytes, spans, seen = {}, {}, {}, {}
-  for _, row in ipairs(net:_blobs()) do is_blob[row.name] = true end
-  for _, class in ipairs(classes) do bytes[class], spans[class] = 0, {} end
-  local all = {}
-  for _, row in ipairs(plan:_values()) do
-    local class = class_of(row, is_blob)
-    if row.region == "arena" then
-      local span = { row.offset, row.offset + row.bytes }
-      table.insert(spans[class], span)
-      table.insert(all, { span[1], span[2] })
-    elseif row.region ~= "argument" and not seen[row.storage] then
-      seen[row.storage] = true
-      bytes[class] = bytes[class] + row.bytes
-    end
-  end
-  local total = 0
-  for _, op in ipairs(plan:_ops()) do
-    if op.scratch_bytes > 0 then
-      local span = { op.scratch_offset, op.scratch_offset + op.scratch_bytes }
-      table.insert(spans.buffers, span)
-      table.insert(all, { span[1], span[2] })
-    end
-  end
-  for _, class in ipairs(classes) do
-    total = total + bytes[class]
-    bytes[class] = bytes[class] + union(spans[class])
-  end
-  return bytes, total + union(all)
-end
+local classes = { "parameters", "gradients", "outputs", "gradient inputs", "buffers", "total" }
 
 --- neap.count_memory(model, {batch =, train =, loss =, optimizer =, ..}) -> Report of bytes by class: `before`, every value in
 -- bytes of its own; `after`, as planned. Classes share bytes after planning: their column adds up to more than its total.
@@ -72,20 +20,13 @@ end
 -- @usage print(neap.count_memory(model, { batch = 32, train = true }))
 function count_memory.count(model, given)
   if not module.is_module(model) then error("neap.count_memory takes a model, got a " .. type(model), 2) end
-  local plain, planned = { policy = "none", rewrite = false }, {} -- before: the net as it is written
-  for key, value in pairs(given or {}) do
-    planned[key] = value
-    if key ~= "policy" and key ~= "rewrite" and key ~= "budget" and key ~= "total" and key ~= "mem_param" then plain[key] = value end
-  end
-  local net = Module.count_net(model, planned)
-  local before, before_total = by_class(net, model:plan(plain))
-  local after, after_total = by_class(net, model:plan(planned))
+  local net, memory, most = Module.count_net(model, given or {})
+  local before, after = net:_count(memory, most)
   local rows = {}
   for i, class in ipairs(classes) do rows[i] = { class = class, before = before[class], after = after[class] } end
-  rows[#rows + 1] = { class = "total", before = before_total, after = after_total }
   return report.new { rows = rows, columns = { "class", "before", "after" }, order = { "saved" },
-    title = ("bytes of %s, batch %d"):format(model._class, planned.batch or 1),
-    totals = { before_bytes = before_total, after_bytes = after_total, saved = before_total > 0 and 1 - after_total / before_total or 0 } }
+    title = ("bytes of %s, batch %d"):format(model._class, given and given.batch or 1),
+    totals = { before_bytes = before.total, after_bytes = after.total, saved = before.total > 0 and 1 - after.total / before.total or 0 } }
 end
 
 --- m:count{..}: the same as a method.
@@ -105,22 +46,14 @@ function Module.optimize(self, given)
   end
   local now = rawget(root, "_optimized")
   if now then return self, ("the model is optimised for %s already: nothing has changed; m:undo() goes back"):format(now.mode) end
-  local ws, bytes, dropped = Module.workspace(root), 0, {}
+  local ws, bytes = Module.workspace(root), 0
   if mode == "inference" then
-    for _, record in ipairs(module.records(root)) do -- the layout is remembered by the records: backward makes them again
-      local name = module.blob_name(record) .. "_grad"
-      if ws:has(name) then
-        local t = ws:fetch(name)
-        bytes = bytes + t:n_bytes()
-        dropped[#dropped + 1] = name
-        ws:remove(name)
-      end
-    end
+    bytes = ws:drop_gradients() -- the layout is remembered by the records: backward makes them again
     for _, t in pairs(rawget(root, "_gradients") or {}) do bytes = bytes + t:n_bytes() end
     rawset(root, "_gradients", nil)
     rawset(root, "_nets", {}) -- nets of backward calls, and with them their programs
   end
-  rawset(root, "_optimized", { mode = mode, train = rawget(root, "_mode"), dropped = dropped })
+  rawset(root, "_optimized", { mode = mode, train = rawget(root, "_mode") })
   if mode == "inference" then rawset(root, "_mode", false) end
   return self, ("optimised for %s: %s of gradients given back"):format(mode, core.bytes_text(bytes))
 end

@@ -37,7 +37,7 @@ neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
 neap.db, neap.runs = db.open, db.runs
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.
 function neap.range(largest, memory, batch)
-  memory = require("neap.mem_param").translate(largest, memory)
+  memory = require("neap.mem_param").checked(memory)
   if batch then return require("neap.range").new(largest, memory, batch) end
   return core.new_range(largest, memory)
 end

@@ -525,7 +525,7 @@ function Net:graph_text(options) return self:_graph(options, "people") end
 --- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With max_batch the plan is that of the
 -- net's batch within the memory of the largest.
 function Net:plan(options)
-  local memory, most = range.apart(mem_param.translate(self, options))
+  local memory, most = range.apart(mem_param.checked(options))
   return self:_plan(memory, most and range.new(self, memory, most))
 end
 

@@ -58,17 +58,22 @@ function range.new(net, memory, batch)
   return core.new_range(net, options)
 end
 
+--- Options as text, those of mem_param included: equal texts, equal programs.
+function range.text_of(value)
+  if type(value) ~= "table" then return tostring(value) end
+  if value.name then return tostring(value.name) end
+  local parts = {}
+  for key, item in pairs(value) do parts[#parts + 1] = (type(key) == "string" and key .. "=" or ("%08d="):format(key)) .. range.text_of(item) end
+  table.sort(parts)
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
 --- Text by which options that lead to one range are known: all but the inputs' shapes.
 function range.key(net, memory, batch)
   local is_input, parts = {}, {}
   for _, input in ipairs(net:inputs()) do is_input[input.name] = true end
   for key, value in pairs(memory or {}) do
-    if type(value) == "table" then
-      local names = {}
-      for i, item in ipairs(value) do names[i] = tostring(type(item) == "table" and item.name or item) end
-      value = table.concat(names, ",")
-    end
-    if not is_input[key] then parts[#parts + 1] = key .. "=" .. tostring(value) end
+    if not is_input[key] then parts[#parts + 1] = key .. "=" .. range.text_of(value) end
   end
   table.sort(parts)
   return batch .. " " .. table.concat(parts, " ")

@@ -98,13 +98,13 @@ end
 -- with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
-  local all, most = range.apart(only_known(net, mem_param.translate(net, with_defaults(self, memory))))
+  local all, most = range.apart(only_known(net, mem_param.checked(with_defaults(self, memory))))
   return remembered(self, self:_compile(net, all, most and range_for(self, net, all, most)))
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
 function Workspace:compile_within(net, batches, memory)
-  return self:_compile(net, only_known(net, mem_param.translate(net, with_defaults(self, memory))), batches)
+  return self:_compile(net, only_known(net, mem_param.checked(with_defaults(self, memory))), batches)
 end
 
 local function shape_key(feeds)
@@ -114,17 +114,6 @@ local function shape_key(feeds)
   local parts = {}
   for i, name in ipairs(names) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
   return table.concat(parts, " ")
-end
-
---- Options as text, those of mem_param included: equal texts, equal programs.
-local function memory_key(memory)
-  local out = {}
-  for name, value in pairs(memory) do
-    if type(value) == "table" and not value.name then value = "{" .. memory_key(value) .. "}" end
-    out[#out + 1] = tostring(name) .. "=" .. tostring(value)
-  end
-  table.sort(out)
-  return table.concat(out, ",")
 end
 
 local function fresh_table(self, net)
@@ -145,7 +134,7 @@ end
 local function program_for(self, net, feeds, given)
   local entry, dynamic = fresh_table(self, net), state_of(self).defaults.executor == "dynamic"
   local key = dynamic and "" or shape_key(feeds)
-  if given then key = key .. " " .. memory_key(given) end
+  if given then key = key .. " " .. range.text_of(given) end
   local program = entry.by_key[key]
   if program then return program end
   if entry.n >= most_programs then

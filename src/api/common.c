@@ -35,6 +35,12 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   out->soft_bytes = (size_t)options->soft_bytes;
   if (options->engine != NULL && !neap_engine_from_name(options->engine, &engine))
     return neap_fail(error, NEAP_ARGUMENT, "options: engine expects ref, blas or dnnl, got \"%s\"", options->engine);
+  if (options->n_keep < 0 || (options->n_keep > 0 && options->keep == NULL))
+    return neap_fail(error, NEAP_ARGUMENT, "options: keep is a list of n_keep names");
+  out->policy_given = options->policy != NULL;
+  out->mem_param = options->mem_param;
+  out->graph.n_keep = options->n_keep;
+  out->graph.keep = options->keep;
   out->plan.budget_bytes = (size_t)options->budget_bytes;
   out->total_bytes = (size_t)options->total_bytes;
   out->graph.no_fuse = options->no_fuse;

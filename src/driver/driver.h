@@ -24,6 +24,8 @@ typedef struct neap_compile_options {
   bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
+  const neap_mem_param *mem_param; /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */
+  bool policy_given;               /* plan.policy is the caller's own word, which mem_param may not contradict */
 } neap_compile_options;
 
 /* What planning gives without running: all figures of a forecast. Owned. */
@@ -38,6 +40,10 @@ typedef struct neap_forecast {
 } neap_forecast;
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
+/* Bytes by class (neap_plan_count) of the net as it is written, and by the options, in `range` unless that is NULL. Either count
+ * may be NULL. */
+neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options, const neap_range *range,
+                              neap_counts *before, neap_counts *after, neap_error *error);
 
 typedef struct neap_session neap_session; /* a compiled net in a workspace: program and what is recorded of its runs */
 neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,

@@ -41,6 +41,10 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
 /* range.c: sets reserve_bytes of the program's blobs to what the range's largest batch needs. */
 void neap_range_reserve(const neap_range *range, neap_program *program);
 
+/* mem_param.c: the options with mem_param put into policy and keep, in *out; without one they are as they were. Lists in `room`. */
+neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
+                                   neap_compile_options *out, neap_error *error);
+
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);
 /* The options as JSON, for people who query the store. */

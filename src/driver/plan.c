@@ -296,8 +296,11 @@ size_t neap_total_bytes(const neap_plan *plan) {
 /* After a failure *out owns nothing; its warning may still say what the store lost. */
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   neap_way w = {.net = net};
+  neap_arena room = {0};
+  neap_compile_options full;
   *out = (neap_forecast){0};
-  neap_status status = neap_way_go(&w, options, out, error);
+  neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
+  if (status == NEAP_OK) status = neap_way_go(&w, &full, out, error);
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;
@@ -306,6 +309,7 @@ neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *op
     w.plan = NULL;
   }
   neap_way_fini(&w);
+  neap_arena_fini(&room);
   return status;
 }
 

@@ -27,10 +27,13 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
   neap_range *range = neap_alloc_zeroed(sizeof *range);
   if (range == NULL) return neap_fail_memory(error, sizeof *range, "a range of batches");
   neap_forecast known = {0};
-  neap_compile_options largest = *options;
-  largest.no_constants = true;
+  neap_arena room = {0};
+  neap_compile_options largest;
   range->most.net = net;
-  neap_status status = neap_way_go(&range->most, &largest, &known, error);
+  neap_status status = neap_mem_param_resolve(net, options, &room, &largest, error);
+  largest.no_constants = true;
+  if (status == NEAP_OK) status = neap_way_go(&range->most, &largest, &known, error);
+  neap_arena_fini(&room);
   range->plan_id = known.plan_id;
   range->most.net = NULL;
   if (status != NEAP_OK) {
@@ -148,8 +151,11 @@ static bool is_largest(const neap_range *range, const neap_way *w) {
 neap_status neap_range_plan(const neap_range *range, const neap_net *net, const neap_compile_options *options, neap_forecast *out,
                             neap_error *error) {
   neap_way w = {.net = net};
+  neap_arena room = {0};
+  neap_compile_options full;
   *out = (neap_forecast){0};
-  neap_status status = plan_within(range, &w, options, error);
+  neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
+  if (status == NEAP_OK) status = plan_within(range, &w, &full, error);
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;
@@ -159,6 +165,7 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net, const 
     w.plan = NULL;
   }
   neap_way_fini(&w);
+  neap_arena_fini(&room);
   return status;
 }
 

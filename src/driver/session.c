@@ -144,6 +144,8 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
 neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
                              const neap_range *range, neap_session **out, neap_error *error) {
   *out = NULL;
+  neap_arena room = {0};
+  neap_compile_options full;
   neap_session *session = neap_alloc_zeroed(sizeof *session);
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
@@ -151,10 +153,14 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   session->started_at = (int64_t)time(NULL);
   session->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
-  neap_compile_options full = *options;
-  session->keep = full.graph.keep = with_forwarded(ws, net, &options->graph, &full.graph.n_keep);
-  neap_status status = session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
-                                             : fill(session, net, &full, range, error);
+  neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
+  if (status == NEAP_OK) {
+    neap_graph_options asked = full.graph;
+    session->keep = full.graph.keep = with_forwarded(ws, net, &asked, &full.graph.n_keep);
+    status = session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
+                                   : fill(session, net, &full, range, error);
+  }
+  neap_arena_fini(&room);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);

@@ -147,6 +147,12 @@ neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   return NEAP_NO_VALUE;
 }
 
+size_t neap_gradient_stem(const char *label) {
+  static const char suffix[] = ".grad";
+  size_t n = label != NULL ? strlen(label) : 0, n_suffix = sizeof suffix - 1;
+  return n > n_suffix && strcmp(label + n - n_suffix, suffix) == 0 ? n - n_suffix : 0;
+}
+
 /* Bytes an iteration of the loops whose frames grow, wherever they are nested. */
 static size_t growing_bytes(const neap_graph *graph) {
   size_t total = 0;

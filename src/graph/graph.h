@@ -239,6 +239,9 @@ void neap_uses_fini(neap_uses *uses);
 /* The value that a blob's name stands for after a run; NEAP_NO_VALUE when unknown. */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name);
 
+/* Length of "x" in the label "x.grad"; 0: it is no gradient's label. */
+size_t neap_gradient_stem(const char *label);
+
 /* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. FRAME: bytes an
  * iteration of the loops whose frames grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region);

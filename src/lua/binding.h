@@ -178,6 +178,8 @@ void neap_lua_forget_handle(lua_State *L, const void *address);
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
 /* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */
 neap_forecast *neap_lua_new_plan(lua_State *L);
+/* The plan at `index` and its graph; raises as every method of a plan does. */
+const neap_plan *neap_lua_plan_at(lua_State *L, int index, const neap_graph **graph);
 void neap_lua_push_session_plan(lua_State *L, int program_index);
 /* Of the program handle at `index`; NULL when it was closed or is none. */
 neap_session *neap_lua_session_at(lua_State *L, int index);
@@ -193,6 +195,7 @@ void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_range(lua_State *L);
+void neap_lua_open_count(lua_State *L); /* count.c: dry runs and counts by class; after plans and nets */
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
 void neap_lua_open_memonger(lua_State *L);

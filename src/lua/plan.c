@@ -40,6 +40,12 @@ static handle *plan_at(lua_State *L, int index) {
   return h;
 }
 
+const neap_plan *neap_lua_plan_at(lua_State *L, int index, const neap_graph **graph) {
+  const handle *h = plan_at(L, index);
+  *graph = h->graph;
+  return h->plan;
+}
+
 neap_forecast *neap_lua_new_plan(lua_State *L) {
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PLAN);
   return &h->own;

@@ -36,11 +36,12 @@ enum option {
   TAG,
   LAYOUTS,
   SOFT,
+  MEM_PARAM,
   N_OPTION
 };
-static const char *const option_name[] = {"budget",   "total",   "policy", "executor", "in_place", "keep",
-                                          "keep_all", "rewrite", "fuse",   "engine",   "threads",  "profile",
-                                          "store",    "seconds", "train",  "tag",      "layouts",  "soft"};
+static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place", "keep",  "keep_all",
+                                          "rewrite", "fuse",  "engine",  "threads",  "profile",  "store", "seconds",
+                                          "train",   "tag",   "layouts", "soft",     "mem_param"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -116,6 +117,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case POLICY:
       if (lua_type(L, -1) != LUA_TSTRING || !neap_policy_from_name(lua_tostring(L, -1), &o->plan.policy))
         neap_lua_fail(L, NEAP_ARGUMENT, "policy is one of offset, name, none, pool");
+      o->policy_given = true;
       break;
     case EXECUTOR: {
       const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
@@ -147,6 +149,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = luaL_checkstring(L, -1); break;
     case KEEP:
+    case MEM_PARAM: /* both need room that outlives the walk over the options */
     case TRAIN:
     case N_OPTION: break;
   }
@@ -166,6 +169,20 @@ static void take_input(lua_State *L, const char *key, const neap_net *net, neap_
     neap_lua_shape(L, lua_gettop(L), &types[i].shape, key);
   else
     neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key, luaL_typename(L, -1));
+}
+
+/* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil. Its rooms stay on the stack. */
+static const neap_mem_param *take_mem_param(lua_State *L) {
+  if (lua_isnil(L, -1)) return NULL;
+  int at = lua_gettop(L);
+  if (!lua_istable(L, at)) neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
+  neap_mem_param *param = neap_lua_room(L, sizeof *param);
+  param->no_optimize_train = lua_getfield(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
+  param->optimize_test = lua_getfield(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  param->debug_info = lua_getfield(L, at, "debug_info") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  lua_getfield(L, at, "exclude_blob");
+  param->exclude_blob = neap_lua_names(L, -1, "exclude_blob", false, &param->n_exclude_blob);
+  return param;
 }
 
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index) {
@@ -198,6 +215,8 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   }
   lua_getfield(L, index, "keep");
   o.graph.keep = neap_lua_names(L, -1, "keep", false, &o.graph.n_keep); /* its room stays, so not in the loop */
+  lua_getfield(L, index, "mem_param");
+  o.mem_param = take_mem_param(L);
   if (lua_getfield(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
     o.plan.budget_bytes = percent_of_plan(L, lua_tostring(L, -1), net, &o);
   return o;

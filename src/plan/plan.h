@@ -123,6 +123,13 @@ typedef struct neap_take {
  * the pool would reach further than the plan says. */
 neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_take *take, int *n_block, neap_error *error);
 
+/* What planning does to every blob of `net`, which the graph was made of, as neap.h says; *out is ended by neap_dry_run_free.
+ * And the plan's bytes by class. Neither looks into subnets: their bytes are those of the op that owns them. */
+neap_status neap_plan_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
+                              neap_error *error);
+neap_status neap_plan_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
+                            neap_error *error);
+
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
 void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);
 /* Two values: what makes them share bytes, or what keeps them apart (why.c). */

@@ -73,10 +73,18 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
   return neap_workspace_fail_type("attach", blob->name, &blob->type, &has, error);
 }
 
-/* The bytes for the missing blobs: one segment for the gradients, storage of its own for each other one. fresh[b] gets a view
- * where one is made; what it has after a failure the caller drops. */
-static neap_status make_missing(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
-                                neap_error *error) {
+/* A gradient that the program computes from nothing, and whose bytes were given back or its name removed. */
+static bool is_given_back(const neap_workspace *ws, const neap_attachment *a, int b) {
+  const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+  if (blob->region != NEAP_REGION_GRADIENT || blob->defined_before) return false;
+  neap_found found = neap_workspace_find(ws, a->name[b]);
+  return found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY;
+}
+
+/* The bytes for the missing blobs, or for those of them that were given back alone: one segment for the gradients, storage of
+ * its own for each other one. fresh[b] gets a view where one is made; what it has after a failure the caller drops. */
+static neap_status make_missing(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
+                                neap_tensor *fresh, neap_error *error) {
   int n = neap_program_n_blobs(program), n_gradient = 0;
   neap_type *type = neap_alloc((size_t)n * sizeof *type);
   size_t *room = neap_alloc_zeroed((size_t)n * sizeof *room); /* of the gradients */
@@ -85,6 +93,7 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
   for (int b = 0; status == NEAP_OK && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
+    if (given_back && !is_given_back(ws, a, b)) continue;
     status = check_blob(ws, program, blob, found, error);
     if (status != NEAP_OK || !must_make(ws, blob, found)) continue;
     if (blob->region == NEAP_REGION_GRADIENT)
@@ -95,6 +104,7 @@ static neap_status make_missing(neap_workspace *ws, neap_program *program, const
   if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_room(n_gradient, type, room, view, error);
   for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
+    if (given_back && !is_given_back(ws, a, b)) continue;
     if (blob->region == NEAP_REGION_GRADIENT && must_make(ws, blob, neap_workspace_find(ws, a->name[b]))) fresh[b] = view[g++];
   }
   neap_free(type);
@@ -306,9 +316,26 @@ static neap_status fail_read_only(neap_program *program, int b, neap_error *erro
   return NEAP_GRAPH;
 }
 
-/* Looks every blob up again. No allocation but by reclaim: runs call it when names have moved. */
+/* The gradients of a program whose workspace has given them back, in one segment again. Nothing happens when none is missing. */
+static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap_error *error) {
+  int n = neap_program_n_blobs(a->program), first = 0;
+  while (first < n && !is_given_back(ws, a, first)) first++;
+  if (first == n) return NEAP_OK;
+  neap_tensor *fresh = neap_alloc_zeroed((size_t)n * sizeof *fresh);
+  if (fresh == NULL) return refused(error, (size_t)n * sizeof *fresh);
+  neap_status status = make_missing(ws, a->program, a, true, fresh, error);
+  if (status == NEAP_OK) status = check_limits(ws, a->program, error);
+  if (status == NEAP_OK) status = publish(ws, a->program, a, fresh, error);
+  for (int b = 0; b < n; b++) neap_tensor_fini(&fresh[b]);
+  neap_free(fresh);
+  return status;
+}
+
+/* Looks every blob up again. No allocation but for gradients that were given back and by reclaim: runs call it when names have
+ * moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const char *net = neap_program_graph(a->program)->name;
+  NEAP_TRY(remake_gradients(ws, a, error));
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_program_blob *blob = neap_program_blob_at(a->program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
@@ -352,7 +379,7 @@ static neap_status make_constants(neap_attachment *a, neap_error *error) {
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
   NEAP_TRY(name_blobs(a->program, a, error));
-  NEAP_TRY(make_missing(ws, a->program, a, fresh, error));
+  NEAP_TRY(make_missing(ws, a->program, a, false, fresh, error));
   NEAP_TRY(make_room(ws, a->program, a, error));
   NEAP_TRY(check_limits(ws, a->program, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));

@@ -231,7 +231,8 @@ static neap_status fail_freed(const char *verb, const char *name, const neap_nod
 static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
-    snprintf(error->hint, sizeof error->hint, "ws:keep \"%s\" makes it resident, and so does mem_param's exclude_blob", name);
+    snprintf(error->hint, sizeof error->hint,
+             "ws:keep \"%s\" makes it resident, and so do mem_param's exclude_blob and, in C, keep of neap_options", name);
   }
   return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
 }
@@ -270,6 +271,9 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     return neap_fail(error, NEAP_INTERNAL, "%s \"%s\": the value has no bytes", verb, name);
   if (blob >= 0) {
     const neap_tensor *bytes = &neap_workspace_attachment(ws, ws->last)->tensor[blob];
+    if (bytes->storage == NULL)
+      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": its bytes were given back; the next run that computes it makes it again",
+                       verb, name);
     out->tensor = neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
     return NEAP_OK;
   }

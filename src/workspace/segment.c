@@ -211,3 +211,35 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
   neap_arena_fini(&room);
   return status;
 }
+
+/* ---- gradients given back ----------------------------------------------------------------------------------------- */
+
+/* Programs of this workspace let go of a storage; they look their blobs up again before they run. */
+static void release_from_programs(neap_workspace *ws, const neap_storage *storage) {
+  for (int a = 0; a < ws->n_attachment; a++)
+    for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++)
+      if (ws->attachment[a].tensor[b].storage == storage) neap_tensor_fini(&ws->attachment[a].tensor[b]);
+}
+
+static bool is_held(const neap_workspace *ws, const neap_storage *storage) {
+  for (int c = 0; c < ws->n_cell; c++)
+    if (ws->cell[c].tensor.storage == storage) return true;
+  return false;
+}
+
+/* A storage counts when its last name goes. Views that the user took keep it alive, as with every blob that is removed. */
+int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
+  size_t bytes = 0;
+  for (int c = ws->n_cell - 1; c >= 0; c--) { /* from the end: a drop moves the last cell here, which has been looked at */
+    neap_storage *storage = ws->cell[c].tensor.storage;
+    if (ws->cell[c].region != NEAP_REGION_GRADIENT || storage == NULL) continue;
+    neap_storage_retain(storage);
+    neap_workspace_drop_cell(ws, c);
+    if (!is_held(ws, storage)) {
+      bytes += neap_storage_bytes(storage);
+      release_from_programs(ws, storage);
+    }
+    neap_storage_release(storage);
+  }
+  return (int64_t)bytes;
+}

@@ -167,25 +167,34 @@ local function apart(o, who)
   return net, memory
 end
 
+--- The range of batches up to `most` rows of this model.
+local function range_to(self, net_options, memory, most)
+  local rows = net_options.batch
+  net_options.batch = most
+  local batches = require("neap").range(Module.net(self, net_options), memory)
+  net_options.batch = rows
+  return batches
+end
+
 for _, name in ipairs { "plan", "forecast", "dry_run" } do
   --- m:plan, m:forecast, m:dry_run { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
   -- With max_batch: of `batch` rows within the memory of a net built for the largest.
   Module[name] = function(self, o)
     local net_options, given = apart(o, "m:" .. name)
-    local memory, most = range.apart(given)
+    local memory, most = range.apart(mem_param.checked(given))
     local net = Module.net(self, net_options)
     if most == nil or name == "dry_run" then return net[name](net, given) end
-    local rows = net_options.batch
-    net_options.batch = most
-    memory = mem_param.translate(net, memory)
-    local plan = net:_plan(memory, require("neap").range(Module.net(self, net_options), memory))
-    net_options.batch = rows
+    local plan = net:_plan(memory, range_to(self, net_options, memory, most))
     return name == "plan" and plan or plan:forecast()
   end
 end
 
---- The net of which neap.count_memory counts the plans.
-function Module.count_net(self, o) return (Module.net(self, (apart(o, "neap.count_memory")))) end
+--- What neap.count_memory counts: the net, options of its memory, and the range of batches when these name a largest one.
+function Module.count_net(self, o)
+  local net_options, given = apart(o, "neap.count_memory")
+  local memory, most = range.apart(mem_param.checked(given))
+  return Module.net(self, net_options), memory, most and range_to(self, net_options, memory, most)
+end
 
 local function elems(shape)
   local n = 1
