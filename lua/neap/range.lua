@@ -3,32 +3,12 @@
 -- A range is the plan of the largest batch. Every smaller batch gets a program of its own on first use, with the largest one's
 -- choices and addresses, so that all of them run in the same bytes, in any order.
 --
--- INVARIANT: `max_batch` speaks of the first dimension of the inputs that have the net's batch there; other inputs (a
--- learning rate, a table) keep their shapes.
+-- `max_batch` speaks of the first dimension of the inputs that have the net's batch there (core.batch_inputs); other inputs, a
+-- learning rate or a table, keep their shapes.
 -- @module neap.range
 local core = require "neap.core"
 
 local range = {}
-
---- The batch of a net: the first dimension of its first input that has one; nil when none has.
-local function batch_of(inputs)
-  for _, input in ipairs(inputs) do
-    if #input.shape > 0 then return input.shape[1] end
-  end
-end
-
---- Shapes of the net's inputs at another batch.
--- @param net neap.net
--- @param batch integer
--- @return table {input = shape}, only those that change with the batch
-function range.inputs(net, batch)
-  local inputs, out = net:inputs(), {}
-  local declared = batch_of(inputs)
-  for _, input in ipairs(inputs) do
-    if #input.shape > 0 and input.shape[1] == declared then out[input.name] = { batch, table.unpack(input.shape, 2) } end
-  end
-  return out
-end
 
 --- Takes `max_batch` out of memory options.
 -- @param memory table|nil
@@ -54,7 +34,7 @@ end
 function range.new(net, memory, batch)
   local options = {}
   for key, value in pairs(memory or {}) do options[key] = value end
-  for name, shape in pairs(range.inputs(net, batch)) do options[name] = shape end
+  for name, shape in pairs(core.batch_inputs(net, batch)) do options[name] = shape end
   return core.new_range(net, options)
 end
 

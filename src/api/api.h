@@ -11,8 +11,6 @@
 
 /* The driver's options from the public ones (NULL: the defaults), checked. */
 neap_status neap_api_options(const neap_options *options, neap_compile_options *out, neap_error *error);
-/* The types of the net's inputs at another batch, in `graph`; lists in `room`. ARGUMENT error for a net without inputs. */
-neap_status neap_api_batch(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error);
 /* A plan's figures. total_bytes: of all regions; times are 0. */
 neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan);
 /* The buffer's text, handed over to the caller; the buffer is ended either way. */

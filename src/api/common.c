@@ -49,28 +49,6 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   return NEAP_OK;
 }
 
-neap_status neap_api_batch(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error) {
-  size_t n = (size_t)neap_net_n_blobs(net);
-  const char **name = neap_arena_alloc(room, n * sizeof *name);
-  neap_type *type = neap_arena_alloc(room, n * sizeof *type);
-  if (name == NULL || type == NULL) return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
-  if (batch < 1) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net), (long long)batch);
-  int64_t declared = -1;
-  for (int i = 0; i < (int)n; i++) {
-    const neap_net_blob *blob = neap_net_blob_at(net, i);
-    if (blob->role != NEAP_ROLE_INPUT || blob->type.shape.n_dim == 0) continue;
-    if (declared < 0) declared = blob->type.shape.dim[0];
-    if (blob->type.shape.dim[0] != declared) continue;
-    name[graph->n_input] = blob->name;
-    type[graph->n_input] = blob->type;
-    type[graph->n_input++].shape.dim[0] = batch;
-  }
-  graph->input = name;
-  graph->input_type = type;
-  if (declared >= 0) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch", neap_net_name(net));
-}
-
 neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
   int64_t total = 0;
   for (int r = 0; r < NEAP_N_REGION; r++)

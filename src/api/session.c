@@ -36,7 +36,7 @@ neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_o
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_api_options(options, &compile, error));
-  neap_status status = neap_api_batch(net, max_batch, &compile.graph, &room, error);
+  neap_status status = neap_batch_inputs(net, max_batch, &compile.graph, &room, error);
   if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
   neap_arena_fini(&room);
   return status;
@@ -48,7 +48,7 @@ neap_status neap_range_session(const neap_range *range, neap_workspace *workspac
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_api_options(options, &compile, error));
-  neap_status status = neap_api_batch(net, batch, &compile.graph, &room, error);
+  neap_status status = neap_batch_inputs(net, batch, &compile.graph, &room, error);
   if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
   neap_arena_fini(&room);
   return status;

@@ -101,6 +101,25 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net, const 
 neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, const neap_net *net,
                                const neap_compile_options *options, neap_session **out, neap_error *error);
 
+/* Sets the inputs of `graph`: the types of the net's at a batch of `batch` rows; lists in `room`. The batch is the first dimension of
+ * the first input that has one; inputs that declare the same number there change with it. ARGUMENT error when none has one. */
+neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error);
+
+/* The largest batch whose plan fits (fit_batch.c). */
+typedef struct neap_fit {
+  /* The net of a batch of n rows, and how to plan it, limits included: both are the callee's and stay until the next call. */
+  neap_status (*net)(void *context, int64_t n, const neap_net **net, neap_compile_options *options, neap_error *error);
+  void *context;
+  int64_t max;            /* no larger batch is tried */
+  const neap_net *update; /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are not */
+} neap_fit;
+/* *out (may be NULL): its plan, owned by the caller. MEMORY error with the least that would do when not even 1 fits. Nothing is
+ * allocated but the plans. */
+neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error);
+/* The same for a net that is one at all batches, by neap_batch_inputs; `update` as in neap_fit. */
+neap_status neap_driver_fit_net(const neap_net *net, const neap_net *update, const neap_compile_options *options, int64_t max,
+                                int64_t *batch, neap_forecast *out, neap_error *error);
+
 /* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,

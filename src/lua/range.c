@@ -1,5 +1,6 @@
-/* range.c: the handle of a range of batch sizes: the plan of the largest, which net:_plan and ws:_compile take to make those
- * of smaller ones. lua/neap/range.lua is its user's side. */
+/* range.c: batches: the handle of a range of batch sizes, which is the plan of the largest, and which net:_plan and ws:_compile
+ * take to make those of smaller ones; and the search for the largest batch that fits. lua/neap/range.lua and fit_batch.lua are
+ * their user's side. */
 #include "lua/binding.h"
 
 typedef struct handle {
@@ -41,10 +42,94 @@ static int to_text(lua_State *L) {
   return 1;
 }
 
+/* batch_inputs(net, n) -> {input = shape}: of those inputs whose shapes change with the batch, at n rows */
+static int batch_inputs(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int64_t n = luaL_checkinteger(L, 2);
+  neap_graph_options graph = {0};
+  neap_arena arena = {0};
+  neap_error error = {0};
+  size_t n_blob = (size_t)neap_net_n_blobs(net);
+  const char **name = neap_lua_room(L, n_blob * sizeof *name); /* the arena is let go before Lua may raise */
+  neap_type *type = neap_lua_room(L, n_blob * sizeof *type);
+  neap_status status = neap_batch_inputs(net, n, &graph, &arena, &error);
+  for (int i = 0; i < graph.n_input; i++) name[i] = graph.input[i], type[i] = graph.input_type[i];
+  neap_arena_fini(&arena);
+  if (status != NEAP_OK) neap_lua_raise(L, &error);
+  lua_createtable(L, 0, graph.n_input);
+  for (int i = 0; i < graph.n_input; i++) {
+    neap_lua_push_shape(L, &type[i].shape);
+    lua_setfield(L, -2, name[i]);
+  }
+  return 1;
+}
+
+/* ---- the largest batch that fits ------------------------------------------------------------------------------------ */
+
+typedef struct source {
+  lua_State *L;
+  int top;     /* of the stack, with the function that asks Lua on it; what an answer needs lies above */
+  bool raised; /* the error object is on top */
+  const neap_net *net;
+  neap_compile_options options;
+} source;
+
+/* (source, n): calls upvalue 1 with n for a net and its memory options. Everything stays on the stack, so that it lives. */
+static int ask(lua_State *L) {
+  source *s = lua_touserdata(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushvalue(L, 2);
+  lua_call(L, 1, 2);
+  s->net = neap_lua_net_at(L, 3)->net;
+  s->options = neap_lua_compile_options(L, 4, 3);
+  return lua_gettop(L);
+}
+
+/* For neap_driver_fit: Lua's errors wait until the search has let go of what it holds. */
+static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, neap_compile_options *options,
+                                neap_error *error) {
+  source *s = context;
+  lua_settop(s->L, s->top);
+  lua_pushvalue(s->L, s->top);
+  lua_pushlightuserdata(s->L, s);
+  lua_pushinteger(s->L, n);
+  if (lua_pcall(s->L, 2, LUA_MULTRET, 0) != LUA_OK) {
+    s->raised = true;
+    return neap_fail(error, NEAP_INTERNAL, "fit_batch: Lua raised an error");
+  }
+  *net = s->net;
+  *options = s->options;
+  return NEAP_OK;
+}
+
+/* fit_batch(f, max [, update]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
+ * the net of an update, the nets are those of micro-batches. */
+static int fit_batch(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 3);
+  source s = {.L = L};
+  neap_fit fit = {.net = net_of_batch, .context = &s, .max = luaL_checkinteger(L, 2)};
+  if (!lua_isnil(L, 3)) fit.update = neap_lua_net_at(L, 3)->net;
+  neap_forecast *forecast = neap_lua_new_plan(L);
+  lua_pushvalue(L, 1);
+  lua_pushcclosure(L, ask, 1);
+  s.top = lua_gettop(L);
+  luaL_checkstack(L, 8, "fit_batch");
+  int64_t n;
+  neap_error error = {0};
+  neap_status status = neap_driver_fit(&fit, &n, forecast, &error);
+  if (s.raised) return lua_error(L);
+  if (status != NEAP_OK) neap_lua_raise(L, &error);
+  lua_pushinteger(L, n);
+  lua_pushvalue(L, 4);
+  return 2;
+}
+
 void neap_lua_open_range(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"close", release}, {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
-  lua_pushcfunction(L, new_range);
-  lua_setfield(L, -2, "new_range");
+  static const luaL_Reg functions[] = {
+    {"new_range", new_range}, {"batch_inputs", batch_inputs}, {"fit_batch", fit_batch}, {NULL, NULL}};
+  luaL_setfuncs(L, functions, 0);
 }

@@ -1,0 +1,149 @@
+/* fit_batch.c: the largest batch whose plan fits: planned, never allocated.
+ *
+ * Bytes grow with the batch nearly in a straight line, so two plans say where the limit lies; the plans there say exactly.
+ *
+ * INVARIANT: what is given fits, and one more does not (or is more than `max`): both have been planned.
+ */
+#include "driver/driver_int.h"
+
+/* Guesses by the line before the search halves: bytes that grow in steps can mislead it for ever. */
+enum { MOST_GUESSES = 12, MOST_GROWTH = 16 };
+
+/* A plan that fits: its batch, and the share of the limit that it uses, 1 at the limit; 0: none. */
+typedef struct point {
+  int64_t n;
+  double used;
+} point;
+
+typedef struct search {
+  int64_t low, high; /* `low` fits, `high` does not; high 0: none known */
+  int64_t max;
+  int n_plan;
+  point before, last; /* the last two that fit */
+} search;
+
+/* Where the line through two points meets the limit; 0 when it does not rise. */
+static double cross(point a, point b) {
+  if (a.n == 0 || b.n == 0 || a.n == b.n) return 0;
+  double slope = (b.used - a.used) / (double)(b.n - a.n);
+  return slope > 0 ? (double)a.n + (1 - a.used) / slope : 0;
+}
+
+/* The next batch to plan, above `low` and below `high`: where the line crosses, or, when guesses have been many, halfway. */
+static int64_t next_guess(const search *s) {
+  int64_t far = s->low > s->max / MOST_GROWTH ? s->max : s->low * MOST_GROWTH;
+  int64_t least = s->low + 1, most = s->high > 0 ? s->high - 1 : NEAP_MIN(far, s->max);
+  double guess = s->n_plan <= MOST_GUESSES ? cross(s->before, s->last) : 0;
+  if (guess <= 0) guess = s->high > 0 ? (double)(s->low + (s->high - s->low) / 2) : 2 * (double)s->low;
+  return guess >= (double)most ? NEAP_MAX(most, least) : NEAP_MAX((int64_t)guess, least);
+}
+
+/* The larger share of the two limits that a plan uses. */
+static double share(const neap_forecast *forecast, const neap_compile_options *options) {
+  size_t budget = options->plan.budget_bytes, total = options->total_bytes;
+  double arena = budget > 0 ? (double)forecast->plan->arena_bytes / (double)budget : 0;
+  return NEAP_MAX(arena, total > 0 ? (double)forecast->total_bytes / (double)total : 0);
+}
+
+/* ---- micro-batches ------------------------------------------------------------------------------------------------ */
+
+/* What the update needs besides what it has in common with the micro-batch's program: parameters and accumulators are the same
+ * blobs, the arena is shared, and the larger of the two arenas keeps to the budget by itself. */
+static neap_status find_beside(const neap_fit *fit, neap_compile_options options, size_t *beside, neap_error *error) {
+  neap_forecast update;
+  options.graph.n_input = options.graph.n_keep = 0; /* of the micro-batch */
+  NEAP_TRY(neap_driver_plan(fit->update, &options, &update, error));
+  const size_t *region = update.plan->region_bytes;
+  *beside = update.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
+  neap_forecast_fini(&update);
+  return NEAP_OK;
+}
+
+/* ---- the search --------------------------------------------------------------------------------------------------- */
+
+/* MEMORY with least_bytes set: planned, and too large. Without: the system refused memory, which says nothing of the batch. */
+static bool is_too_large(const neap_error *error) { return error->code == NEAP_MEMORY && error->least_bytes > 0; }
+
+/* Plans a batch of n. *used: see share. */
+static neap_status plan_batch(const neap_fit *fit, int64_t n, size_t *beside, neap_forecast *out, double *used,
+                              neap_error *error) {
+  const neap_net *net;
+  neap_compile_options options;
+  *out = (neap_forecast){0};
+  NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
+  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, options, beside, error));
+  if (options.total_bytes > 0 && *beside >= options.total_bytes) {
+    char a[24], b[24];
+    if (error->code == NEAP_OK) error->least_bytes = (int64_t)*beside + 1;
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": the update's state and inputs alone take %s, the total is %s",
+                     neap_net_name(net), neap_bytes_text((double)*beside, a), neap_bytes_text((double)options.total_bytes, b));
+  }
+  if (options.total_bytes > 0) options.total_bytes -= *beside;
+  NEAP_TRY(neap_driver_plan(net, &options, out, error));
+  *used = share(out, &options);
+  return NEAP_OK;
+}
+
+/* Each try replaces *best where it fits. */
+static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, neap_error *error) {
+  size_t beside = 0;
+  for (int64_t n = 1; n > 0; n = s->low < s->max && s->high != s->low + 1 ? next_guess(s) : 0) {
+    neap_error refused = {0};
+    neap_forecast forecast;
+    double used = 0;
+    neap_status status = plan_batch(fit, n, &beside, &forecast, &used, &refused);
+    s->n_plan++;
+    if (status == NEAP_OK) {
+      neap_forecast_fini(best);
+      *best = forecast;
+      s->low = n;
+      s->before = s->last;
+      s->last = (point){n, used};
+    } else if (n > 1 && is_too_large(&refused)) {
+      s->high = n;
+    } else {
+      if (error != NULL && error->code == NEAP_OK) *error = refused;
+      return status;
+    }
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error) {
+  search s = {.max = fit->max};
+  neap_forecast best = {0};
+  if (fit->max < 1) return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld", (long long)fit->max);
+  neap_status status = find(fit, &s, &best, error);
+  if (status == NEAP_OK) *batch = s.low;
+  if (status == NEAP_OK && out != NULL)
+    *out = best;
+  else
+    neap_forecast_fini(&best);
+  return status;
+}
+
+/* ---- one net at all batches ----------------------------------------------------------------------------------------- */
+
+typedef struct source {
+  const neap_net *net;
+  const neap_compile_options *options;
+  neap_arena room; /* of the last answer */
+} source;
+
+static neap_status at_batch(void *context, int64_t n, const neap_net **net, neap_compile_options *options, neap_error *error) {
+  source *s = context;
+  neap_arena_fini(&s->room);
+  s->room = (neap_arena){0};
+  *net = s->net;
+  *options = *s->options;
+  return neap_batch_inputs(s->net, n, &options->graph, &s->room, error);
+}
+
+neap_status neap_driver_fit_net(const neap_net *net, const neap_net *update, const neap_compile_options *options, int64_t max,
+                                int64_t *batch, neap_forecast *out, neap_error *error) {
+  source s = {.net = net, .options = options};
+  const neap_fit fit = {.net = at_batch, .context = &s, .max = max, .update = update};
+  neap_status status = neap_driver_fit(&fit, batch, out, error);
+  neap_arena_fini(&s.room);
+  return status;
+}
