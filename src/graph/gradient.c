@@ -263,8 +263,7 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
       active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
     for (int k = 0; active && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
   }
-  b->emit_status = NEAP_OK;
-  b->emit_error = error;
+  build_begin_emit(b, error);
   for (int i = 0; i < n_seed; i++)
     if (dseed[i] >= 0) NEAP_TRY(add_part(&w, seed[i], dseed[i], error));
   neap_status status = NEAP_OK;

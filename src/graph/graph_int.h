@@ -38,7 +38,22 @@ neap_status graph_locate(neap_error *error, const neap_error *inner, const char 
                          const char *line);
 neap_status graph_no_memory(neap_error *error);
 
-/* build.c */
+/* build_value.c */
+void build_fini(neap_builder *b); /* the environment; the graph is the caller's */
+/* Room for n values in the graph's arena; NULL when refused. */
+neap_value_id *build_ids(neap_builder *b, int n);
+neap_region build_region_of(neap_role role);
+/* The value a name stands for now; a declared blob becomes a value at its first mention. NAME error when nothing gave it one. */
+neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out, neap_error *error);
+/* Whether an op may write the value's own storage: it is resident, or a parameter of a subnet whose owner writes it. */
+bool build_is_writable(const neap_value *value);
+/* Before something is emitted: its status is fine so far, and this gets its error. NEAP_TRY(b->emit_status) comes after. */
+void build_begin_emit(neap_builder *b, neap_error *error);
+/* A Constant of `type`, and a Copy; NEAP_NO_VALUE, with the builder's sticky status, when they fail. */
+neap_value_id build_constant(neap_builder *b, neap_type type, double value);
+neap_value_id build_emit_copy(neap_builder *b, neap_value_id v);
+
+/* build_node.c */
 typedef struct neap_node_spec {
   const neap_op *op;
   neap_attr_value *attrs; /* in the graph's arena */
@@ -50,12 +65,27 @@ typedef struct neap_node_spec {
 } neap_node_spec;
 /* Adds a node with its output values, inferred. *node gets its index. */
 neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);
-/* One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the
+
+/* build_op.c. One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the
  * environment says; net ops from `next_op` on are still to come. */
 neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error);
+/* All ops of the builder's net, then rewrites. */
+neap_status build_ops(neap_builder *b, neap_error *error);
+/* The values that the op's inputs stand for now, in the graph's arena; NEAP_NO_VALUE where an optional input is absent. */
+neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error);
 /* A blob `to` that is a Copy of what `from` stands for now. */
 neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error);
-/* A subgraph of owner's operands. net NULL: identity, results are the parameters named like the outputs. */
+
+/* build_gradient.c: a Gradient op. Net ops from `next_op` on are still to come. */
+neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error);
+
+/* build_probe.c: whether an op is no part of a probe; leaving it out; and names whose size is not known, so that what reads them
+ * is left out too. */
+bool build_probe_skips(const neap_builder *b, const neap_net_op *op);
+neap_status build_probe_skip(neap_builder *b, const neap_net_op *op, neap_error *error);
+neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_error *error);
+
+/* build_sub.c. A subgraph of owner's operands. net NULL: identity, results are the parameters named like the outputs. */
 typedef struct neap_sub_spec {
   const neap_net *net;
   int n_in; /* parameters: types, and names for the identity */
@@ -86,9 +116,8 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
 void build_joint_fini(neap_joint *joint);
 /* Makes value v result k of the builder's graph, lying at argument number `argument` of the owner. */
 neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error);
-neap_value_id build_constant(neap_builder *b, neap_type type, double value);
 
-/* Whether the caller wants a blob of this name to have bytes of its own. */
+/* build.c. Whether the caller wants a blob of this name to have bytes of its own. */
 bool build_is_kept(const neap_builder *b, const char *name);
 /* gradient.c: emits the backward of `n_seed` values, whose gradients are given, with respect to n_wrt values. dwrt[i] is
  * NEAP_NO_VALUE where nothing flows. */

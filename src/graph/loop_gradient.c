@@ -266,8 +266,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
   neap_graph *half = b->graph;
   int n_value = half->n_value;
   b->phase = NEAP_PHASE_BACKWARD;
-  b->emit_status = NEAP_OK;
-  b->emit_error = error;
+  build_begin_emit(b, error);
   half->train = true;
   half->output = neap_arena_alloc(&half->arena, (size_t)(g->n_wrt + 1) * sizeof *half->output);
   if (half->output == NULL) return graph_no_memory(error);

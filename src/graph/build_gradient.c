@@ -1,0 +1,73 @@
+/* build_gradient.c: a Gradient op of a net: its operands checked, the backward pass emitted in its place (gradient.c), and what
+ * that gives bound to the names that the net gave. Where no gradient arrives the net gets zeros, if it said that it would take
+ * them.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+
+/* A gradient of zeros is more often a slip than a wish. */
+static neap_status fail_unused(const neap_net_op *op, int i, neap_error *error) {
+  neap_error inner = {0};
+  snprintf(inner.blob, sizeof inner.blob, "%s", op->in[i + 1]);
+  neap_fail(&inner, NEAP_GRAPH, "\"%s\" does not depend on \"%s\", or only through ops without a gradient", op->in[0],
+            op->in[i + 1]);
+  neap_hint(&inner, "allow_unused = true gives zeros");
+  return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+}
+
+/* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
+ * copied, since each blob has its own bytes. */
+static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt,
+                                  neap_error *error) {
+  build_begin_emit(b, error);
+  for (int i = 0; i < op->n_out; i++) {
+    if (dwrt[i] == NEAP_NO_VALUE && op->attrs[0].i == 0) return fail_unused(op, i, error);
+    if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = build_constant(b, b->graph->value[wrt[i]].type, 0);
+    NEAP_TRY(b->emit_status);
+    if (b->graph->value[dwrt[i]].is_blob) dwrt[i] = build_emit_copy(b, dwrt[i]);
+    NEAP_TRY(b->emit_status);
+    b->graph->value[dwrt[i]].name = op->out[i];
+    b->graph->value[dwrt[i]].is_blob = true;
+    b->graph->value[dwrt[i]].gradient_of = b->graph->value[wrt[i]].name;
+    if (!neap_map_set(&b->env, op->out[i], dwrt[i])) return graph_no_memory(error);
+  }
+  return NEAP_OK;
+}
+
+/* The backward pass of a Gradient op, in its place: in[0] is the loss, one floating-point element, whose seed is 1; the others
+ * are what it is differentiated by. Rewrites come first, so that the backward is that of the rewritten
+ * forward. SHAPE or DTYPE error when the operands are not so. */
+neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  neap_value_id *in, *dwrt = build_ids(b, NEAP_MAX(op->n_out, 1));
+  if (dwrt == NULL) return graph_no_memory(error);
+  if (b->rewrite) NEAP_TRY(graph_rewrite(b, next_op, error));
+  NEAP_TRY(build_read_names(b, op, &in, error));
+  const neap_type type = b->graph->value[in[0]].type;
+  neap_error inner = {0};
+  if (neap_shape_elems(&type.shape) != 1 || !neap_dtype_is_float(type.dtype)) {
+    char text[NEAP_SHAPE_TEXT];
+    neap_fail(&inner, NEAP_SHAPE, "the loss expects one floating-point element, got %s %s", neap_dtype_name(type.dtype),
+              neap_shape_text(&type.shape, text));
+    neap_hint(&inner, "reduce it with Mean or Sum first");
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
+  for (int i = 1; i < op->n_in; i++) {
+    if (neap_dtype_is_float(b->graph->value[in[i]].type.dtype)) continue;
+    neap_fail(&inner, NEAP_DTYPE, "\"%s\" is %s: only floating-point blobs have a gradient", op->in[i],
+              neap_dtype_name(b->graph->value[in[i]].type.dtype));
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
+  b->phase = NEAP_PHASE_BACKWARD;
+  b->graph->train = true;
+  build_begin_emit(b, error);
+  neap_value_id seed = build_constant(b, type, 1);
+  NEAP_TRY(b->emit_status);
+  if (b->graph->value[in[0]].node >= 0)
+    b->graph->node[b->graph->value[seed].node].device = b->graph->node[b->graph->value[in[0]].node].device;
+  if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
+    return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
+  b->phase = NEAP_PHASE_FORWARD;
+  return NEAP_OK;
+}

@@ -1,0 +1,236 @@
+/* build_node.c: one node with its output values: inferred at once, checked, paired with what it writes in place.
+ *
+ * INVARIANT: a node is in the graph with all its outputs, or the building has failed: nobody sees a node without types.
+ * INVARIANT: an output that an enforced pair writes is a version of the pair's input: same root, region, role and argument.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct infer_context {
+  neap_builder *builder;
+  int node;
+  const char *const *in_blob, *const *out_blob;
+} infer_context;
+
+static const neap_net *subnet_at(const neap_node *node, int subnet) {
+  for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
+    if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) return node->attrs[a].net;
+  return NULL;
+}
+
+/* Operand position that output k of a control node is a version of: the input of the same name when it is resident. */
+static int version_source(const neap_graph *graph, const neap_node *node, const char *const *in_blob, const char *name) {
+  for (int i = 0; in_blob != NULL && name != NULL && i < node->n_in; i++)
+    if (in_blob[i] == name && node->in[i] >= 0 && build_is_writable(&graph->value[node->in[i]])) return i;
+  return -1;
+}
+
+/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives its result types.
+ * Parameters are the node's inputs from position n_node_in - n_in on: a condition in front is not one. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
+                                neap_error *error) {
+  infer_context *c = infer->graph;
+  neap_graph *graph = c->builder->graph;
+  neap_node *node = &graph->node[c->node];
+  if (node->sub[subnet] == NULL) {
+    int first = node->n_in - n_in;
+    int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
+    if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
+    for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+    bool is_condition = (node->op->effects & NEAP_EFFECT_LOOP) != 0 && subnet < node->n_sub - 1;
+    for (int k = 0; k < n_out; k++) {
+      const char *name = c->out_blob != NULL && !is_condition ? c->out_blob[k] : NULL;
+      int source = version_source(graph, node, c->in_blob, name);
+      out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
+    }
+    neap_sub_spec spec = {.net = subnet_at(node, subnet),
+                          .n_in = n_in,
+                          .in_type = in,
+                          .in_name = c->in_blob != NULL ? c->in_blob + first : NULL,
+                          .in_argument = in_argument,
+                          .n_out = n_out,
+                          .out_name = c->out_blob,
+                          .out_argument = out_argument};
+    neap_graph *sub;
+    NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
+    graph->node[c->node].sub[subnet] = sub;
+  }
+  const neap_graph *sub = graph->node[c->node].sub[subnet];
+  if (sub->n_output != n_out)
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name, sub->n_output, n_out);
+  for (int k = 0; k < n_out; k++) out[k] = sub->value[sub->output[k]].type;
+  return NEAP_OK;
+}
+
+static int count_subnets(const neap_op *op) {
+  int n = 0;
+  for (int a = 0; a < neap_op_n_attrs(op); a++) n += op->attrs[a].type == NEAP_ATTR_NET;
+  return n;
+}
+
+/* Enforced pairs of a node: the record's, or for a control op one for each resident blob it writes; and the effects of
+ * its subgraphs. */
+static neap_status finish_node(neap_builder *b, int index, const neap_node_spec *spec, neap_error *error) {
+  neap_graph *graph = b->graph;
+  neap_node *node = &graph->node[index];
+  bool control = (node->op->effects & NEAP_EFFECT_CONTROL) != 0;
+  node->enforced = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
+  if (node->enforced == NULL) return graph_no_memory(error);
+  for (int p = 0; p < node->op->n_enforced; p++) {
+    neap_pair pair = node->op->enforced[p];
+    if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0) node->enforced[node->n_enforced++] = pair;
+  }
+  for (int k = 0; control && k < node->n_out; k++) {
+    int source = version_source(graph, node, spec->in_blob, spec->out_name != NULL ? spec->out_name[k] : NULL);
+    if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
+  }
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
+      node->effects |= node->sub[s]->node[n].effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
+  return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error) : NEAP_OK;
+}
+
+/* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs have found. */
+static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
+  neap_node *node = &b->graph->node[index];
+  if (b->is_sub)
+    return neap_hint(error, "compute it before the subnet and give it the result"),
+           neap_fail(error, NEAP_GRAPH, "how long its output is depends on data, so it can't stand in a subnet");
+  int number = b->n_extent++;
+  node->extent = number + 1;
+  node->n_found = number < b->options->n_extent ? b->options->extent[number] : -1;
+  if (node->n_found >= 0) infer->extent = &b->options->extent[number];
+  return NEAP_OK;
+}
+
+/* Attributes of one name have one value in both: numbers and lists of them, which is what windows and rates are. */
+static bool agree(const neap_op *op, const neap_attr_value *attrs, const neap_node *forward) {
+  for (int i = 0; i < neap_op_n_attrs(op); i++) {
+    int k = neap_op_attr_index(forward->op, op->attrs[i].name);
+    if (k < 0) continue;
+    const neap_attr_value *x = &attrs[i], *y = &forward->attrs[k];
+    if (x->i != y->i || x->n != y->n || (x->n > 0 && memcmp(x->ints, y->ints, (size_t)x->n * sizeof *x->ints) != 0)) return false;
+  }
+  return true;
+}
+
+/* The bytes of a stash mean something to one pair of kernels on one x only, and no shape says so. Input i, which the record
+ * declares to be a stash, must be one that the node's forward wrote, with the attributes and the x that this op has too; or,
+ * without a forward, a blob that is no stash: then kernels see no pair and check its bytes themselves. */
+static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec, int i, const neap_type *dx, neap_error *error) {
+  const neap_graph *graph = b->graph;
+  const neap_value *value = &graph->value[spec->in[i]];
+  const char *name = neap_op_input(spec->op, i)->name;
+  if (b->forward < 0 && !value->is_stash) return NEAP_OK;
+  if (!value->is_stash || value->node != b->forward)
+    return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name, value->name);
+  const neap_node *forward = &graph->node[b->forward];
+  if (neap_type_equal(dx, &graph->value[forward->in[0]].type) && agree(spec->op, spec->attrs, forward)) return NEAP_OK;
+  return neap_fail(error, NEAP_GRAPH, "%s was written by %s \"%s\", which has other attributes or another shape", name,
+                   forward->op->name, forward->name);
+}
+
+static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
+  neap_graph *graph = b->graph;
+  neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
+  *out = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_out, 1) * sizeof **out);
+  if (in == NULL || *out == NULL) return graph_no_memory(error);
+  for (int i = 0; i < spec->n_in; i++)
+    if (spec->in[i] >= 0) in[i] = graph->value[spec->in[i]].type;
+  infer_context context = {b, index, spec->in_blob, spec->out_name};
+  neap_infer infer = {.op = spec->op,
+                      .attrs = spec->attrs,
+                      .n_in = spec->n_in,
+                      .n_out = spec->n_out,
+                      .in = in,
+                      .out = *out,
+                      .infer_subnet = infer_subnet,
+                      .graph = &context};
+  if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
+  if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
+  for (int i = 0; i < spec->n_in; i++) {
+    const neap_arg *arg = neap_op_input(spec->op, i);
+    unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
+    if (arg != NULL && in[i].dtype != NEAP_DTYPE_NONE && !neap_dtype_in(in[i].dtype, dtypes))
+      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(in[i].dtype));
+  }
+  NEAP_TRY(spec->op->infer(&infer, error));
+  for (int i = 0; i < spec->n_in; i++)
+    if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)
+      NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));
+  for (int k = 0; k < spec->n_out; k++) {
+    const neap_arg *arg = neap_op_output(spec->op, k);
+    if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
+  }
+  if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
+  return NEAP_OK;
+}
+
+/* Values for the outputs, of these types; what a Free puts out is nothing. A label that is missing is made of op and argument. */
+static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec *spec, const neap_type *out, neap_error *error) {
+  neap_graph *graph = b->graph;
+  bool release = (spec->op->effects & NEAP_EFFECT_RELEASE) != 0;
+  for (int k = 0; k < spec->n_out && !release; k++) {
+    const char *label = spec->out_name != NULL ? spec->out_name[k] : NULL;
+    int v = graph_add_value(graph, label, &out[k]);
+    if (v < 0) return graph_no_memory(error);
+    const neap_arg *arg = neap_op_output(spec->op, k);
+    graph->value[v].node = index;
+    graph->value[v].position = k;
+    graph->value[v].is_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
+    if (label == NULL) {
+      char text[256];
+      snprintf(text, sizeof text, "%s.%s", spec->name, arg != NULL ? arg->name : "out");
+      if ((graph->value[v].name = neap_intern(text)) == NULL) return graph_no_memory(error);
+    }
+    graph->node[index].out[k] = v;
+  }
+  if (release) graph->node[index].n_out = 0;
+  return NEAP_OK;
+}
+
+/* What an enforced pair writes is the next version of what it reads. */
+static void take_versions(neap_graph *graph, int index) {
+  const neap_node *node = &graph->node[index];
+  for (int p = 0; p < node->n_enforced; p++) {
+    neap_value *to = &graph->value[node->out[node->enforced[p].out]];
+    const neap_value *from = &graph->value[node->in[node->enforced[p].in]];
+    to->root = from->root;
+    to->region = from->region;
+    to->role = from->role;
+    to->keep = from->keep;
+    to->argument = from->argument;
+  }
+}
+
+neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_index, neap_error *error) {
+  neap_graph *graph = b->graph;
+  int index = graph_add_node(graph, spec->op, spec->n_in, spec->n_out);
+  if (index < 0) return graph_no_memory(error);
+  neap_node *node = &graph->node[index];
+  if (spec->n_in > 0) memcpy(node->in, spec->in, (size_t)spec->n_in * sizeof *node->in);
+  node->attrs = spec->attrs;
+  node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
+  if (spec->device != NULL) node->device = spec->device;
+  node->phase = b->phase;
+  if (b->forward >= 0) node->forward = b->forward;
+  node->stream = (*b->stream)++;
+  int n_sub = count_subnets(spec->op);
+  if (n_sub > 0) {
+    node->sub = neap_arena_alloc(&graph->arena, (size_t)n_sub * sizeof(neap_graph *));
+    if (node->sub == NULL) return graph_no_memory(error);
+    node->n_sub = n_sub;
+  }
+  neap_error inner = {0};
+  neap_type *out;
+  if (infer_node(b, index, spec, &out, &inner) != NEAP_OK)
+    return graph_locate(error, &inner, spec->op->name, spec->name, spec->scope, spec->line);
+  NEAP_TRY(add_outputs(b, index, spec, out, error));
+  NEAP_TRY(finish_node(b, index, spec, error));
+  take_versions(graph, index);
+  *node_index = index;
+  return NEAP_OK;
+}

@@ -1,0 +1,151 @@
+/* build_op.c: ops of a net, in definition order, to nodes. Reads and writes names through the environment, so that each write
+ * makes a new version. Ops that no kernel runs are expanded in their place: Gradient, Do, scopes.
+ *
+ * INVARIANT: each name is bound to a value of its own: a value that would stand for two is copied.
+ * INVARIANT: an op that is left out still takes its stream of random numbers, so that the ops after it draw the same ones.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+/* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer there. */
+static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
+  bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
+  for (int i = 0; release && i < op->n_in; i++)
+    if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
+  for (int k = 0; !release && k < op->n_out; k++) {
+    if (op->out[k] == NULL) continue;
+    int v = b->graph->node[node].out[k];
+    if (!neap_map_set(&b->env, op->out[k], v)) return graph_no_memory(error);
+    b->graph->value[v].is_blob = true;
+    const neap_net_blob *blob = neap_net_find_blob(b->net, op->out[k]);
+    if (blob != NULL && blob->gradient_of != NULL) b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
+  }
+  return NEAP_OK;
+}
+
+/* A value that graph made itself becomes the blob `name`. */
+static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
+  b->graph->value[v].name = name;
+  b->graph->value[v].is_blob = true;
+  return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
+}
+
+neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
+  neap_value_id *in = *out = build_ids(b, NEAP_MAX(op->n_in, 1));
+  if (in == NULL) return graph_no_memory(error);
+  for (int i = 0; i < op->n_in; i++) {
+    neap_error inner = {0};
+    in[i] = NEAP_NO_VALUE;
+    if (op->in[i] != NULL && build_value_of(b, op->in[i], &in[i], &inner) != NEAP_OK)
+      return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  }
+  return NEAP_OK;
+}
+
+/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of it. */
+static neap_status copy_before_write(neap_builder *b, const neap_op *op, neap_value_id *in, int n_in, neap_error *error) {
+  build_begin_emit(b, error);
+  for (int p = 0; p < op->n_enforced; p++) {
+    int i = op->enforced[p].in;
+    if (i >= n_in || in[i] < 0 || b->graph->value[in[i]].region != NEAP_REGION_ARGUMENT ||
+        build_is_writable(&b->graph->value[in[i]]))
+      continue;
+    in[i] = build_emit_copy(b, in[i]);
+    NEAP_TRY(b->emit_status);
+  }
+  return NEAP_OK;
+}
+
+/* HasScope: known while the graph is built. CreateScope leaves nothing. */
+static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  if (op->n_in == 0) return NEAP_OK;
+  build_begin_emit(b, error);
+  neap_value_id v = build_constant(b, (neap_type){NEAP_DTYPE_BOOL, NEAP_SHAPE(1)}, op->frame > 0);
+  NEAP_TRY(b->emit_status);
+  return bind_value(b, op->out[0], v, error);
+}
+
+neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error) {
+  neap_value_id v;
+  NEAP_TRY(build_value_of(b, from, &v, error));
+  build_begin_emit(b, error);
+  v = build_emit_copy(b, v);
+  NEAP_TRY(b->emit_status);
+  return bind_value(b, to, v, error);
+}
+
+static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  if (neap_net_do_body(op) != NULL) return graph_expand_do(b, op, error);
+  if (strcmp(op->op->name, "Gradient") == 0) return build_gradient(b, op, next_op, error);
+  return expand_scope(b, op, error);
+}
+
+/* Node of this name, the newest first; -1: none. */
+static int find_node(const neap_graph *graph, const char *name) {
+  for (int n = graph->n_node - 1; n >= 0; n--)
+    if (strcmp(graph->node[n].name, name) == 0) return n;
+  return -1;
+}
+
+/* build_node, with what an expanded net remembers: the phase, the other half of the pair, the random stream. */
+static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, const neap_node_spec *spec, int *node,
+                                     neap_error *error) {
+  const neap_net_origin *origin = &op->origin;
+  if (origin->backward) {
+    b->graph->train = true;
+    b->phase = NEAP_PHASE_BACKWARD;
+    b->forward = origin->forward != NULL ? find_node(b->graph, origin->forward) : -1;
+  }
+  neap_status status = build_node(b, spec, node, error);
+  if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;
+  if (status == NEAP_OK && origin->stream != 0) b->graph->node[*node].stream = origin->stream;
+  return status;
+}
+
+neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  bool probe = b->options->probe && !b->is_sub;
+  if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
+  if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
+  if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
+    ++*b->stream; /* clones keep the streams of the ops after this one */
+    return NEAP_OK;
+  }
+  int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
+  const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
+  if (out_name == NULL) return graph_no_memory(error);
+  for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
+  neap_node_spec spec = {.op = op->op,
+                         .attrs = graph_copy_attrs(b->graph, op->op, op->attrs),
+                         .n_in = op->n_in,
+                         .n_out = n_out,
+                         .out_name = out_name,
+                         .name = neap_intern(op->name),
+                         .scope = neap_intern(op->scope),
+                         .line = neap_intern(op->line),
+                         .device = neap_intern(op->device),
+                         .in_blob = (const char *const *)op->in};
+  neap_value_id *in;
+  int node;
+  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL || spec.device == NULL)
+    return graph_no_memory(error);
+  NEAP_TRY(build_read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
+  NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
+  spec.in = in;
+  NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
+  NEAP_TRY(bind_names(b, op, node, error));
+  bool unknown = b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0;
+  return probe && unknown ? build_probe_unknown(b, op, error) : NEAP_OK;
+}
+
+/* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them are marked. */
+neap_status build_ops(neap_builder *b, neap_error *error) {
+  int n = neap_net_n_ops(b->net);
+  for (int i = 0; i < n; i++) {
+    int first = b->graph->n_node;
+    NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
+    for (int r = 0; r < b->n_recompute; r++)
+      for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
+  }
+  return b->rewrite ? graph_rewrite(b, n, error) : NEAP_OK;
+}

@@ -1,0 +1,44 @@
+/* build_probe.c: the part of a net that finds unknown lengths. A dynamic session runs it first where outputs' lengths depend on
+ * data: the graph of a probe holds those ops and what leads to them, as far as sizes are known.
+ *
+ * INVARIANT: what is skipped counts as it would otherwise, in streams of random numbers and in numbers of lengths, so that the
+ * ops of a probe draw what they draw in the whole graph, and a length found is looked up under the same number there.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+enum { UNKNOWN = -2 }; /* in the environment: the name stands for something whose size is not known yet */
+
+int neap_graph_count_extents(const neap_net *net) {
+  int n = 0;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    const neap_net *body = neap_net_do_body(op);
+    n += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  }
+  return n;
+}
+
+/* Updates and the backward pass lead to no length. */
+bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
+  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
+  for (int i = 0; i < op->n_in; i++)
+    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == UNKNOWN) return true;
+  return false;
+}
+
+/* What reads these names later is left out of the probe as well. */
+neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  for (int k = 0; k < op->n_out; k++)
+    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], UNKNOWN)) return graph_no_memory(error);
+  return NEAP_OK;
+}
+
+/* The ops after it keep their numbers and their random numbers. */
+neap_status build_probe_skip(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  const neap_net *body = neap_net_do_body(op);
+  ++*b->stream;
+  b->n_extent += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  return build_probe_unknown(b, op, error);
+}

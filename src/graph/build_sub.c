@@ -1,0 +1,171 @@
+/* build_sub.c: subnets to subgraphs, whose parameters and results are operands of the owning node.
+ *
+ * INVARIANT: parameters and results have region ARGUMENT and the owner's operand as their place.
+ * INVARIANT: a result that is a parameter unchanged, or appears twice, gets a Copy of its own, unless it is the next version of a
+ * resident parameter, which is the same storage.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
+  neap_graph *graph = b->graph;
+  graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
+  if (graph->param == NULL) return graph_no_memory(error);
+  int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
+  if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d", neap_net_name(spec->net), n_named, spec->n_in);
+  for (int i = 0; i < spec->n_in; i++) {
+    const char *name = i >= n_named ? "seed" : spec->net != NULL ? neap_net_sub_input_at(spec->net, i) : spec->in_name[i];
+    int v = graph_add_value(graph, name, &spec->in_type[i]);
+    if (v < 0 || (i < n_named && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
+    graph->value[v].region = NEAP_REGION_ARGUMENT;
+    graph->value[v].role = NEAP_ROLE_INPUT;
+    graph->value[v].argument = spec->in_argument[i];
+    for (int k = 0; !b->no_commits && k < spec->n_out; k++)
+      if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
+    graph->value[v].is_blob = i < n_named;
+    graph->param[graph->n_param++] = v;
+  }
+  return NEAP_OK;
+}
+
+/* The newest value that lies in the owner's operand, which a result may have to replace; NEAP_NO_VALUE: nobody reads it. */
+static neap_value_id last_version(const neap_graph *graph, int argument) {
+  for (int v = graph->n_value - 1; v >= 0; v--)
+    if (graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument) return v;
+  return NEAP_NO_VALUE;
+}
+
+/* A result that replaces what the body reads in the same bytes is assigned, so that edges hold the readers' order. */
+neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error) {
+  neap_graph *graph = b->graph;
+  bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
+  neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
+  if (old != NEAP_NO_VALUE) {
+    neap_grad g = {.graph = b};
+    neap_value_id in[2] = {old, v};
+    build_begin_emit(b, error);
+    v = neap_grad_emit1(&g, "Assign", 2, in, NULL, NULL);
+    NEAP_TRY(b->emit_status);
+  } else if (!is_version && graph->value[v].region != NEAP_REGION_ARENA) {
+    build_begin_emit(b, error);
+    v = build_emit_copy(b, v);
+    NEAP_TRY(b->emit_status);
+  }
+  graph->value[v].region = NEAP_REGION_ARGUMENT;
+  graph->value[v].argument = argument;
+  graph->value[v].is_last = true;
+  graph->output[graph->n_output++] = v;
+  return NEAP_OK;
+}
+
+/* The values that the subnet's outputs stand for. */
+static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int n, neap_value_id *out, neap_error *error) {
+  for (int k = 0; k < n; k++) {
+    const char *name = spec->net != NULL ? neap_net_output_at(spec->net, k) : spec->out_name[k];
+    out[k] = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+    if (out[k] == NEAP_NO_VALUE)
+      return neap_fail(error, NEAP_GRAPH, "the branch that is not taken must yield \"%s\", which does not exist before", name);
+  }
+  return NEAP_OK;
+}
+
+/* The backward of a subnet from results to parameters: seed_result[i] is a result's position, seed_param[i] the parameter that
+ * holds its gradient, wrt[i] a parameter. out[i] is NEAP_NO_VALUE where no gradient arrives. */
+static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out,
+                                neap_error *error) {
+  neap_value_id *seed = build_ids(b, NEAP_MAX(spec->n_seed, 1)), *dseed = build_ids(b, NEAP_MAX(spec->n_seed, 1)),
+                *wrt = build_ids(b, NEAP_MAX(spec->n_wrt, 1));
+  if (seed == NULL || dseed == NULL || wrt == NULL) return graph_no_memory(error);
+  for (int i = 0; i < spec->n_seed; i++) {
+    seed[i] = result[spec->seed_result[i]];
+    dseed[i] = b->graph->param[spec->seed_param[i]];
+  }
+  for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
+  b->phase = NEAP_PHASE_BACKWARD;
+  return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
+}
+
+/* With seeds the subgraph's results are the gradients of spec->wrt, zeros where none arrives; without, the subnet's outputs. */
+static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
+  int n_result = spec->n_seed > 0 ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out) : spec->n_out;
+  int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
+  neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
+  b->graph->output = build_ids(b, n_out + 1);
+  if (result == NULL || out == NULL || b->graph->output == NULL) return graph_no_memory(error);
+  NEAP_TRY(add_params(b, spec, error));
+  if (spec->net != NULL) {
+    if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)
+      return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", neap_net_name(spec->net),
+                       neap_net_n_outputs(spec->net), n_out);
+    NEAP_TRY(build_ops(b, error));
+  }
+  NEAP_TRY(result_values(b, spec, n_result, result, error));
+  build_begin_emit(b, error);
+  if (spec->n_seed > 0) {
+    NEAP_TRY(sub_gradient(b, spec, result, out, error));
+    for (int i = 0; i < spec->n_wrt; i++)
+      if (out[i] == NEAP_NO_VALUE) out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
+    NEAP_TRY(b->emit_status);
+  } else if (n_out > 0) {
+    memcpy(out, result, (size_t)n_out * sizeof *out);
+  }
+  for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
+  return graph_finish(b->graph, b->options->by_op, error);
+}
+
+void build_joint_fini(neap_joint *joint) {
+  neap_graph_free(joint->builder.graph);
+  build_fini(&joint->builder);
+}
+
+/* Forward nodes first, n_forward of them, then the backward. Not finished: who cuts it finishes the halves. */
+static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, neap_error *error) {
+  neap_builder *b = &joint->builder;
+  joint->result = build_ids(b, spec->n_out + 1);
+  joint->grad = build_ids(b, spec->n_wrt + 1);
+  if (joint->result == NULL || joint->grad == NULL) return graph_no_memory(error);
+  NEAP_TRY(add_params(b, spec, error));
+  NEAP_TRY(build_ops(b, error));
+  NEAP_TRY(result_values(b, spec, spec->n_out, joint->result, error));
+  joint->n_forward = b->graph->n_node;
+  return sub_gradient(b, spec, joint->result, joint->grad, error);
+}
+
+neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out, neap_error *error) {
+  *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
+                                  .net = spec->net,
+                                  .options = outer->options,
+                                  .rewrite = outer->rewrite,
+                                  .no_commits = outer->no_commits,
+                                  .all_outputs = outer->all_outputs,
+                                  .forward = -1,
+                                  .is_sub = true,
+                                  .n_recompute = spec->n_recompute,
+                                  .recompute = spec->recompute,
+                                  .stream = outer->stream}};
+  neap_status status = out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
+  if (status != NEAP_OK) build_joint_fini(out);
+  return status;
+}
+
+neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
+  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
+                    .net = spec->net,
+                    .options = outer->options,
+                    .rewrite = outer->rewrite,
+                    .is_sub = true,
+                    .no_commits = outer->no_commits || spec->n_seed > 0,
+                    .all_outputs = outer->all_outputs,
+                    .forward = -1,
+                    .stream = outer->stream};
+  neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
+  build_fini(&b);
+  if (status != NEAP_OK) {
+    neap_graph_free(b.graph);
+    return status;
+  }
+  *out = b.graph;
+  return NEAP_OK;
+}

@@ -1,0 +1,72 @@
+/* build_value.c: what the files of building share: values for names, and the few ops that building itself emits.
+ *
+ * INVARIANT: the environment maps a name to its newest version, and the declared blobs among them are values from their first
+ * mention on. What emits leaves its status in the builder, as grad functions do: set it up before, look at it after.
+ */
+#include "graph/graph_int.h"
+
+#include <string.h>
+
+void build_fini(neap_builder *b) { neap_map_fini(&b->env); }
+
+neap_value_id *build_ids(neap_builder *b, int n) { return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id)); }
+
+/* The type that the options give this blob in place of the declared one; NULL: none. */
+static const neap_type *overridden(const neap_builder *b, const char *name) {
+  for (int i = 0; b->options != NULL && i < b->options->n_input; i++)
+    if (strcmp(b->options->input[i], name) == 0) return &b->options->input_type[i];
+  return NULL;
+}
+
+neap_region build_region_of(neap_role role) {
+  switch (role) {
+    case NEAP_ROLE_PARAMETER: return NEAP_REGION_PARAMETER;
+    case NEAP_ROLE_GRADIENT: return NEAP_REGION_GRADIENT;
+    case NEAP_ROLE_STATE: return NEAP_REGION_STATE;
+    case NEAP_ROLE_INPUT:
+    case NEAP_ROLE_OUTPUT: return NEAP_REGION_IO;
+    default: return NEAP_REGION_ARENA;
+  }
+}
+
+neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out, neap_error *error) {
+  *out = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+  if (*out != NEAP_NO_VALUE) return NEAP_OK;
+  const neap_net_blob *blob = neap_net_find_blob(b->net, name);
+  if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE)
+    return neap_fail(error, NEAP_NAME, "blob \"%s\" is read before anything writes it", name);
+  const neap_type *type = overridden(b, name);
+  if (type == NULL) type = &blob->type;
+  int v = graph_add_value(b->graph, blob->name, type);
+  if (v < 0 || !neap_map_set(&b->env, name, v)) return graph_no_memory(error);
+  neap_value *value = &b->graph->value[v];
+  value->role = blob->role;
+  value->region = build_region_of(blob->role);
+  value->keep = blob->keep;
+  value->is_blob = true;
+  *out = v;
+  return NEAP_OK;
+}
+
+bool build_is_writable(const neap_value *value) {
+  return value->region != NEAP_REGION_ARENA && (value->region != NEAP_REGION_ARGUMENT || value->role == NEAP_ROLE_STATE);
+}
+
+void build_begin_emit(neap_builder *b, neap_error *error) {
+  b->emit_status = NEAP_OK;
+  b->emit_error = error;
+}
+
+neap_value_id build_constant(neap_builder *b, neap_type type, double value) {
+  neap_grad g = {.graph = b};
+  return neap_grad_emit1(&g, "Constant", 0, NULL, NULL,
+                         (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim),
+                                      NEAP_SET_FLOAT("value", value),
+                                      NEAP_SET_INT("dtype", type.dtype),
+                                      {0}});
+}
+
+neap_value_id build_emit_copy(neap_builder *b, neap_value_id v) {
+  neap_grad g = {.graph = b};
+  return neap_grad_emit1(&g, "Copy", 1, &v, NULL, NULL);
+}
