@@ -225,17 +225,6 @@ NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *
 NEAP_API neap_net *neap_net_retain(neap_net *net);
 NEAP_API void neap_net_free(neap_net *net);
 
-/* Recycling names (memonger): a net with fewer blob names, whose run under policy "name" holds fewer bytes. It computes the
- * same, and is checked to before it is given. A backward pass is written out first. */
-typedef struct neap_recycle_figures {
-  int64_t baseline_bytes;    /* of all blobs that could share, each by itself */
-  int64_t planned_bytes;     /* of the same under their new names */
-  int64_t lower_bound_bytes; /* the most live at once */
-  int n_shared;              /* names that several blobs go by */
-} neap_recycle_figures;
-/* `dag`: safe where independent ops run side by side. `prefix` (NULL: none) stands before new names. `figures` may be NULL. */
-NEAP_API neap_status neap_net_recycle(const neap_net *net, bool dag, const char *prefix, neap_net **out,
-                                      neap_recycle_figures *figures, neap_error *error);
 /* The net with its backward pass as ops over named blobs: the same parameters, the same bits. */
 NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error);
 
@@ -430,6 +419,140 @@ NEAP_API neap_status neap_range_session(const neap_range *range, neap_workspace 
                                         const neap_options *options, neap_session **out, neap_error *error);
 NEAP_API neap_figures neap_range_figures(const neap_range *range); /* of the largest batch */
 NEAP_API void neap_range_free(neap_range *range);
+
+/* ---- memonger: fewer names, fewer bytes -------------------------------------------------------------------------- */
+
+/* Net to net: blobs that are never alive together get one name, so that a run under policy "name" holds fewer bytes. What is
+ * given computes the same, op by op, and is checked to before it is given; the net that went in stays as it was. A backward
+ * pass is written out first (neap_net_expand), so that its blobs have names, and the bodies of Do ops too; only where a gradient
+ * runs through a loop it stays as it is, and then its blobs without a name are left to the planner. Ops are counted from 0 in
+ * the net so written out.
+ *
+ * What Caffe2's memonger does under other names: compute_blob_recycling_for_dag and the optimize functions are neap_net_recycle
+ * with options; share_grad_blobs is gradients_only, or not, with keep_last = 2; apply_assignments neap_net_rename;
+ * compute_ranges neap_net_live_ranges; compute_assignments neap_assign; compute_statistics neap_assign_measure;
+ * verify_assignments neap_assign_verify; verify_graph_equality and verify_inplace_blobs neap_net_same;
+ * topological_sort_traversal neap_net_sort; release_blobs_when_used neap_net_release_when_used; estimate_memory_usage
+ * neap_net_estimate_memory. */
+
+/* Who shares, and how. Zero and NULL everywhere: every blob that may, in definition order. What is declared, kept or an output,
+ * and what stays from run to run, never shares; neither do blobs of different dtypes or devices. */
+typedef struct neap_recycle_options {
+  bool dag;           /* safe where independent ops run side by side: names are shared along paths only */
+  const char *prefix; /* stands before new names, such as "scope/" */
+  const char *order;  /* the ops are put in this order first: "plain" (default), "longest_path", "least_memory" */
+  int n_op;           /* only blobs that no op but these writes; 0: all */
+  const int *op;
+  int n_head; /* blobs that must be there; who comes before whom is read from the net, so they change nothing */
+  const char *const *head;
+  int n_shareable; /* only these blobs; 0: all */
+  const char *const *shareable;
+  int n_dont_share; /* not these */
+  const char *const *dont_share;
+  bool gradients_only;   /* only what the backward pass makes */
+  int keep_last;         /* not what the last so many ops with parameters give */
+  bool mix_dtypes;       /* blobs of different dtypes may share */
+  bool unsized;          /* blobs count as equally large when slots are chosen */
+  bool exact;            /* searched, from the greedy result on, until the least is proved or a limit is reached */
+  int64_t most_steps;    /* of that search; 0: a million. The same limit gives the same net */
+  int64_t time_limit_ns; /* of that search, besides; 0: none */
+} neap_recycle_options;
+
+typedef struct neap_recycle_figures {
+  int64_t baseline_bytes;    /* of all blobs that could share, each by itself */
+  int64_t planned_bytes;     /* of the same under their new names */
+  int64_t lower_bound_bytes; /* the most of them live at once: never above planned_bytes */
+  int n_shared;              /* names that several blobs go by */
+  int n_slot;                /* names of all blobs that could share */
+  double saved;              /* 1 - planned / baseline; 0 where there is nothing to share */
+  bool proved;               /* the search was exact and came to its end */
+} neap_recycle_figures;
+
+/* `options` NULL: the defaults. `figures` may be NULL. NAME for a blob that the net lacks, ARGUMENT for an op that it lacks.
+ *
+ *   neap_recycle_options o = {.dag = true, .prefix = "shared/", .keep_last = 2};
+ *   neap_net_recycle(net, &o, &fewer, &figures, &error);
+ *   neap_session_open(ws, fewer, &(neap_options){.policy = "name", .dag = true}, &session, &error); */
+NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_options *options, neap_net **out,
+                                      neap_recycle_figures *figures, neap_error *error);
+
+/* A net with one Free behind the last reader of each blob that is made and read in it and that nobody may ask for; n_keep blobs
+ * are left alone, and so are views and what they look at. *n_freed (may be NULL) gets how many. Under policy "pool" the bytes
+ * return at once. ARGUMENT for a gradient through a loop, which reads later than any op that stands in the net. */
+NEAP_API neap_status neap_net_release_when_used(const neap_net *net, int n_keep, const char *const *keep, neap_net **out,
+                                                int *n_freed, neap_error *error);
+
+/* What nets take, run one after the other, if nothing but Free gives bytes back; of ops on `device` alone (NULL: on all). */
+typedef struct neap_memory_estimate {
+  int64_t total_bytes; /* made in all */
+  int64_t high_bytes;  /* the most held at once */
+  int n_type;
+  struct neap_type_bytes { /* by op type, the largest first; ended by neap_free */
+    const char *type;
+    int64_t bytes;
+  } * by_type;
+} neap_memory_estimate;
+NEAP_API neap_status neap_net_estimate_memory(int n_net, const neap_net *const *net, const char *device,
+                                              neap_memory_estimate *out, neap_error *error);
+
+/* Whether two nets compute the same: op by op the same type, device and producers of what it reads, subnets included; names do
+ * not count. With `in_place`, also whether they work in place at the same places. *where (may be NULL) gets a sentence on the
+ * first difference, or NULL; end it with neap_free. */
+NEAP_API neap_status neap_net_same(const neap_net *a, const neap_net *b, bool in_place, bool *same, char **where,
+                                   neap_error *error);
+/* A net in which blob from[i] is called to[i], in subnets and what they take and give too. A renaming that breaks a rule of
+ * the net, such as an in-place that its op does not allow, is refused. */
+NEAP_API neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
+                                     neap_error *error);
+/* position[i] is the op that runs as number i, in an order that keeps the meaning, names that are written again included: "plain",
+ * "longest_path" (sources of longer chains first, each op right before it is needed) or "least_memory" (fewest bytes alive at
+ * the peak, or as defined where that is no worse). Room for all ops of the net, which must have no Gradient or Do op. */
+NEAP_API neap_status neap_net_sort(const neap_net *net, const char *order, int *position, neap_error *error);
+
+/* When each blob of the net, written out, is alive: ops are steps. */
+typedef struct neap_live_range {
+  const char *name;   /* these texts last as long as the process */
+  const char *fixed;  /* why it keeps its name and bytes, in words; NULL: it may share */
+  const char *device; /* "" by default */
+  neap_dtype dtype;
+  int64_t bytes; /* aligned, of its largest version */
+  int first;     /* step that writes it first; -1: it is there before the net runs */
+  int last;      /* step that reads it last; the last that writes it where nothing reads it */
+  int class_id;  /* blobs of different classes never share: of device and dtype */
+} neap_live_range;
+/* A list of *n, in order of the net's blobs; end it with neap_free. */
+NEAP_API neap_status neap_net_live_ranges(const neap_net *net, neap_live_range **out, int *n, neap_error *error);
+
+/* Which items share a slot, so that the sum over slots of the largest member is small. An item may join a slot only when it is
+ * of the same class and begins strictly after the end of what is in it, or ends strictly before. */
+typedef struct neap_assign_item {
+  int64_t bytes;
+  int class_id;
+  int64_t first, last; /* inclusive steps; a last before first counts as first */
+  const char *name;    /* for messages; may be NULL */
+} neap_assign_item;
+typedef struct neap_assign_options {
+  bool exact; /* as in neap_recycle_options, and so the two limits */
+  int64_t most_steps, time_limit_ns;
+  const uint64_t *conflict; /* instead of lives: bit j%64 of conflict[i * n_word + j/64] says that i and j can't share */
+  int n_word;
+} neap_assign_options;
+typedef struct neap_assign_figures {
+  int64_t baseline_bytes;    /* without sharing */
+  int64_t bytes;             /* sum over slots of the largest member */
+  int64_t lower_bound_bytes; /* the most alive at once, which no assignment undercuts */
+  int n_slot;
+  bool proved; /* no assignment has fewer bytes */
+} neap_assign_figures;
+/* slot[i] in [0, n_slot), numbered in order of their first members. `options` and `figures` may be NULL. */
+NEAP_API neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
+                                 neap_assign_figures *figures, neap_error *error);
+/* The figures of a given assignment; negative slots are items by themselves. */
+NEAP_API neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot, neap_assign_figures *figures,
+                                         neap_error *error);
+/* PLAN error that names both, when two items of one slot can't share. */
+NEAP_API neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
+                                        neap_error *error);
 
 /* ---- child workspaces, scopes and step trees --------------------------------------------------------------------- */
 

@@ -66,6 +66,21 @@ function options.read(who, spec, given, level)
   return out
 end
 
+--- A list, a name or a set (name = true) as a list of names, sorted; nil stays nil. Things with a name stand for it.
+function options.names(names)
+  if names == nil then return nil end
+  if type(names) == "string" then return { names } end
+  local list = {}
+  for key, value in pairs(names) do
+    local name = value
+    if type(key) ~= "number" then name = value and key end
+    if type(name) == "table" then name = name.name end
+    if name then list[#list + 1] = name end
+  end
+  table.sort(list)
+  return list
+end
+
 --- Marks a field without a default.
 options.none = setmetatable({}, { __tostring = function() return "none" end })
 

@@ -1,4 +1,4 @@
-/* net.c: nets as text, their backward written out, names recycled. */
+/* net.c: nets as text, their backward written out. */
 #include "api/api.h"
 
 #include <stdio.h>
@@ -31,24 +31,5 @@ neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *err
   NEAP_TRY(neap_graph_prepare(net, NULL, &graph, error));
   neap_status status = neap_graph_to_net(graph, net, out, error);
   neap_graph_free(graph);
-  return status;
-}
-
-neap_status neap_net_recycle(const neap_net *net, bool dag, const char *prefix, neap_net **out, neap_recycle_figures *figures,
-                             neap_error *error) {
-  neap_net *expanded = NULL;
-  neap_recycle recycle;
-  neap_recycle_result result;
-  for (int i = 0; i < neap_net_n_ops(net) && expanded == NULL; i++)
-    if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) NEAP_TRY(neap_net_expand(net, &expanded, error));
-  neap_status status = neap_recycle_open(&recycle, expanded != NULL ? expanded : net, NULL, dag, error);
-  if (status == NEAP_OK) {
-    status = neap_recycle_all(&recycle, prefix != NULL ? prefix : "", out, &result, error);
-    neap_recycle_close(&recycle);
-  }
-  neap_net_free(expanded);
-  if (status == NEAP_OK && figures != NULL)
-    *figures = (neap_recycle_figures){(int64_t)result.baseline_bytes, (int64_t)result.planned_bytes,
-                                      (int64_t)result.lower_bound_bytes, result.n_shared};
   return status;
 }

@@ -1,5 +1,5 @@
-/* memonger.c: the handle behind lua/neap/memonger.lua: live ranges and conflicts of a net's names, orders, assignments; and
- * comparing and editing nets. Ops, blobs and slots count from 1 on the Lua side.
+/* memonger.c: the functions behind lua/neap/memonger.lua: recycling, live ranges and conflicts, assignments, orders, Frees,
+ * comparing. Ops, blobs and slots count from 1 on the Lua side.
  */
 #include "lua/binding.h"
 
@@ -19,28 +19,102 @@ static neap_recycle *recycle_at(lua_State *L, int index) {
   return &h->r;
 }
 
-static int release(lua_State *L) {
+static int release_handle(lua_State *L) {
   handle *h = luaL_checkudata(L, 1, NEAP_LUA_RECYCLE);
   if (h->open) neap_recycle_close(&h->r);
   h->open = false;
   return 0;
 }
 
-/* recycle(net, options, dag) -> handle */
+/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+
+/* A list of positions counted from 1 as an array counted from 0, on the stack from here on. NULL for nil and the empty list. */
+static int *positions(lua_State *L, int index, int *n) {
+  *n = 0;
+  if (lua_isnoneornil(L, index)) return NULL;
+  index = lua_absindex(L, index);
+  luaL_checktype(L, index, LUA_TTABLE);
+  *n = (int)luaL_len(L, index);
+  int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
+  for (int i = 0; i < *n; i++) {
+    lua_geti(L, index, i + 1);
+    if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s", luaL_typename(L, -1));
+    list[i] = (int)lua_tointeger(L, -1) - 1;
+    lua_pop(L, 1);
+  }
+  return *n > 0 ? list : NULL;
+}
+
+static bool flag(lua_State *L, int index, const char *key) {
+  lua_getfield(L, index, key);
+  bool set = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return set;
+}
+
+/* The names of field `key`; what it was made of stays on the stack. */
+static const char *const *names(lua_State *L, int index, const char *key, int *n) {
+  lua_getfield(L, index, key);
+  return neap_lua_names(L, lua_gettop(L), key, false, n);
+}
+
+/* Text of a field, which must stay in its table; NULL for nil. */
+static const char *word(lua_State *L, int index, const char *key) {
+  lua_getfield(L, index, key);
+  const char *text = luaL_optstring(L, -1, NULL);
+  lua_pop(L, 1);
+  return text;
+}
+
+/* Seconds and steps of an exact search. */
+static int64_t time_limit_ns(lua_State *L, int index) {
+  lua_getfield(L, index, "time_limit");
+  int64_t ns = (int64_t)(luaL_optnumber(L, -1, 0) * 1e9);
+  lua_pop(L, 1);
+  return ns;
+}
+
+/* Options from the table at `index`, fields named as in neap.h, `ops` from 1. Lists stay on the stack. */
+static neap_recycle_options recycle_options(lua_State *L, int index) {
+  neap_recycle_options o = {0};
+  if (lua_isnoneornil(L, index)) return o;
+  luaL_checktype(L, index, LUA_TTABLE);
+  o.dag = flag(L, index, "dag");
+  o.gradients_only = flag(L, index, "gradients_only");
+  o.mix_dtypes = flag(L, index, "mix_dtypes");
+  o.unsized = flag(L, index, "unsized");
+  o.exact = flag(L, index, "exact");
+  o.prefix = word(L, index, "prefix");
+  o.order = word(L, index, "order");
+  o.time_limit_ns = time_limit_ns(L, index);
+  lua_getfield(L, index, "keep_last");
+  o.keep_last = (int)luaL_optinteger(L, -1, 0);
+  lua_pop(L, 1);
+  o.head = names(L, index, "heads", &o.n_head);
+  o.shareable = names(L, index, "shareable", &o.n_shareable);
+  o.dont_share = names(L, index, "dont_share", &o.n_dont_share);
+  lua_getfield(L, index, "ops");
+  o.op = positions(L, lua_gettop(L), &o.n_op);
+  return o;
+}
+
+/* ---- live ranges -------------------------------------------------------------------------------------------------------------- */
+
+/* recycle(net, inference options, options) -> handle */
 static int open(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
-  bool dag = lua_toboolean(L, 3);
-  lua_settop(L, 2);
-  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  lua_settop(L, 3);
+  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_recycle_options options = recycle_options(L, 3);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RECYCLE);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
-  NEAP_LUA_TRY(L, neap_recycle_open(&h->r, net->net, &options.graph, dag, &error));
+  NEAP_LUA_TRY(L, neap_recycle_open(&h->r, net->net, &compile.graph, &options, &error));
   h->open = true;
   return 1;
 }
 
-/* handle:blobs() -> rows {name, role, gradient_of, device, dtype, bytes, first, last, view, one_device, fixed}; ops from 1, first 0:
+/* handle:blobs() -> rows {name, role, gradient_of, device, dtype, bytes, first, last, fixed, shares, class}; ops from 1, first 0:
  * before the net. */
 static int blobs(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
@@ -60,211 +134,165 @@ static int blobs(lua_State *L) {
     neap_lua_set_integer(L, "bytes", (int64_t)b->bytes);
     neap_lua_set_integer(L, "first", b->first + 1);
     neap_lua_set_integer(L, "last", b->last + 1);
-    neap_lua_set_bool(L, "view", b->is_view);
-    neap_lua_set_bool(L, "one_device", b->is_one_device);
+    neap_lua_set_integer(L, "class", b->class_id);
+    neap_lua_set_integer(L, "index", i + 1);
+    neap_lua_set_bool(L, "shares", b->shares);
     lua_seti(L, -2, i + 1);
   }
   return 1;
 }
 
-/* handle:figures() -> {baseline_bytes, lower_bound_bytes, live_bytes = {by op}} */
-static int figures(lua_State *L) {
-  const neap_recycle *r = recycle_at(L, 1);
-  lua_createtable(L, 0, 3);
-  neap_lua_set_integer(L, "baseline_bytes", (int64_t)r->baseline_bytes);
-  neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)r->lower_bound_bytes);
-  lua_createtable(L, r->n_op, 0);
-  for (int i = 0; i < r->n_op; i++) {
-    lua_pushinteger(L, (lua_Integer)r->live_bytes[i]);
-    lua_seti(L, -2, i + 1);
-  }
-  lua_setfield(L, -2, "live_bytes");
-  return 1;
-}
-
-/* handle:conflict(i, j) -> whether the lives of two blobs may overlap */
+/* handle:conflict(i, j) -> whether the two blobs may not share */
 static int conflict(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
   int64_t i = neap_lua_position(L, luaL_checkinteger(L, 2), r->n_blob, "blob");
   int64_t j = neap_lua_position(L, luaL_checkinteger(L, 3), r->n_blob, "blob");
-  lua_pushboolean(L, (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0);
+  bool alive = (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0;
+  lua_pushboolean(L, alive || r->blob[i].class_id != r->blob[j].class_id);
   return 1;
 }
 
-/* handle:sort(kind) -> positions of the ops in the new order */
+/* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
+
+/* written_out(net, inference options) -> a net with the backward pass and Do bodies as ops; nil: the net stands as it is */
+static int written_out(lua_State *L) {
+  const neap_lua_net *from = neap_lua_net_at(L, 1);
+  lua_settop(L, 2);
+  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_recycle_write_out(from->net, &compile.graph, &net->net, &error));
+  return net->net != NULL ? 1 : 0;
+}
+
+static void push_figures(lua_State *L, const neap_recycle_figures *f) {
+  lua_createtable(L, 0, 7);
+  neap_lua_set_integer(L, "baseline_bytes", f->baseline_bytes);
+  neap_lua_set_integer(L, "planned_bytes", f->planned_bytes);
+  neap_lua_set_integer(L, "lower_bound_bytes", f->lower_bound_bytes);
+  neap_lua_set_integer(L, "n_shared", f->n_shared);
+  neap_lua_set_integer(L, "n_slot", f->n_slot);
+  lua_pushnumber(L, f->saved);
+  lua_setfield(L, -2, "saved");
+  neap_lua_set_bool(L, "proved", f->proved);
+}
+
+static void push_slots(lua_State *L, const neap_recycle_slots *slots) {
+  lua_createtable(L, slots->n, 0);
+  for (int k = 0; k < slots->n; k++) {
+    const neap_recycle_slot *slot = &slots->slot[k];
+    lua_createtable(L, 0, 4);
+    neap_lua_set_text(L, "name", slot->name);
+    neap_lua_set_integer(L, "bytes", (int64_t)slot->bytes);
+    neap_lua_set_integer(L, "n_blob", slot->n_blob);
+    luaL_Buffer text;
+    luaL_buffinit(L, &text);
+    for (int b = 0; b < slot->n_blob; b++) {
+      if (b > 0) luaL_addchar(&text, ' ');
+      luaL_addstring(&text, slot->blob[b]);
+    }
+    luaL_pushresult(&text);
+    lua_setfield(L, -2, "blobs");
+    lua_seti(L, -2, k + 1);
+  }
+}
+
+/* For a protected call: what goes to Lua may fail there, and the slots must not be lost. */
+static int push_result(lua_State *L) {
+  push_slots(L, lua_touserdata(L, 1));
+  push_figures(L, lua_touserdata(L, 2));
+  return 2;
+}
+
+/* share(net, inference options, options) -> net, rows {name, bytes, n_blob, blobs}, figures */
+static int share(lua_State *L) {
+  const neap_lua_net *from = neap_lua_net_at(L, 1);
+  lua_settop(L, 3);
+  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_recycle_options options = recycle_options(L, 3);
+  neap_recycle_figures figures;
+  neap_recycle_slots slots;
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_recycle_net(from->net, &options, &compile.graph, &net->net, &figures, &slots, &error));
+  lua_pushcfunction(L, push_result);
+  lua_pushlightuserdata(L, &slots);
+  lua_pushlightuserdata(L, &figures);
+  int failed = lua_pcall(L, 2, 2, 0);
+  neap_recycle_slots_fini(&slots);
+  if (failed) return lua_error(L);
+  return 3;
+}
+
+/* release(net, {names to keep}) -> net, names freed */
+static int release(lua_State *L) {
+  const neap_lua_net *from = neap_lua_net_at(L, 1);
+  int n_keep, n = 0;
+  const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep), **freed = NULL;
+  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_recycle_release(from->net, n_keep, keep, &net->net, &freed, &n, &error));
+  const char **room = neap_lua_room(L, ((size_t)n + 1) * sizeof *room); /* Lua's own, so that nothing is lost below */
+  memcpy(room, freed, (size_t)n * sizeof *room);
+  neap_free(freed);
+  lua_pushvalue(L, -2);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_pushstring(L, room[i]);
+    lua_seti(L, -2, i + 1);
+  }
+  return 2;
+}
+
+/* estimate({nets}, inference options, device or nil) -> rows {type, bytes}, total bytes, high-water bytes */
+static int estimate(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 3);
+  int n = (int)luaL_len(L, 1);
+  const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
+  neap_compile_options compile = {0};
+  for (int i = 0; i < n; i++) {
+    lua_geti(L, 1, i + 1);
+    net[i] = neap_lua_net_at(L, -1)->net;
+    if (i == 0) compile = neap_lua_compile_options(L, 2, lua_gettop(L));
+  }
+  neap_memory_estimate e;
+  NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, luaL_optstring(L, 3, NULL), &e, &error));
+  struct neap_type_bytes *row = neap_lua_room(L, ((size_t)e.n_type + 1) * sizeof *row);
+  if (e.n_type > 0) memcpy(row, e.by_type, (size_t)e.n_type * sizeof *row);
+  neap_free(e.by_type);
+  lua_createtable(L, e.n_type, 0);
+  for (int i = 0; i < e.n_type; i++) {
+    lua_createtable(L, 0, 2);
+    neap_lua_set_text(L, "type", row[i].type);
+    neap_lua_set_integer(L, "bytes", row[i].bytes);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_pushinteger(L, e.total_bytes);
+  lua_pushinteger(L, e.high_bytes);
+  return 3;
+}
+
+/* sort(net, kind) -> positions of the ops in the new order */
 static int sort(lua_State *L) {
-  static const char *const kinds[] = {"plain", "longest_path", "least_memory", NULL};
-  const neap_recycle *r = recycle_at(L, 1);
-  neap_recycle_order kind = (neap_recycle_order)luaL_checkoption(L, 2, "plain", kinds);
-  int *order = neap_lua_room(L, ((size_t)r->n_op + 1) * sizeof *order);
-  NEAP_LUA_TRY(L, neap_recycle_sort(r, kind, order, &error));
-  lua_createtable(L, r->n_op, 0);
-  for (int i = 0; i < r->n_op; i++) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int n = neap_net_n_ops(net), *order = neap_lua_room(L, ((size_t)n + 1) * sizeof *order);
+  NEAP_LUA_TRY(L, neap_net_sort(net, luaL_checkstring(L, 2), order, &error));
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
     lua_pushinteger(L, order[i] + 1);
     lua_seti(L, -2, i + 1);
   }
   return 1;
 }
 
-/* handle:estimate() -> total bytes, high-water bytes, {bytes by op} */
-static int estimate(lua_State *L) {
-  neap_recycle *r = recycle_at(L, 1);
-  neap_recycle_estimate e;
-  NEAP_LUA_TRY(L, neap_recycle_estimate_memory(r, &e, &error));
-  lua_pushinteger(L, (lua_Integer)e.total_bytes);
-  lua_pushinteger(L, (lua_Integer)e.high_bytes);
-  lua_createtable(L, r->n_op, 0);
-  for (int i = 0; i < r->n_op; i++) {
-    lua_pushinteger(L, (lua_Integer)e.made_bytes[i]);
-    lua_seti(L, -2, i + 1);
-  }
-  return 3;
-}
-
-/* handle:apply({slot by blob, 0 for none}, number of slots, prefix, inside subnets too) -> net, names of the slots, false where of one blob */
-static int apply(lua_State *L) {
-  const neap_recycle *r = recycle_at(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
-  int n_slot = (int)luaL_checkinteger(L, 3);
-  const char *prefix = luaL_checkstring(L, 4);
-  int *slot = neap_lua_room(L, ((size_t)r->n_blob + 1) * sizeof *slot);
-  for (int b = 0; b < r->n_blob; b++) {
-    lua_geti(L, 2, b + 1);
-    slot[b] = (int)lua_tointeger(L, -1) - 1;
-    lua_pop(L, 1);
-    if (slot[b] < -1 || slot[b] >= n_slot) neap_lua_fail(L, NEAP_ARGUMENT, "apply: blob %d has no slot %d", b + 1, slot[b] + 1);
-  }
-  const char **name = neap_lua_room(L, ((size_t)n_slot + 1) * sizeof *name);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  NEAP_LUA_TRY(L, neap_recycle_apply(r, slot, n_slot, prefix, lua_toboolean(L, 5), name, &net->net, &error));
-  lua_createtable(L, n_slot, 0);
-  for (int k = 0; k < n_slot; k++) {
-    if (name[k] != NULL)
-      lua_pushstring(L, name[k]);
-    else
-      lua_pushboolean(L, false);
-    lua_seti(L, -2, k + 1);
-  }
-  return 2;
-}
-
-/* ---- assignments ----------------------------------------------------------------------------------------------------------- */
-
-static int64_t field(lua_State *L, int index, const char *key) {
-  lua_getfield(L, index, key);
-  if (!lua_isinteger(L, -1))
-    neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key, luaL_typename(L, -1));
-  int64_t value = lua_tointeger(L, -1);
-  lua_pop(L, 1);
-  return value;
-}
-
-/* Items from the list at `index`: {bytes, class, first, last} each; `blob` (with a handle): the row of its conflicts. */
-static int read_items(lua_State *L, int index, neap_assign_item **item, int **blob, const neap_recycle *r) {
-  luaL_checktype(L, index, LUA_TTABLE);
-  int n = (int)luaL_len(L, index);
-  *item = neap_lua_room(L, ((size_t)n + 1) * sizeof **item);
-  *blob = neap_lua_room(L, ((size_t)n + 1) * sizeof **blob);
-  for (int i = 0; i < n; i++) {
-    lua_geti(L, index, i + 1);
-    luaL_checktype(L, -1, LUA_TTABLE);
-    int row = lua_gettop(L);
-    int64_t bytes = field(L, row, "bytes");
-    if (bytes < 0) neap_lua_fail(L, NEAP_ARGUMENT, "range %d has %lld bytes", i + 1, (long long)bytes);
-    (*item)[i] = (neap_assign_item){.bytes = (size_t)bytes,
-                                    .class_id = (int)field(L, row, "class"),
-                                    .first = (int)field(L, row, "first"),
-                                    .last = (int)field(L, row, "last")};
-    if (r != NULL) (*blob)[i] = (int)neap_lua_position(L, (lua_Integer)field(L, row, "blob"), r->n_blob, "blob");
-    lua_settop(L, row - 1);
-  }
-  return n;
-}
-
-/* The conflicts of the items, as neap_assign reads them. */
-static uint64_t *pick_conflicts(lua_State *L, const neap_recycle *r, int n, const int *blob, int *n_word) {
-  size_t words = ((size_t)n + 63) / 64;
-  uint64_t *bits = neap_lua_room(L, ((size_t)n * words + 1) * sizeof *bits);
-  for (int i = 0; i < n; i++)
-    for (int j = 0; j < n; j++)
-      if ((r->conflict[(size_t)blob[i] * (size_t)r->n_word + (size_t)(blob[j] >> 6)] >> (blob[j] & 63) & 1u) != 0)
-        bits[(size_t)i * words + (size_t)(j >> 6)] |= (uint64_t)1 << (j & 63);
-  *n_word = (int)words;
-  return bits;
-}
-
-/* assign(items, exact, seconds [, handle]) -> slot of each item, bytes, number of slots, whether proved the least */
-static int assign(lua_State *L) {
-  const neap_recycle *r = lua_isnoneornil(L, 4) ? NULL : recycle_at(L, 4);
-  neap_assign_options options = {.exact = lua_toboolean(L, 2), .time_limit_ns = (int64_t)(luaL_optnumber(L, 3, 0) * 1e9)};
-  neap_assign_item *item;
-  int *blob;
-  int n = read_items(L, 1, &item, &blob, r);
-  if (r != NULL) options.conflict = pick_conflicts(L, r, n, blob, &options.n_word);
-  int *slot = neap_lua_room(L, ((size_t)n + 1) * sizeof *slot);
-  neap_assign_result result;
-  NEAP_LUA_TRY(L, neap_assign(n, item, &options, slot, &result, &error));
-  lua_createtable(L, n, 0);
-  for (int i = 0; i < n; i++) {
-    lua_pushinteger(L, slot[i] + 1);
-    lua_seti(L, -2, i + 1);
-  }
-  lua_pushinteger(L, (lua_Integer)result.bytes);
-  lua_pushinteger(L, result.n_slot);
-  lua_pushboolean(L, result.exact);
-  return 4;
-}
-
-/* best_slot({bytes or false, ..}, want) -> index of the best fitting usable slot, or nil */
-static int best_slot(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  lua_Integer want = luaL_checkinteger(L, 2);
-  int n = (int)luaL_len(L, 1);
-  size_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
-  bool *usable = neap_lua_room(L, (size_t)n + 1);
-  for (int i = 0; i < n; i++) {
-    lua_geti(L, 1, i + 1);
-    usable[i] = lua_isinteger(L, -1);
-    bytes[i] = usable[i] ? (size_t)lua_tointeger(L, -1) : 0;
-    lua_pop(L, 1);
-  }
-  int best = neap_assign_best_slot(n, bytes, usable, (size_t)want);
-  if (best < 0) return 0;
-  lua_pushinteger(L, best + 1);
-  return 1;
-}
-
-/* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
-
-/* A list of positions counted from 1 as an array counted from 0, on the stack from here on. */
-static int *positions(lua_State *L, int index, int *n) {
-  luaL_checktype(L, index, LUA_TTABLE);
-  *n = (int)luaL_len(L, index);
-  int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
-  for (int i = 0; i < *n; i++) {
-    lua_geti(L, index, i + 1);
-    if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s", luaL_typename(L, -1));
-    list[i] = (int)lua_tointeger(L, -1) - 1;
-    lua_pop(L, 1);
-  }
-  return list;
-}
-
-/* edit(net, {from}, {to}, {order} or nil, {freed}, {free_after}) -> net */
-static int edit(lua_State *L) {
+/* reorder(net, {positions}) -> net */
+static int reorder(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_net_edit e = {0};
-  int n_to, n_order = 0, n_after;
-  e.from = neap_lua_names(L, 2, "rename", false, &e.n_rename);
-  e.to = neap_lua_names(L, 3, "rename", false, &n_to);
-  if (!lua_isnil(L, 4)) e.order = positions(L, 4, &n_order);
-  e.freed = neap_lua_names(L, 5, "free", false, &e.n_free);
-  e.free_after = positions(L, 6, &n_after);
-  if (n_to != e.n_rename || n_after != e.n_free)
-    neap_lua_fail(L, NEAP_ARGUMENT, "edit: two lists that belong together differ in length");
-  if (e.order != NULL && n_order != neap_net_n_ops(from->net))
+  int n = 0;
+  luaL_checktype(L, 2, LUA_TTABLE);
+  e.order = positions(L, 2, &n);
+  if (n != neap_net_n_ops(from->net))
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions", neap_net_name(from->net),
-                  neap_net_n_ops(from->net), n_order);
+                  neap_net_n_ops(from->net), n);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   NEAP_LUA_TRY(L, neap_net_copy_edited(from->net, &e, &net->net, &error));
   return 1;
@@ -312,18 +340,128 @@ static int interference(lua_State *L) {
   return 1;
 }
 
+/* ---- assignments --------------------------------------------------------------------------------------------------------------- */
+
+static int64_t field(lua_State *L, int index, const char *key, int64_t missing) {
+  lua_getfield(L, index, key);
+  if (lua_isnil(L, -1) && missing >= 0) lua_pushinteger(L, missing);
+  if (!lua_isinteger(L, -1))
+    neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key, luaL_typename(L, -1));
+  int64_t value = lua_tointeger(L, -1);
+  lua_settop(L, index);
+  return value;
+}
+
+/* Items from the ranges {name, defined, used, size = 1, class = 1} of the list at `index`. Names stay in their tables. */
+static neap_assign_item *read_items(lua_State *L, int index, int *n) {
+  luaL_checktype(L, index, LUA_TTABLE);
+  *n = (int)luaL_len(L, index);
+  neap_assign_item *item = neap_lua_room(L, ((size_t)*n + 1) * sizeof *item);
+  for (int i = 0; i < *n; i++) {
+    lua_geti(L, index, i + 1);
+    luaL_checktype(L, -1, LUA_TTABLE);
+    int row = lua_gettop(L);
+    item[i] = (neap_assign_item){.bytes = field(L, row, "size", 1),
+                                 .class_id = (int)field(L, row, "class", 1),
+                                 .first = field(L, row, "defined", -1),
+                                 .last = field(L, row, "used", -1),
+                                 .name = word(L, row, "name")};
+    lua_settop(L, row - 1);
+  }
+  return item;
+}
+
+static void push_assign_figures(lua_State *L, const neap_assign_figures *f) {
+  lua_createtable(L, 0, 5);
+  neap_lua_set_integer(L, "baseline_bytes", f->baseline_bytes);
+  neap_lua_set_integer(L, "optimized_bytes", f->bytes);
+  neap_lua_set_integer(L, "lower_bound_bytes", f->lower_bound_bytes);
+  lua_pushnumber(L, f->baseline_bytes > 0 ? 1 - (double)f->bytes / (double)f->baseline_bytes : 0);
+  lua_setfield(L, -2, "saved");
+}
+
+/* assign(ranges, {exact, time_limit}) -> slot of each, number of slots, whether proved the least */
+static int assign(lua_State *L) {
+  luaL_checktype(L, 2, LUA_TTABLE);
+  neap_assign_options options = {.exact = flag(L, 2, "exact"), .time_limit_ns = time_limit_ns(L, 2)};
+  int n;
+  neap_assign_item *item = read_items(L, 1, &n);
+  int *slot = neap_lua_room(L, ((size_t)n + 1) * sizeof *slot);
+  neap_assign_figures figures;
+  NEAP_LUA_TRY(L, neap_assign(n, item, &options, slot, &figures, &error));
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_pushinteger(L, slot[i] + 1);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_pushinteger(L, figures.n_slot);
+  lua_pushboolean(L, figures.proved);
+  return 3;
+}
+
+/* The ranges of a list with the slots of another one, both counted from 1. */
+static int *read_slots(lua_State *L, int index, int n) {
+  int n_slot, *slot = positions(L, index, &n_slot);
+  if (n_slot != n) neap_lua_fail(L, NEAP_ARGUMENT, "%d ranges, but %d slots", n, n_slot);
+  return slot;
+}
+
+/* measure(ranges, slots) -> {baseline_bytes, optimized_bytes, lower_bound_bytes, saved} */
+static int measure(lua_State *L) {
+  int n;
+  neap_assign_item *item = read_items(L, 1, &n);
+  int *slot = read_slots(L, 2, n);
+  neap_assign_figures figures;
+  NEAP_LUA_TRY(L, neap_assign_measure(n, item, slot, &figures, &error));
+  push_assign_figures(L, &figures);
+  return 1;
+}
+
+/* verify(ranges, slots): raises when two ranges of one slot can't share. */
+static int verify(lua_State *L) {
+  int n;
+  neap_assign_item *item = read_items(L, 1, &n);
+  int *slot = read_slots(L, 2, n);
+  NEAP_LUA_TRY(L, neap_assign_verify(n, item, NULL, slot, &error));
+  return 0;
+}
+
+/* best_slot({bytes or false, ..}, want) -> index of the best fitting usable slot, or nil */
+static int best_slot(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_Integer want = luaL_checkinteger(L, 2);
+  int n = (int)luaL_len(L, 1);
+  int64_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
+  bool *usable = neap_lua_room(L, (size_t)n + 1);
+  for (int i = 0; i < n; i++) {
+    lua_geti(L, 1, i + 1);
+    usable[i] = lua_isinteger(L, -1);
+    bytes[i] = usable[i] ? lua_tointeger(L, -1) : 0;
+    lua_pop(L, 1);
+  }
+  int best = neap_assign_best_slot(n, bytes, usable, want);
+  if (best < 0) return 0;
+  lua_pushinteger(L, best + 1);
+  return 1;
+}
+
 void neap_lua_open_memonger(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"blobs", blobs}, {"figures", figures},   {"conflict", conflict},
-                                     {"sort", sort},   {"estimate", estimate}, {"apply", apply},
-                                     {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__gc", release_handle}, {"__close", release_handle}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"blobs", blobs}, {"conflict", conflict}, {NULL, NULL}};
   static const luaL_Reg functions[] = {{"recycle", open},
-                                       {"assign", assign},
-                                       {"best_slot", best_slot},
-                                       {"edit", edit},
+                                       {"written_out", written_out},
+                                       {"share", share},
+                                       {"release", release},
+                                       {"estimate", estimate},
+                                       {"sort", sort},
+                                       {"reorder", reorder},
                                        {"same_graph", same_graph},
                                        {"same_in_place", same_in_place},
                                        {"interference", interference},
+                                       {"assign", assign},
+                                       {"measure", measure},
+                                       {"verify", verify},
+                                       {"best_slot", best_slot},
                                        {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_RECYCLE, "Recycle", meta, methods);
   lua_newtable(L);

@@ -114,6 +114,8 @@ const neap_net_op *neap_net_init_at(const neap_net *net, int index);
 int neap_net_n_blobs(const neap_net *net);
 const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
 const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name); /* NULL when unknown; any string */
+/* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the nearest name that exists. */
+neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error);
 const neap_net *neap_net_outer(const neap_net *net);
 int neap_net_n_outputs(const neap_net *net);
 const char *neap_net_output_at(const neap_net *net, int index);
@@ -147,9 +149,7 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
 /* Appends lines of that form (all but "net NAME"), each by itself: after an error the lines before it are part of the net. */
 neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error);
 
-/* A new net with blobs renamed (rename.c), subnets and their interfaces included: from[i] -> to[i]. */
-neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
-                            neap_error *error);
+/* neap_net_rename, of neap.h, and more (rename.c). */
 /* A name that is local to one subnet, and what it is called there: reaches the subnets inside, and no other. */
 typedef struct neap_local_rename {
   const neap_net *sub;

@@ -4,7 +4,8 @@
  * one is defined strictly after the other's last read, so that no sharing makes an op work in place; or as a conflict matrix
  * says, where ops run side by side. The cost of an assignment is the sum over slots of the largest member.
  *
- * INVARIANT: the result depends on the items' order of definition and on nothing else: ties are broken by index.
+ * INVARIANT: the result depends on the items' order of definition and on nothing else: ties are broken by index, and what ends
+ * an exact search is a number of steps. Only a caller who sets a limit of time gives that up.
  * INVARIANT: no two slots of the result could be one, so that assigning a result again changes nothing.
  */
 #include "plan/plan_int.h"
@@ -17,21 +18,23 @@ typedef struct assigner {
   int n;
   const neap_assign_item *item;
   const neap_assign_options *options;
-  int *slot, *order;  /* by item; items in the order they are placed */
-  size_t *slot_bytes; /* by slot */
-  int *head, *next;   /* members of a slot, a list */
+  int *slot, *order;   /* by item; items in the order they are placed */
+  int64_t *slot_bytes; /* by slot */
+  int *head, *next;    /* members of a slot, a list */
   int n_slot;
   int *best; /* by item: the cheapest assignment so far */
-  size_t best_bytes;
-  int64_t deadline_ns;
-  int64_t n_step;
+  int64_t best_bytes;
+  int64_t deadline_ns; /* 0: none */
+  int64_t n_step, most_steps;
   bool stopped;
 } assigner;
+
+static int64_t last_of(const neap_assign_item *item) { return NEAP_MAX(item->first, item->last); }
 
 bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b) {
   if (item[a].class_id != item[b].class_id) return true;
   if (options->conflict != NULL) return neap_bit(options->conflict + (size_t)a * (size_t)options->n_word, b);
-  return item[a].first <= item[b].last && item[b].first <= item[a].last;
+  return item[a].first <= last_of(&item[b]) && item[b].first <= last_of(&item[a]);
 }
 
 /* Whether item i may join the slot: O(members). */
@@ -42,12 +45,12 @@ static bool fits(const assigner *s, int slot, int i) {
 }
 
 /* Better fit: the smallest that is large enough, else the largest that is not. */
-static bool is_better(size_t want, size_t a, size_t b) {
+static bool is_better(int64_t want, int64_t a, int64_t b) {
   if ((a >= want) != (b >= want)) return a >= want;
   return a >= want ? a < b : a > b;
 }
 
-int neap_assign_best_slot(int n_slot, const size_t *slot_bytes, const bool *usable, size_t want_bytes) {
+int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable, int64_t want_bytes) {
   int best = -1;
   for (int k = 0; k < n_slot; k++)
     if (usable[k] && (best < 0 || is_better(want_bytes, slot_bytes[k], slot_bytes[best]))) best = k;
@@ -79,8 +82,8 @@ static void place_all(assigner *s) {
 }
 
 /* Bytes of all slots: each as large as its largest member. */
-static size_t cost(const assigner *s) {
-  size_t bytes = 0;
+static int64_t cost(const assigner *s) {
+  int64_t bytes = 0;
   for (int k = 0; k < s->n_slot; k++) bytes += s->slot_bytes[k];
   return bytes;
 }
@@ -111,7 +114,7 @@ static void merge_slots(assigner *s) {
 /* Merges slots, then keeps the present assignment if it is cheaper, or as cheap with fewer slots. */
 static void consider(assigner *s, int *best_n_slot) {
   merge_slots(s);
-  size_t bytes = cost(s);
+  int64_t bytes = cost(s);
   if (bytes > s->best_bytes || (bytes == s->best_bytes && s->n_slot >= *best_n_slot)) return;
   s->best_bytes = bytes;
   *best_n_slot = s->n_slot;
@@ -120,8 +123,8 @@ static void consider(assigner *s, int *best_n_slot) {
 
 /* What items are sorted by. */
 typedef struct keyed {
-  size_t bytes;
-  int first, index;
+  int64_t bytes, first;
+  int index;
 } keyed;
 
 /* By first step, then by index. */
@@ -148,9 +151,9 @@ static void sort_items(assigner *s, keyed *key, int (*compare)(const void *, con
 /* Branch and bound over the items, largest first: each joins one of the slots it may, or opens one. With the largest first a
  * slot's bytes are those of its first member, so joining costs nothing and opening costs the item: a branch whose open slots
  * cost as much as the best known assignment is cut. */
-static void search(assigner *s, int k, size_t bytes, int *best_n_slot) {
+static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
   if (s->stopped || bytes >= s->best_bytes) return;
-  if ((++s->n_step & 1023) == 0 && neap_clock_ns() > s->deadline_ns) {
+  if (++s->n_step > s->most_steps || (s->deadline_ns > 0 && (s->n_step & 1023) == 0 && neap_clock_ns() > s->deadline_ns)) {
     s->stopped = true;
     return;
   }
@@ -171,11 +174,11 @@ static void search(assigner *s, int k, size_t bytes, int *best_n_slot) {
 }
 
 /* The recursion is as deep as there are items: more than this are left to the greedy orders. */
-enum { MOST_EXACT = 5000 };
+enum { MOST_EXACT = 5000, MOST_STEPS = 1000000 };
 
-/* From s->best to the caller's numbers. */
-static void renumber(const assigner *s, int *slot, int n_slot) {
-  /* by the first member in order of definition; s->order is sorted so, s->slot is free to use as the map */
+/* From s->best to the caller's numbers: by the first member in order of definition. s->order is sorted so; s->slot is free to use
+ * as the map. */
+static void renumber(const assigner *s, int *slot) {
   for (int k = 0; k < s->n; k++) s->slot[k] = -1;
   int n = 0;
   for (int k = 0; k < s->n; k++) {
@@ -183,43 +186,137 @@ static void renumber(const assigner *s, int *slot, int n_slot) {
     if (s->slot[old] < 0) s->slot[old] = n++;
     slot[s->order[k]] = s->slot[old];
   }
-  (void)n_slot;
+}
+
+/* ARGUMENT error for what is no size, and for sizes whose sum is none. */
+static neap_status check_items(int n, const neap_assign_item *item, neap_error *error) {
+  int64_t room = INT64_MAX;
+  for (int i = 0; i < n; i++) {
+    const char *name = item[i].name != NULL ? item[i].name : "";
+    if (item[i].bytes < 0)
+      return neap_fail(error, NEAP_ARGUMENT, "assign: item %d \"%s\" has %lld bytes", i + 1, name, (long long)item[i].bytes);
+    if (item[i].bytes > room) return neap_fail(error, NEAP_ARGUMENT, "assign: %d items have more bytes than can be counted", n);
+    room -= item[i].bytes;
+  }
+  return NEAP_OK;
+}
+
+/* Arrays for n items, in the arena. */
+static bool take_arrays(assigner *s, neap_arena *arena) {
+  size_t room = (size_t)s->n + 1;
+  int **lists[] = {&s->slot, &s->order, &s->head, &s->next, &s->best};
+  s->slot_bytes = neap_arena_alloc(arena, room * sizeof *s->slot_bytes);
+  for (int k = 0; k < NEAP_COUNT(lists); k++)
+    if ((*lists[k] = neap_arena_alloc(arena, room * sizeof(int))) == NULL) return false;
+  return s->slot_bytes != NULL;
 }
 
 /* Two greedy passes first, by definition and the largest first: neither is always the better one. The exact search then
- * has a good result to cut against, and that one stands when time runs out. MEMORY is the one failure. */
+ * has a good result to cut against, and that one stands when a limit is reached. Fails with MEMORY, or ARGUMENT for the items. */
 neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
-                        neap_assign_result *result, neap_error *error) {
+                        neap_assign_figures *figures, neap_error *error) {
+  static const neap_assign_options defaults;
   neap_arena arena = {0};
-  size_t room = (size_t)n + 1;
-  assigner s = {.n = n, .item = item, .options = options, .best_bytes = SIZE_MAX};
-  int **lists[] = {&s.slot, &s.order, &s.head, &s.next, &s.best};
-  keyed *key = neap_arena_alloc(&arena, room * sizeof *key);
-  s.slot_bytes = neap_arena_alloc(&arena, room * sizeof *s.slot_bytes);
-  bool ok = key != NULL && s.slot_bytes != NULL;
-  for (int k = 0; k < NEAP_COUNT(lists); k++) ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
-  if (!ok) {
-    neap_arena_fini(&arena);
-    return neap_fail_memory(error, room * sizeof(int) * 8, "an assignment");
-  }
+  assigner s = {.n = n, .item = item, .options = options != NULL ? options : &defaults, .best_bytes = INT64_MAX};
+  NEAP_TRY(check_items(n, item, error));
+  keyed *key = neap_arena_alloc(&arena, ((size_t)n + 1) * sizeof *key);
+  neap_status status = key != NULL && take_arrays(&s, &arena)
+                         ? NEAP_OK
+                         : neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
   int best_n_slot = INT32_MAX;
-  sort_items(&s, key, by_definition);
-  place_all(&s);
-  consider(&s, &best_n_slot);
-  sort_items(&s, key, by_bytes);
-  place_all(&s);
-  consider(&s, &best_n_slot);
-  *result = (neap_assign_result){.exact = false};
-  if (options->exact && n <= MOST_EXACT) {
-    s.deadline_ns = neap_clock_ns() + (options->time_limit_ns > 0 ? options->time_limit_ns : 1000000000);
+  bool proved = false;
+  for (int largest = 0; largest < 2 && status == NEAP_OK; largest++) {
+    sort_items(&s, key, largest ? by_bytes : by_definition);
+    place_all(&s);
+    consider(&s, &best_n_slot);
+  }
+  if (status == NEAP_OK && s.options->exact && n <= MOST_EXACT) {
+    s.most_steps = s.options->most_steps > 0 ? s.options->most_steps : MOST_STEPS;
+    s.deadline_ns = s.options->time_limit_ns > 0 ? neap_clock_ns() + s.options->time_limit_ns : 0;
     s.n_slot = 0;
     search(&s, 0, 0, &best_n_slot);
-    result->exact = !s.stopped;
+    proved = !s.stopped;
   }
-  result->bytes = n > 0 ? s.best_bytes : 0;
-  result->n_slot = n > 0 ? best_n_slot : 0;
-  sort_items(&s, key, by_definition);
-  renumber(&s, slot, best_n_slot);
+  if (status == NEAP_OK) {
+    sort_items(&s, key, by_definition);
+    renumber(&s, slot);
+  }
   neap_arena_fini(&arena);
+  if (status == NEAP_OK && figures != NULL) status = neap_assign_measure(n, item, slot, figures, error);
+  if (status == NEAP_OK && figures != NULL) figures->proved = proved || figures->bytes == figures->lower_bound_bytes;
+  return status;
+}
+
+/* ---- what an assignment is worth, and whether it is one ---------------------------------------------------------------------- */
+
+/* Bytes that begin or, negative, have ended at a step. */
+typedef struct event {
+  int64_t at, bytes;
+} event;
+
+/* At one step what has ended goes first. */
+static int by_step(const void *a, const void *b) {
+  const event *x = a, *y = b;
+  if (x->at != y->at) return x->at < y->at ? -1 : 1;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int64_t most_alive(int n_event, event *list) {
+  int64_t now = 0, most = 0;
+  if (n_event > 0) qsort(list, (size_t)n_event, sizeof *list, by_step);
+  for (int i = 0; i < n_event; i++) {
+    now += list[i].bytes;
+    most = NEAP_MAX(most, now);
+  }
+  return most;
+}
+
+/* O(n log n). A life that ends at the last of all steps never ends. */
+neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot, neap_assign_figures *figures,
+                                neap_error *error) {
+  NEAP_TRY(check_items(n, item, error));
+  int n_slot = 0, n_event = 0;
+  for (int i = 0; i < n; i++) {
+    if (slot[i] >= n) return neap_fail(error, NEAP_ARGUMENT, "assign: item %d is in slot %d of %d items", i + 1, slot[i] + 1, n);
+    n_slot = NEAP_MAX(n_slot, slot[i] + 1);
+  }
+  event *list = neap_alloc((2 * (size_t)n + 1) * sizeof *list);
+  int64_t *bytes = neap_alloc_zeroed(((size_t)n_slot + 1) * sizeof *bytes);
+  neap_status status = NEAP_OK;
+  if (list == NULL || bytes == NULL) {
+    status = neap_fail_memory(error, ((size_t)n + 1) * 2 * sizeof *list, "the figures of an assignment");
+    goto done;
+  }
+  *figures = (neap_assign_figures){.n_slot = n_slot};
+  for (int i = 0; i < n; i++) {
+    figures->baseline_bytes += item[i].bytes;
+    if (slot[i] < 0) figures->bytes += item[i].bytes;
+    if (slot[i] >= 0) bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
+    list[n_event++] = (event){item[i].first, item[i].bytes};
+    if (last_of(&item[i]) < INT64_MAX) list[n_event++] = (event){last_of(&item[i]) + 1, -item[i].bytes};
+  }
+  for (int k = 0; k < n_slot; k++) figures->bytes += bytes[k];
+  figures->lower_bound_bytes = most_alive(n_event, list);
+done:
+  neap_free(list);
+  neap_free(bytes);
+  return status;
+}
+
+/* O(n^2). */
+neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
+                               neap_error *error) {
+  static const neap_assign_options defaults;
+  if (options == NULL) options = &defaults;
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < n; j++) {
+      if (i == j || slot[i] < 0 || slot[i] != slot[j] || item[i].first > item[j].first) continue;
+      if (!neap_assign_conflict(item, options, i, j)) continue;
+      const char *a = item[i].name != NULL ? item[i].name : "?", *b = item[j].name != NULL ? item[j].name : "?";
+      if (item[i].class_id != item[j].class_id)
+        return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" and \"%s\" are of different classes", slot[i] + 1, a, b);
+      return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)",
+                       slot[i] + 1, a, (long long)item[i].first, (long long)last_of(&item[i]), b, (long long)item[j].first);
+    }
   return NEAP_OK;
 }

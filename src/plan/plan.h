@@ -165,32 +165,10 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
 
 /* ---- recycling by name: memonger (assign.c, recycle.c) ------------------------------------------------------------------- */
 
-typedef struct neap_assign_item {
-  size_t bytes;
-  int class_id;    /* items of different classes never share */
-  int first, last; /* inclusive steps; used when `conflict` is NULL */
-} neap_assign_item;
-
-typedef struct neap_assign_options {
-  bool exact;               /* search until proved or out of time, then the best so far; else greedy */
-  int64_t time_limit_ns;    /* 0: a second */
-  const uint64_t *conflict; /* n x n bits, as in neap_pack_options; NULL: lives on a line */
-  int n_word;
-} neap_assign_options;
-
-typedef struct neap_assign_result {
-  size_t bytes; /* sum over slots of the largest member */
-  int n_slot;
-  bool exact; /* proved the least */
-} neap_assign_result;
-
-/* slot[i] in [0, n_slot), numbered by their first member in order of definition (first, then index). */
-neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
-                        neap_assign_result *result, neap_error *error);
 /* Whether two items may not share a slot. */
 bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b);
 /* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the first. -1: none. */
-int neap_assign_best_slot(int n_slot, const size_t *slot_bytes, const bool *usable, size_t want_bytes);
+int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable, int64_t want_bytes);
 
 /* What the planner knows of one blob name of a net. */
 typedef struct neap_recycle_blob {
@@ -202,6 +180,8 @@ typedef struct neap_recycle_blob {
   bool is_view;    /* a view op reads or makes it: Alias, Reshape */
   bool is_one_device;
   const char *fixed; /* why it keeps its name and bytes ("is an output"); NULL: a transient of this net */
+  bool shares;       /* a transient that the options do not leave out */
+  int class_id;      /* blobs of different classes never share */
 } neap_recycle_blob;
 
 /* The ranges and conflicts of all blobs of a net, from the planner's own live ranges: one schedule of the graph in which node n
@@ -213,44 +193,46 @@ typedef struct neap_recycle {
   bool by_op;  /* node n is op n */
   bool is_sub; /* of a subnet: the graph is borrowed */
   neap_recycle_blob *blob;
+  neap_map index;     /* interned name -> blob */
   uint64_t *conflict; /* n_blob x n_blob bits, of lives alone: classes and fixed blobs not counted */
   int n_word;
-  size_t *live_bytes;                       /* by op: transient bytes live while it runs; zeros without by_op */
-  size_t baseline_bytes, lower_bound_bytes; /* sum of the transient blobs; the most live at once */
+  size_t baseline_bytes, lower_bound_bytes; /* sum of the transient blobs; the most of them live at once */
   neap_graph *graph;
   neap_arena arena;
 } neap_recycle;
 
-neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *options, bool dag,
-                              neap_error *error);
-/* The same for the names that are local to a subnet; `graph` is what its owner's node holds for it, and must outlive it. */
-neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error);
+/* `graph` and `options` may be NULL. Of the options, those that say who shares. */
+neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *graph,
+                              const neap_recycle_options *options, neap_error *error);
 void neap_recycle_close(neap_recycle *recycle);
 
-/* The net with the blobs of each slot under one name: slot[b] in [0, n_slot), or -1 for a blob that keeps its own. Slots of
- * several blobs are called "<prefix>shared_<k>", in order of first definition; name[k] (`name` may be NULL) gets it, NULL
- * where a slot has one blob. With `inside`, names that are local to a subnet share within it too. INTERNAL error when the slots would change what the net computes. */
-neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
-                               const char **name, neap_net **out, neap_error *error);
-/* All of it at once: every blob that may share does, greedily. */
-typedef struct neap_recycle_result {
-  size_t baseline_bytes, planned_bytes, lower_bound_bytes;
-  int n_shared; /* names that several blobs go by */
-} neap_recycle_result;
-neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
-                             neap_error *error);
+/* The net that recycling works on: `net` with its backward pass and the bodies of its Do ops as ops. *out is NULL where there is
+ * nothing to write out, or where it can't be: then `net` is worked on as it stands. */
+neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *graph, neap_net **out, neap_error *error);
 
-/* An order of the ops that keeps the meaning, names that are used again included. */
-typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
-/* order: n_op entries. */
-neap_status neap_recycle_sort(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error);
+/* neap_net_recycle with input types of another batch, and the names that several blobs share. All but `net` and `out` may be
+ * NULL; names are interned, the list is ended by neap_recycle_slots_fini. */
+typedef struct neap_recycle_slot {
+  const char *name;
+  size_t bytes; /* of its largest blob */
+  int n_blob;
+  const char **blob;
+} neap_recycle_slot;
+typedef struct neap_recycle_slots {
+  int n;
+  neap_recycle_slot *slot;
+  neap_arena arena;
+} neap_recycle_slots;
+neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
+                             neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error);
+void neap_recycle_slots_fini(neap_recycle_slots *slots);
 
-/* What the net holds if nothing is reused but what Frees give back. */
-typedef struct neap_recycle_estimate {
-  size_t total_bytes, high_bytes; /* made in all; the most held at once */
-  size_t *made_bytes;             /* by op; owned by the recycle's arena */
-} neap_recycle_estimate;
-neap_status neap_recycle_estimate_memory(neap_recycle *recycle, neap_recycle_estimate *out, neap_error *error);
+/* neap_net_release_when_used that also says whom it frees: (*freed)[k] is interned, the list from neap_alloc. */
+neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
+                                 int *n_freed, neap_error *error);
+/* neap_net_estimate_memory with other input types. */
+neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const neap_graph_options *graph, const char *device,
+                                  neap_memory_estimate *out, neap_error *error);
 
 /* Reachability by edges (reach.c): bit matrix over nodes; reach[i*n_word + j/64] bit j%64: a path leads from i to j. */
 neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word, neap_error *error);

@@ -74,6 +74,22 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
  * `room` were filled. */
 int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value);
 
+/* recycle.c: as neap_recycle_open for the names that are local to a subnet; `graph` is what its owner's node holds for it, and
+ * must outlive it. */
+neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error);
+/* ARGUMENT error unless nodes are ops; `what` is what counts them. */
+neap_status neap_recycle_by_op(const neap_recycle *recycle, const char *what, neap_error *error);
+/* recycle_net.c: slot_of[b] in [0, n_slot) for every blob that shares, -1 for all others. Of the options, how to search. */
+neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options, int *slot_of,
+                                neap_assign_figures *figures, neap_error *error);
+/* recycle_apply.c: the net with the blobs of each slot under one name: slot[b] as above. Slots of several blobs are called
+ * "<prefix>shared_<k>", in order of first definition; name[k] gets it, NULL where a slot has one blob. With `inside`, names that
+ * are local to a subnet share within it too. INTERNAL error when the slots would change what the net computes. */
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
+                               const char **name, neap_net **out, neap_error *error);
+/* recycle_order.c */
+typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
+
 static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
 static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
 /* A path leads from node i to node j. */

@@ -57,9 +57,12 @@ static int sort_slots(namer *s, int n_slot) {
 static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number, neap_error *error) {
   char text[256];
   for (int k = 0; k < n; k++) {
-    do snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++*number);
-    while (is_taken(net, text));
-    if ((s->name[s->order[k]] = neap_intern(text)) == NULL) return neap_fail_memory(error, sizeof text, "a name");
+    const char *name;
+    do {
+      snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++*number);
+      if ((name = neap_intern(text)) == NULL) return neap_fail_memory(error, sizeof text, "a name");
+    } while (is_taken(net, name));
+    s->name[s->order[k]] = name;
   }
   return NEAP_OK;
 }
@@ -74,52 +77,6 @@ static neap_status prove_same(const neap_net *net, const neap_net *made, neap_er
     status = neap_fail(error, NEAP_INTERNAL, "the renamed net \"%s\" is not the net it came from: %s", neap_net_name(net),
                        where.text != NULL ? where.text : "they differ");
   neap_buffer_fini(&where);
-  return status;
-}
-
-/* class_id[b]: a number for the pair of device and dtype; blobs of different ones never share. No device counts as "". */
-static neap_status find_classes(const neap_recycle *r, int *class_id, neap_error *error) {
-  neap_map device = {0};
-  bool ok = true;
-  int n = 0;
-  for (int b = 0; b < r->n_blob && ok; b++) {
-    const char *key = r->blob[b].device != NULL ? r->blob[b].device : "";
-    int at = neap_map_get(&device, key, -1);
-    if (at < 0) ok = neap_map_set(&device, key, at = n++);
-    class_id[b] = at * NEAP_N_DTYPE + (int)r->blob[b].type.dtype;
-  }
-  neap_map_fini(&device);
-  return ok ? NEAP_OK : neap_fail_memory(error, 64, "classes of blobs");
-}
-
-/* All that may share, greedily: slot_of[b], -1 for what may not, that is what is fixed, never written, or on several devices.
- * Conflicts go over to the smaller matrix of those that are left: O(blobs^2). */
-static neap_status assign_greedily(const neap_recycle *recycle, int *slot_of, neap_assign_result *assigned, neap_error *error) {
-  neap_arena arena = {0};
-  size_t n_blob = (size_t)recycle->n_blob + 1;
-  neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
-  int *class_id = neap_arena_alloc(&arena, n_blob * sizeof(int)), *blob = neap_arena_alloc(&arena, n_blob * sizeof(int));
-  int *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
-  uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
-  neap_status status = item == NULL || class_id == NULL || blob == NULL || slot == NULL || bits == NULL
-                         ? neap_fail_memory(error, n_blob * sizeof *item, "an assignment")
-                         : find_classes(recycle, class_id, error);
-  int n = 0;
-  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
-    const neap_recycle_blob *one = &recycle->blob[b];
-    slot_of[b] = -1;
-    if (one->fixed != NULL || one->first < 0 || !one->is_one_device) continue;
-    item[n] = (neap_assign_item){one->bytes, class_id[b], one->first, one->last};
-    blob[n++] = b;
-  }
-  neap_assign_options options = {.conflict = bits, .n_word = (n + 63) / 64};
-  for (int i = 0; i < n && status == NEAP_OK; i++)
-    for (int j = 0; j < n; j++)
-      if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
-        neap_bit_set(bits + (size_t)i * (size_t)options.n_word, j);
-  if (status == NEAP_OK) status = neap_assign(n, item, &options, slot, assigned, error);
-  for (int i = 0; i < n && status == NEAP_OK; i++) slot_of[blob[i]] = slot[i];
-  neap_arena_fini(&arena);
   return status;
 }
 
@@ -139,7 +96,8 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
 /* Renames of one subnet's own names, each slot of several under a name of its own. */
 static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph, neap_error *error) {
   neap_recycle recycle;
-  neap_assign_result assigned = {0};
+  neap_assign_figures assigned = {0};
+  const neap_recycle_options greedily = {0};
   NEAP_TRY(neap_recycle_open_sub(&recycle, sub, graph, error));
   int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 4 + 4) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
@@ -147,7 +105,7 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   namer s = {
     .r = &recycle, .slot = lists, .count = lists + room, .first = lists + 2 * room, .order = lists + 3 * room, .name = name};
   neap_status status = lists == NULL || name == NULL ? neap_fail_memory(error, (size_t)room * 32, "names")
-                                                     : assign_greedily(&recycle, lists, &assigned, error);
+                                                     : neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
   if (status == NEAP_OK) status = name_slots(&s, sort_slots(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
   for (int b = 0; b < recycle.n_blob && status == NEAP_OK; b++) {
     if (lists[b] < 0 || name[lists[b]] == NULL) continue;
@@ -228,25 +186,4 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   }
   *out = made;
   return NEAP_OK;
-}
-
-/* Assigns and applies in one. The planned bytes count what is left alone for its devices at full size, but nothing fixed. */
-neap_status neap_recycle_all(const neap_recycle *recycle, const char *prefix, neap_net **out, neap_recycle_result *result,
-                             neap_error *error) {
-  neap_arena arena = {0};
-  size_t n_blob = (size_t)recycle->n_blob + 1;
-  int *slot_of = neap_arena_alloc(&arena, n_blob * sizeof(int));
-  const char **name = neap_arena_alloc(&arena, n_blob * sizeof *name);
-  neap_assign_result assigned = {0};
-  neap_status status = slot_of == NULL || name == NULL ? neap_fail_memory(error, n_blob * sizeof *name, "an assignment")
-                                                       : assign_greedily(recycle, slot_of, &assigned, error);
-  if (status == NEAP_OK) status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, prefix, true, name, out, error);
-  if (status == NEAP_OK) {
-    *result = (neap_recycle_result){recycle->baseline_bytes, assigned.bytes, recycle->lower_bound_bytes, 0};
-    for (int k = 0; k < assigned.n_slot; k++) result->n_shared += name[k] != NULL;
-    for (int b = 0; b < recycle->n_blob; b++) /* those that could share but for their devices */
-      if (slot_of[b] < 0 && recycle->blob[b].fixed == NULL) result->planned_bytes += recycle->blob[b].bytes;
-  }
-  neap_arena_fini(&arena);
-  return status;
 }

@@ -70,7 +70,7 @@ TEST(recycled_names_save_bytes_and_keep_the_result) {
   CHECK_OK(neap_net_read(text, &net, &error));
   CHECK_OK(run_named(net, "none", false, plain, &error));
   for (int dag = 0; dag < 2; dag++) {
-    CHECK_OK(neap_net_recycle(net, dag, "recycled/", &planned, &figures, &error));
+    CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"}, &planned, &figures, &error));
     CHECK_EQ(figures.baseline_bytes, 5 * 128);
     CHECK_EQ(figures.planned_bytes, 2 * 128);
     CHECK_EQ(figures.lower_bound_bytes, 2 * 128);
@@ -79,7 +79,7 @@ TEST(recycled_names_save_bytes_and_keep_the_result) {
     CHECK(strstr(once, "recycled/shared_1") != NULL);
     CHECK_OK(run_named(planned, "name", dag, shared, &error));
     CHECK_EQ(memcmp(plain, shared, sizeof plain), 0);
-    CHECK_OK(neap_net_recycle(planned, dag, "recycled/", &again, &second, &error));
+    CHECK_OK(neap_net_recycle(planned, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"}, &again, &second, &error));
     CHECK_OK(neap_net_text(again, &twice, &error));
     CHECK_EQ(strcmp(once, twice), 0);
     CHECK_EQ(second.n_shared, 0);

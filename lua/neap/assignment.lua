@@ -1,0 +1,153 @@
+--- Who shares with whom: assignments over plain ranges, and the slots of one net filled op by op. Both are part of neap.memonger,
+-- which works on whole nets.
+-- @module neap.assignment
+local core = require "neap.core"
+local options = require "neap.options"
+local native, list_of = core.memonger, options.names
+local none = options.none
+local assignment = {}
+
+local function fail(code, message, blob, level) error(core.error { code = code, message = message, blob = blob }, (level or 1) + 1) end
+
+--- Whether the algorithm of that name searches.
+function assignment.is_exact(algo, who)
+  if algo == nil or algo == "greedy" then return false end
+  return algo == "exact" or fail("argument", ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)), nil, 3)
+end
+
+--- Ranges as one list with the slot of each: what C reads.
+local function flat(slots)
+  local ranges, at = {}, {}
+  for k, slot in ipairs(slots) do
+    for _, range in ipairs(slot) do
+      ranges[#ranges + 1], at[#at + 1] = range, k
+    end
+  end
+  return ranges, at
+end
+
+--- Which ranges share a slot: the sum over slots of the largest member is to be small. A range joins a slot only if it is
+-- defined strictly after the last use of what is in it.
+-- @param ranges list of {name =, defined =, used =, size = 1, class = 1, static = false}, or {name = range}
+-- @param static_blobs names that get a slot of their own
+-- @param algo "greedy" (the default) or "exact": searched until proved or a limit is reached, then the best so far
+-- @param time_limit seconds; without it a number of steps is the limit, and the result the same in every run
+-- @return slots, lists of ranges in order of definition; table of statistics, with `proved`
+function assignment.compute_assignments(ranges, static_blobs, algo, time_limit)
+  local exact = assignment.is_exact(algo, "compute_assignments")
+  local list, static = {}, {}
+  for _, name in ipairs(list_of(static_blobs) or {}) do static[name] = true end
+  for name, range in pairs(ranges) do
+    if type(name) == "string" then list[#list + 1] = { name = name, defined = range.defined, used = range.used, size = range.size, class = range.class } end
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  table.move(ranges, 1, #ranges, #list + 1, list)
+  local free, alone, slots = {}, {}, {}
+  for _, range in ipairs(list) do
+    local to = (range.static or static[range.name]) and alone or free
+    to[#to + 1] = range
+  end
+  local slot_of, n, proved = native.assign(free, { exact = exact, time_limit = time_limit })
+  for k = 1, n do slots[k] = {} end
+  for k, range in ipairs(free) do table.insert(slots[slot_of[k]], range) end
+  for _, slot in ipairs(slots) do
+    table.sort(slot, function(a, b) return a.defined < b.defined end)
+  end
+  for _, range in ipairs(alone) do slots[#slots + 1] = { range } end
+  local statistics = assignment.compute_statistics(slots)
+  statistics.proved = proved
+  return slots, statistics
+end
+
+--- Bytes of an assignment: without sharing, with it, and the most alive at once, which no assignment undercuts.
+-- @param assignments slots
+-- @return table {baseline_bytes, optimized_bytes, lower_bound_bytes, saved = 1 - optimized / baseline}
+function assignment.compute_statistics(assignments) return native.measure(flat(assignments)) end
+
+--- Raises unless the ranges of each slot are disjoint and of one class.
+-- @return true
+function assignment.verify_assignments(assignments)
+  native.verify(flat(assignments))
+  return true
+end
+
+-- ---- the state of a recycling: live ranges, slots, mapping ---------------------------------------------------------------------
+
+--- A recycler: what process_op and its kin work on.
+-- @param net a Gradient op that is left in it gives no names for its work
+-- @param o table {dag =, ops = positions, shareable = names or f(row), dont_share = names, shapes =, sized = true, mix_dtypes = false}
+-- @return recycler {net, rows, of = {name = row}, slots, mapping = {name = slot}}
+function assignment.recycler(net, o)
+  o = options.read("memonger.recycler", { dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
+    mix_dtypes = false }, o, 2)
+  local choose = type(o.shareable) == "function" and o.shareable
+  local handle = native.recycle(net, o.shapes or nil, { dag = o.dag, ops = o.ops, shareable = not choose and list_of(o.shareable) or nil,
+    dont_share = list_of(o.dont_share), mix_dtypes = o.mix_dtypes })
+  local self = { net = net, handle = handle, rows = handle:blobs(), of = {}, ops = net:_ops(), slots = {}, mapping = {}, sized = o.sized }
+  for _, row in ipairs(self.rows) do
+    self.of[row.name] = row
+    row.shares = row.shares and (not choose or choose(row) and true or false)
+  end
+  return self
+end
+
+local function row_of(recycler, name, who)
+  return recycler.of[name] or fail("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name, 3)
+end
+
+--- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device and dtype, and no member's life
+-- overlaps its own.
+-- @return boolean
+function assignment.can_use_blob(recycler, slot, blob)
+  local row = row_of(recycler, blob, "can_use_blob")
+  for _, name in ipairs(slot) do
+    local other = row_of(recycler, name, "can_use_blob")
+    if other ~= row and recycler.handle:conflict(row.index, other.index) then return false end
+  end
+  return true
+end
+
+local function size_of(recycler, row) return recycler.sized and row.bytes or 1 end
+
+--- The slot that fits `blob` best of those it may use: the smallest that is large enough, else the largest; nil when there is none.
+-- @return slot (a list of names with its bytes) or nil
+function assignment.get_free_blob(recycler, blob)
+  local usable = {}
+  for i, slot in ipairs(recycler.slots) do usable[i] = assignment.can_use_blob(recycler, slot, blob) and slot.bytes end
+  return recycler.slots[native.best_slot(usable, size_of(recycler, recycler.of[blob]))]
+end
+
+--- Gives each output that op number `at` writes first a slot. Ops may come in any order.
+function assignment.process_op(recycler, at)
+  local op = recycler.ops[at]
+  if not op then fail("name", ("process_op: the net has no op %s"):format(tostring(at)), nil, 2) end
+  for _, name in ipairs(op.outputs) do
+    local row = name and recycler.of[name]
+    if row and row.shares and not recycler.mapping[name] then
+      local slot = assignment.get_free_blob(recycler, name)
+      if not slot then
+        slot = { bytes = 0 }
+        recycler.slots[#recycler.slots + 1] = slot
+      end
+      slot[#slot + 1] = name
+      slot.bytes = math.max(slot.bytes, size_of(recycler, row))
+      recycler.mapping[name] = slot
+    end
+  end
+end
+
+--- The name a blob goes by under a mapping {old = new}, else its own.
+function assignment.get_blob_or_mapped_blob(mapping, name) return mapping[name] or name end
+
+--- Whether a map (or list of pairs) has a key.
+function assignment.has_key_in_map(map, key) return map[key] ~= nil end
+
+--- Whether a set (list of names, or name = true) has a member.
+function assignment.has_key_in_set(set, key)
+  for _, name in ipairs(list_of(set) or {}) do
+    if name == key then return true end
+  end
+  return false
+end
+
+return assignment

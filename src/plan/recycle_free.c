@@ -1,0 +1,197 @@
+/* recycle_free.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they may stand.
+ *
+ * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of the net is made by its own rules,
+ * which refuse both.
+ */
+#include "plan/plan_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the Frees of a net"); }
+
+/* ---- release ----------------------------------------------------------------------------------------------------------------- */
+
+/* What the ops do with one blob: positions, -1 for never. */
+typedef struct use {
+  int last_write, first_read, last_read; /* a Free counts in first_read alone */
+  bool freed, kept;
+} use;
+
+/* use[b] from the ops in order. */
+static void find_uses(const neap_recycle *r, use *uses) {
+  for (int b = 0; b < r->n_blob; b++) uses[b] = (use){.last_write = -1, .first_read = -1, .last_read = -1};
+  for (int i = 0; i < r->n_op; i++) {
+    const neap_net_op *op = neap_net_op_at(r->net, i);
+    bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
+    for (int k = 0; k < op->n_in; k++) {
+      if (op->in[k] == NULL) continue;
+      use *u = &uses[neap_map_get(&r->index, op->in[k], 0)];
+      if (u->first_read < 0) u->first_read = i;
+      if (release) u->freed = true;
+      if (!release) u->last_read = i;
+    }
+    for (int k = 0; k < op->n_out; k++)
+      if (op->out[k] != NULL) uses[neap_map_get(&r->index, op->out[k], 0)].last_write = i;
+  }
+}
+
+/* Made here and read here, its last version too; nobody may ask for it, and nobody looks at its bytes under another name. */
+static bool may_free(const neap_recycle_blob *blob, const use *u) {
+  return blob->first >= 0 && blob->fixed == NULL && !blob->is_view && !u->kept && !u->freed && u->last_read >= 0 &&
+         u->last_read >= u->last_write && blob->first < u->first_read;
+}
+
+/* From a recycle that is open. */
+static neap_status release(const neap_recycle *r, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
+                           int *n_freed, neap_error *error) {
+  use *uses = neap_alloc(((size_t)r->n_blob + 1) * sizeof *uses);
+  const char **name = neap_alloc(((size_t)r->n_blob + 1) * sizeof *name);
+  int *after = neap_alloc(((size_t)r->n_blob + 1) * sizeof *after), n = 0;
+  neap_status status = uses == NULL || name == NULL || after == NULL ? no_memory(error) : neap_recycle_by_op(r, "Free", error);
+  if (status == NEAP_OK) find_uses(r, uses);
+  for (int i = 0; i < n_keep && status == NEAP_OK; i++) {
+    const char *kept = neap_intern(keep[i]);
+    int b = kept != NULL ? neap_map_get(&r->index, kept, -1) : -1;
+    if (kept == NULL) status = no_memory(error);
+    if (kept != NULL && b < 0) status = neap_net_fail_undefined(r->net, "release: keep: ", kept, error);
+    if (b >= 0) uses[b].kept = true;
+  }
+  for (int b = 0; b < r->n_blob && status == NEAP_OK; b++) {
+    if (!may_free(&r->blob[b], &uses[b])) continue;
+    name[n] = r->blob[b].name;
+    after[n++] = NEAP_MAX(uses[b].last_read, r->blob[b].last);
+  }
+  neap_net_edit edit = {.n_free = n, .freed = name, .free_after = after};
+  if (status == NEAP_OK) status = neap_net_copy_edited(r->net, &edit, out, error);
+  neap_free(uses);
+  neap_free(after);
+  if (status == NEAP_OK && n_freed != NULL) *n_freed = n;
+  if (status == NEAP_OK && freed != NULL)
+    *freed = name;
+  else
+    neap_free(name);
+  return status;
+}
+
+neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
+                                 int *n_freed, neap_error *error) {
+  neap_net *written = NULL;
+  neap_recycle recycle;
+  NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));
+  neap_status status = neap_recycle_open(&recycle, written != NULL ? written : net, NULL, NULL, error);
+  if (status == NEAP_OK) {
+    status = release(&recycle, n_keep, keep, out, freed, n_freed, error);
+    neap_recycle_close(&recycle);
+  }
+  neap_net_free(written);
+  return status;
+}
+
+/* ---- estimate ------------------------------------------------------------------------------------------------------------------ */
+
+/* The sums of several nets. */
+typedef struct counter {
+  neap_memory_estimate *out;
+  const char *device; /* NULL: any */
+  int64_t held_bytes; /* by the nets before, and by this one so far */
+  int cap;
+} counter;
+
+/* Adds to the sum of an op type. False: memory is refused. */
+static bool add_type(counter *c, const char *type, int64_t bytes) {
+  neap_memory_estimate *e = c->out;
+  int k = 0;
+  while (k < e->n_type && strcmp(e->by_type[k].type, type) != 0) k++;
+  if (k == e->n_type) {
+    if (!neap_list_grow(&e->by_type, &c->cap, e->n_type + 1, sizeof *e->by_type)) return false;
+    e->by_type[e->n_type++] = (struct neap_type_bytes){type, 0};
+  }
+  e->by_type[k].bytes += bytes;
+  return true;
+}
+
+/* A view op's output lies in its input's bytes. */
+static bool is_view_output(const neap_node *node, int k) {
+  for (int p = 0; p < node->op->n_alias; p++)
+    if (node->op->alias[p].out == k) return true;
+  return false;
+}
+
+/* Bytes of the blobs that the node writes and that are not held yet; `held` gets them, as blob number + 1. -1: memory is refused. */
+static int64_t make_outputs(const neap_recycle *r, const neap_node *node, neap_map *held) {
+  int64_t made = 0;
+  for (int k = 0; k < node->n_out; k++) {
+    const neap_value *value = &r->graph->value[node->out[k]];
+    int b = value->is_blob ? neap_map_get(&r->index, value->name, -1) : -1;
+    if (b < 0 || value->root != node->out[k] || is_view_output(node, k) || neap_map_get(held, value->name, 0)) continue;
+    if (!neap_map_set(held, value->name, b + 1)) return -1;
+    made += (int64_t)r->blob[b].bytes;
+  }
+  return made;
+}
+
+/* Bytes that a Free gives back. */
+static int64_t free_inputs(const neap_recycle *r, const neap_node *node, neap_map *held) {
+  int64_t bytes = 0;
+  for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++) {
+    const char *name = node->in[i] >= 0 ? r->graph->value[node->in[i]].name : NULL;
+    int b = name != NULL ? neap_map_get(held, name, 0) - 1 : -1;
+    if (b < 0) continue;
+    bytes += (int64_t)r->blob[b].bytes;
+    neap_map_remove(held, name);
+  }
+  return bytes;
+}
+
+/* A walk over the ops of one net in definition order: a name's bytes are held from its first write to the Free that releases it,
+ * else to the end. */
+static neap_status count_net(counter *c, const neap_recycle *r, neap_error *error) {
+  neap_map held = {0};
+  neap_status status = neap_recycle_by_op(r, "estimate", error);
+  for (int n = 0; n < r->graph->n_node && status == NEAP_OK; n++) {
+    const neap_node *node = &r->graph->node[n];
+    bool here = c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
+    int64_t made = here ? make_outputs(r, node, &held) : 0;
+    if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) {
+      status = no_memory(error);
+      break;
+    }
+    c->out->total_bytes += made;
+    c->held_bytes += made;
+    c->out->high_bytes = NEAP_MAX(c->out->high_bytes, c->held_bytes);
+    c->held_bytes -= free_inputs(r, node, &held);
+  }
+  neap_map_fini(&held);
+  return status;
+}
+
+/* Largest first, then by name. */
+static int by_bytes(const void *a, const void *b) {
+  const struct neap_type_bytes *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return strcmp(x->type, y->type);
+}
+
+neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const neap_graph_options *graph, const char *device,
+                                  neap_memory_estimate *out, neap_error *error) {
+  *out = (neap_memory_estimate){0};
+  counter c = {.out = out, .device = device};
+  neap_status status = NEAP_OK;
+  for (int i = 0; i < n_net && status == NEAP_OK; i++) {
+    neap_net *written = NULL;
+    neap_recycle recycle;
+    status = neap_recycle_write_out(net[i], graph, &written, error);
+    if (status == NEAP_OK) status = neap_recycle_open(&recycle, written != NULL ? written : net[i], graph, NULL, error);
+    if (status == NEAP_OK) {
+      status = count_net(&c, &recycle, error);
+      neap_recycle_close(&recycle);
+    }
+    neap_net_free(written);
+  }
+  if (out->n_type > 0) qsort(out->by_type, (size_t)out->n_type, sizeof *out->by_type, by_bytes);
+  if (status == NEAP_OK) return NEAP_OK;
+  neap_free(out->by_type);
+  *out = (neap_memory_estimate){0};
+  return status;
+}

@@ -1,0 +1,188 @@
+/* recycle_net.c: recycling from end to end: a net written out, ordered, its names assigned to slots and renamed, with figures.
+ *
+ * INVARIANT: the net that is given has been proved to compute what the net that came in computes (recycle_apply.c).
+ */
+#include "plan/plan_int.h"
+
+static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "recycling a net"); }
+
+static const neap_recycle_options defaults;
+
+/* ---- what is worked on -------------------------------------------------------------------------------------------------- */
+
+/* Whether the op owns subnets that stay when its net is expanded: a Do's body is written out, what is in it need not be. */
+static bool keeps_subnets(const neap_net_op *op) {
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+    if (sub == NULL) continue;
+    if ((op->op->effects & NEAP_EFFECT_PSEUDO) == 0) return true;
+    for (int i = 0; i < neap_net_n_ops(sub); i++)
+      if (keeps_subnets(neap_net_op_at(sub, i))) return true;
+  }
+  return false;
+}
+
+neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options, neap_net **out, neap_error *error) {
+  bool pseudo = false, subnets = false;
+  *out = NULL;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    pseudo = pseudo || (op->op->effects & NEAP_EFFECT_PSEUDO) != 0;
+    subnets = subnets || keeps_subnets(op);
+  }
+  if (!pseudo || subnets) return NEAP_OK;
+  neap_graph *graph;
+  NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
+  neap_status status = neap_graph_to_net(graph, net, out, error);
+  neap_graph_free(graph);
+  return status;
+}
+
+/* The net written out and in the order that the options ask for; *owned is NULL where that is `net` itself. */
+static neap_status make_ready(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
+                              neap_net **owned, neap_error *error) {
+  NEAP_TRY(neap_recycle_write_out(net, graph, owned, error));
+  if (options->order == NULL) return NEAP_OK;
+  const neap_net *written = *owned != NULL ? *owned : net;
+  neap_net *ordered = NULL;
+  int *position = neap_alloc(((size_t)neap_net_n_ops(written) + 1) * sizeof *position);
+  neap_status status = position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
+  if (status == NEAP_OK) status = neap_net_copy_edited(written, &(neap_net_edit){.order = position}, &ordered, error);
+  neap_free(position);
+  neap_net_free(*owned);
+  *owned = ordered;
+  return status;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------------------- */
+
+/* Conflicts go over to the smaller matrix of the blobs that share: O(blobs^2). */
+neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options, int *slot_of,
+                                neap_assign_figures *figures, neap_error *error) {
+  neap_arena arena = {0};
+  size_t n_blob = (size_t)recycle->n_blob + 1;
+  neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
+  int *blob = neap_arena_alloc(&arena, n_blob * sizeof(int)), *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
+  neap_status status = item == NULL || blob == NULL || slot == NULL || bits == NULL ? no_memory(error) : NEAP_OK;
+  int n = 0;
+  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+    const neap_recycle_blob *one = &recycle->blob[b];
+    slot_of[b] = -1;
+    if (!one->shares) continue;
+    item[n] = (neap_assign_item){options->unsized ? 1 : (int64_t)one->bytes, one->class_id, one->first, one->last, one->name};
+    blob[n++] = b;
+  }
+  neap_assign_options how = {.exact = options->exact,
+                             .most_steps = options->most_steps,
+                             .time_limit_ns = options->time_limit_ns,
+                             .conflict = bits,
+                             .n_word = (n + 63) / 64};
+  for (int i = 0; i < n && status == NEAP_OK; i++)
+    for (int j = 0; j < n; j++)
+      if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
+        neap_bit_set(bits + (size_t)i * (size_t)how.n_word, j);
+  if (status == NEAP_OK) status = neap_assign(n, item, &how, slot, figures, error);
+  for (int i = 0; i < n && status == NEAP_OK; i++) slot_of[blob[i]] = slot[i];
+  neap_arena_fini(&arena);
+  return status;
+}
+
+/* The slots that have a name, in order of number, with their blobs. */
+static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int *slot_of, const char *const *name,
+                              neap_recycle_slots *slots, neap_error *error) {
+  slots->slot = neap_arena_alloc(&slots->arena, ((size_t)n_slot + 1) * sizeof *slots->slot);
+  if (slots->slot == NULL) return no_memory(error);
+  for (int k = 0; k < n_slot; k++) {
+    if (name[k] == NULL) continue;
+    neap_recycle_slot *slot = &slots->slot[slots->n++];
+    slot->name = name[k];
+    for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
+      slot->n_blob = 0;
+      for (int b = 0; b < recycle->n_blob; b++) {
+        if (slot_of[b] != k) continue;
+        if (pass == 1) slot->blob[slot->n_blob] = recycle->blob[b].name;
+        slot->bytes = NEAP_MAX(slot->bytes, recycle->blob[b].bytes);
+        slot->n_blob++;
+      }
+      if (pass == 0 && (slot->blob = neap_arena_alloc(&slots->arena, (size_t)slot->n_blob * sizeof *slot->blob)) == NULL)
+        return no_memory(error);
+    }
+  }
+  return NEAP_OK;
+}
+
+/* Bytes at real sizes, whatever was assigned by. Blobs that could share but do not, for the options or their devices, count at
+ * full size. */
+static neap_status measure(const neap_recycle *recycle, const neap_recycle_options *options, const neap_assign_figures *assigned,
+                           const int *slot_of, const char *const *name, neap_recycle_figures *figures, neap_error *error) {
+  size_t *bytes = neap_alloc_zeroed(((size_t)assigned->n_slot + 1) * sizeof *bytes), planned = 0;
+  if (bytes == NULL) return no_memory(error);
+  *figures = (neap_recycle_figures){.baseline_bytes = (int64_t)recycle->baseline_bytes,
+                                    .lower_bound_bytes = (int64_t)recycle->lower_bound_bytes,
+                                    .n_slot = assigned->n_slot};
+  for (int b = 0; b < recycle->n_blob; b++) {
+    const neap_recycle_blob *blob = &recycle->blob[b];
+    if (slot_of[b] >= 0) bytes[slot_of[b]] = NEAP_MAX(bytes[slot_of[b]], blob->bytes);
+    if (slot_of[b] < 0 && blob->fixed == NULL) planned += blob->bytes;
+  }
+  for (int k = 0; k < assigned->n_slot; k++) {
+    planned += bytes[k];
+    figures->n_shared += name[k] != NULL;
+  }
+  neap_free(bytes);
+  figures->planned_bytes = (int64_t)planned;
+  figures->saved = recycle->baseline_bytes > 0 ? 1 - (double)planned / (double)recycle->baseline_bytes : 0;
+  figures->proved = (assigned->proved && !options->unsized) || planned == recycle->lower_bound_bytes;
+  return NEAP_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------------- */
+
+/* A recycle that is open: assigns, applies, measures. *out is set on success alone. Where the options name blobs or ops, nobody
+ * else's names are touched, those in subnets among them. */
+static neap_status share(const neap_recycle *recycle, const neap_recycle_options *options, neap_net **out,
+                         neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error) {
+  bool inside = options->n_op == 0 && options->n_shareable == 0 && !options->gradients_only;
+  neap_arena arena = {0};
+  neap_assign_figures assigned = {0};
+  int *slot_of = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *slot_of);
+  const char **name = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *name);
+  neap_net *made = NULL;
+  neap_status status =
+    slot_of == NULL || name == NULL ? no_memory(error) : neap_recycle_assign(recycle, options, slot_of, &assigned, error);
+  if (status == NEAP_OK)
+    status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, options->prefix != NULL ? options->prefix : "", inside, name,
+                                &made, error);
+  if (status == NEAP_OK && figures != NULL) status = measure(recycle, options, &assigned, slot_of, name, figures, error);
+  if (status == NEAP_OK && slots != NULL) status = list_slots(recycle, assigned.n_slot, slot_of, name, slots, error);
+  neap_arena_fini(&arena);
+  if (status != NEAP_OK) {
+    neap_net_free(made);
+    return status;
+  }
+  *out = made;
+  return NEAP_OK;
+}
+
+neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
+                             neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error) {
+  neap_net *owned = NULL;
+  neap_recycle recycle;
+  if (options == NULL) options = &defaults;
+  if (slots != NULL) *slots = (neap_recycle_slots){0};
+  neap_status status = make_ready(net, options, graph, &owned, error);
+  if (status == NEAP_OK) status = neap_recycle_open(&recycle, owned != NULL ? owned : net, graph, options, error);
+  if (status == NEAP_OK) {
+    status = share(&recycle, options, out, figures, slots, error);
+    neap_recycle_close(&recycle);
+  }
+  neap_net_free(owned);
+  if (status != NEAP_OK && slots != NULL) neap_recycle_slots_fini(slots);
+  return status;
+}
+
+void neap_recycle_slots_fini(neap_recycle_slots *slots) {
+  neap_arena_fini(&slots->arena);
+  *slots = (neap_recycle_slots){0};
+}

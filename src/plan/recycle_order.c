@@ -1,0 +1,181 @@
+/* recycle_order.c: orders of a net's ops that keep what it computes, names that are written again included.
+ *
+ * INVARIANT: every order respects the graph's edges and those that names bring: a name is written again only when its last
+ * version has been read.
+ */
+#include "plan/plan_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the order of a net"); }
+
+static int compare_edges(const void *a, const void *b) {
+  const neap_edge *x = a, *y = b;
+  return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+}
+
+/* Edges of a net whose names are kept; grows, freed by its caller. */
+typedef struct edges {
+  neap_edge *list;
+  int n, cap;
+} edges;
+
+/* An edge unless it says nothing: from before the net, or from a node to itself. False: memory is refused. */
+static bool add_edge(edges *e, int from, int to) {
+  if (from < 0 || from == to) return true;
+  if (!neap_list_grow(&e->list, &e->cap, e->n + 1, sizeof *e->list)) return false;
+  e->list[e->n++] = (neap_edge){from, to, NEAP_EDGE_ORDER};
+  return true;
+}
+
+/* The graph's edges, and those that names bring: a name is written again only when its last version has been read. Sorted, each
+ * once. False: memory is refused. */
+static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
+  neap_map last = {0}; /* name -> its newest value so far */
+  bool ok = true;
+  for (int k = 0; ok && k < graph->n_edge; k++) ok = add_edge(e, graph->edge[k].from, graph->edge[k].to);
+  for (int n = 0; ok && n < graph->n_node; n++)
+    for (int k = 0; ok && k < graph->node[n].n_out; k++) {
+      const neap_value *value = &graph->value[graph->node[n].out[k]];
+      if (!value->is_blob) continue;
+      int before = neap_map_get(&last, value->name, -1);
+      if (before >= 0) ok = add_edge(e, graph->value[before].node, n);
+      for (int u = before >= 0 ? uses->first[before] : 0; ok && before >= 0 && u < uses->first[before + 1]; u++)
+        if (uses->list[u] < n) ok = add_edge(e, uses->list[u], n);
+      ok = ok && neap_map_set(&last, value->name, graph->node[n].out[k]);
+    }
+  neap_map_fini(&last);
+  if (ok && e->n > 0) qsort(e->list, (size_t)e->n, sizeof *e->list, compare_edges);
+  int kept = 0;
+  for (int k = 0; ok && k < e->n; k++)
+    if (kept == 0 || compare_edges(&e->list[kept - 1], &e->list[k]) != 0) e->list[kept++] = e->list[k];
+  e->n = kept;
+  return ok;
+}
+
+/* Producers of each node, those on the longer chain first; and how long the chain to each node is. */
+typedef struct chains {
+  int *depth, *first, *list, *stack, *at;
+  bool *done;
+} chains;
+
+/* The longer chain first, ties by definition. */
+static bool is_before(const chains *c, int a, int b) { return c->depth[a] != c->depth[b] ? c->depth[a] > c->depth[b] : a < b; }
+
+/* Depths and lists of producers, by counting sort over the edges. Lists lie in `arena`. False: memory is refused. */
+static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
+  size_t n = (size_t)g->n_node + 2;
+  int **lists[] = {&c->depth, &c->first, &c->stack, &c->at};
+  for (int k = 0; k < NEAP_COUNT(lists); k++)
+    if ((*lists[k] = neap_arena_alloc(arena, n * sizeof(int))) == NULL) return false;
+  c->list = neap_arena_alloc(arena, ((size_t)g->n_edge + 1) * sizeof(int));
+  c->done = neap_arena_alloc(arena, n);
+  if (c->list == NULL || c->done == NULL) return false;
+  for (int e = 0; e < g->n_edge; e++) { /* sorted by `from`, and edges lead upwards: depths are final when they are read */
+    c->depth[g->edge[e].to] = NEAP_MAX(c->depth[g->edge[e].to], c->depth[g->edge[e].from] + 1);
+    c->first[g->edge[e].to + 1]++;
+  }
+  for (int k = 0; k < g->n_node; k++) c->first[k + 1] += c->first[k];
+  for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
+  for (int e = 0; e < g->n_edge; e++) { /* insertion: producers are few */
+    int to = g->edge[e].to, p = c->at[to]++;
+    for (; p > c->first[to] && is_before(c, g->edge[e].from, c->list[p - 1]); p--) c->list[p] = c->list[p - 1];
+    c->list[p] = g->edge[e].from;
+  }
+  return true;
+}
+
+/* From each sink, the deepest first, back to its sources, and each node after its producers. A stack of its own: chains are
+ * as long as nets are deep. */
+static void walk_chains(chains *c, const neap_graph *g, int *order) {
+  int n = 0;
+  for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
+  while (n < g->n_node) {
+    int sink = -1;
+    for (int k = 0; k < g->n_node; k++)
+      if (!c->done[k] && (sink < 0 || is_before(c, k, sink))) sink = k;
+    int top = 0;
+    c->stack[top++] = sink;
+    while (top > 0) {
+      int node = c->stack[top - 1];
+      while (c->at[node] < c->first[node + 1] && c->done[c->list[c->at[node]]]) c->at[node]++;
+      if (c->at[node] < c->first[node + 1]) {
+        c->stack[top++] = c->list[c->at[node]];
+        continue;
+      }
+      c->done[node] = true;
+      order[n++] = node;
+      top--;
+    }
+  }
+}
+
+/* Into `order`: the list scheduler's order, or the definition order where that has no higher peak. */
+static neap_status least_memory(const neap_graph *g, const neap_recycle *r, const neap_uses *uses, int *order,
+                                neap_error *error) {
+  size_t *scratch_bytes = neap_alloc_zeroed(((size_t)r->n_op + 1) * sizeof *scratch_bytes);
+  if (scratch_bytes == NULL) return no_memory(error);
+  neap_work work = {.graph = g, .options = {.policy = NEAP_POLICY_NAME}, .scratch_bytes = scratch_bytes, .uses = *uses};
+  neap_schedule plain = {0}, other = {0};
+  int *found = NULL;
+  neap_status status = neap_schedule_init(&plain, &work, NULL, error);
+  if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, error);
+  if (status == NEAP_OK) status = neap_schedule_init(&other, &work, found, error);
+  for (int i = 0; i < r->n_op && status == NEAP_OK; i++) order[i] = other.peak_bytes < plain.peak_bytes ? found[i] : i;
+  neap_schedule_fini(&plain);
+  neap_schedule_fini(&other);
+  neap_free(found);
+  neap_free(scratch_bytes);
+  return status;
+}
+
+/* The order of a recycle whose nodes are ops. */
+static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error) {
+  neap_uses uses;
+  edges e = {0};
+  neap_arena arena = {0};
+  NEAP_TRY(neap_graph_uses(recycle->graph, &uses, error));
+  neap_status status = collect_edges(recycle->graph, &uses, &e) ? NEAP_OK : no_memory(error);
+  neap_graph graph = *recycle->graph; /* the same nodes under more edges; borrowed */
+  graph.edge = e.list;
+  graph.n_edge = e.n;
+  if (status == NEAP_OK && kind == NEAP_ORDER_LEAST_MEMORY) status = least_memory(&graph, recycle, &uses, order, error);
+  if (status == NEAP_OK && kind == NEAP_ORDER_LONGEST_PATH) {
+    chains c = {0};
+    if (find_chains(&c, &graph, &arena))
+      walk_chains(&c, &graph, order);
+    else
+      status = no_memory(error);
+  }
+  neap_arena_fini(&arena);
+  neap_uses_fini(&uses);
+  neap_free(e.list);
+  return status;
+}
+
+/* ARGUMENT error for a word that is none of the three. NULL: plain. */
+static neap_status find_kind(const char *word, neap_recycle_order *kind, neap_error *error) {
+  static const char *const words[] = {"plain", "longest_path", "least_memory"};
+  *kind = NEAP_ORDER_PLAIN;
+  for (int k = 0; k < NEAP_COUNT(words); k++) {
+    if (word != NULL && strcmp(word, words[k]) != 0) continue;
+    *kind = (neap_recycle_order)k;
+    return NEAP_OK;
+  }
+  return neap_fail(error, NEAP_ARGUMENT, "order expects plain, longest_path or least_memory, got \"%s\"", word);
+}
+
+/* Of the net as it stands. */
+neap_status neap_net_sort(const neap_net *net, const char *order, int *position, neap_error *error) {
+  neap_recycle_order kind;
+  neap_recycle recycle;
+  NEAP_TRY(find_kind(order, &kind, error));
+  for (int i = 0; i < neap_net_n_ops(net); i++) position[i] = i;
+  if (kind == NEAP_ORDER_PLAIN) return NEAP_OK;
+  NEAP_TRY(neap_recycle_open(&recycle, net, NULL, NULL, error));
+  neap_status status = neap_recycle_by_op(&recycle, "order", error);
+  if (status == NEAP_OK) status = sort_ops(&recycle, kind, position, error);
+  neap_recycle_close(&recycle);
+  return status;
+}
