@@ -6,10 +6,10 @@
 -- @module neap.control
 local core = require "neap.core"
 local op = require "neap.op"
-local naming = require("neap.net").naming
+local naming = require "neap.naming"
 
 local Net = core.Net
-local state_of, scope_of, handle = naming.state_of, naming.scope_of, naming.handle
+local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
 local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
 
 -- ---- subnets -----------------------------------------------------------------------------------------------------------------
@@ -171,6 +171,34 @@ local function distinct(sub, names)
   return out
 end
 
+--- The condition's subnet, the name it returns, and what it reads; nil where the loop has none.
+local function condition(net, spec, name, states, outside)
+  if not spec.cond then return nil, {}, {} end
+  local cond, flags = build_branch(net, name, spec.cond, states)
+  local reads, writes = uses(cond)
+  if #flags ~= 1 then error(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags), 4) end
+  for _, blob in ipairs(writes) do
+    if outside(blob) then error(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, blob), 4) end
+  end
+  return cond, flags, reads
+end
+
+--- What the body gives, in the order of the loop's operands: next states, blobs written by name, rows to stack. Each is a blob of
+-- its own: one that is given twice is copied, and a name that is written outside keeps that meaning.
+local function given_back(body, results, n_state, by_name)
+  local gives, kept = table.move(results, 1, n_state, 1, {}), {}
+  for _, name in ipairs(by_name) do
+    gives[#gives + 1] = name
+    kept[name] = true
+  end
+  table.move(results, n_state + 1, #results, #gives + 1, gives)
+  for i, name in ipairs(gives) do
+    local is_by_name = i > n_state and i <= n_state + #by_name
+    if kept[name] and not is_by_name then gives[i] = body:op("Copy", { name }).name end
+  end
+  return distinct(body, gives)
+end
+
 --- The common part of While and Recurrent.
 -- @param spec table {type =, init = names, seq = names, cond = f|nil, step = f, body = attribute of the body's net, attrs =}
 -- @return table {final states, stacked rows, blobs written by name}
@@ -184,38 +212,15 @@ local function loop(net, spec)
     error(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results), 3)
   end
   local reads, writes, defined = uses(body)
-  local cond, flags, cond_reads
-  if spec.cond then
-    cond, flags = build_branch(net, loop_name .. ".cond", spec.cond, states)
-    local cond_writes
-    cond_reads, cond_writes = uses(cond)
-    if #flags ~= 1 then error(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags), 3) end
-    for _, name in ipairs(cond_writes) do
-      if outside(name) then error(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, name), 3) end
-    end
-  end
+  local cond, flags, cond_reads = condition(net, spec, loop_name .. ".cond", states, outside)
   -- Outer blobs that the body writes are states under their own names.
-  local by_name, seen = {}, {}
+  local by_name, captures, seen = {}, {}, {}
   append(by_name, seen, writes, outside)
-  local captures = {}
   append(captures, seen, reads, outside)
   append(captures, seen, results, function(name) return outside(name) and not defined[name] end)
-  if cond then
-    append(captures, seen, cond_reads, outside)
-    append(captures, seen, flags, outside)
-  end
-  local gives = {}
-  for i = 1, #states do gives[i] = results[i] end
-  for _, name in ipairs(by_name) do gives[#gives + 1] = name end
-  for i = #states + 1, #results do gives[#gives + 1] = results[i] end
-  -- Names written outside keep theirs, so they come first when one blob is given twice.
-  local kept = {}
-  for _, name in ipairs(by_name) do kept[name] = true end
-  for i, name in ipairs(gives) do
-    local is_state = i > #states and i <= #states + #by_name
-    if kept[name] and not is_state then gives[i] = body:op("Copy", { name }).name end
-  end
-  gives = distinct(body, gives)
+  append(captures, seen, cond_reads, outside)
+  append(captures, seen, flags, outside)
+  local gives = given_back(body, results, #states, by_name)
   local takes, ins, outs = {}, {}, {}
   local function take(name, operand)
     takes[#takes + 1] = name
@@ -225,23 +230,23 @@ local function loop(net, spec)
   for _, name in ipairs(by_name) do take(name, name) end
   for i, param in ipairs(rows) do take(param.name, spec.seq[i]) end
   for _, name in ipairs(captures) do take(name, name) end
+  local n_state = #states + #by_name
   for i = 1, #gives do
-    local is_by_name = i > #states and i <= #states + #by_name
+    local is_by_name = i > #states and i <= n_state
     outs[i] = is_by_name and gives[i] or written(net, net:fresh_name(spec.type:lower()))
   end
   body:_interface(takes, gives)
   if cond then cond:_interface(takes, flags) end
-  spec.attrs[spec.body] = body
-  spec.attrs.cond_net = cond
-  spec.attrs.n_state = #states + #by_name
+  spec.attrs[spec.body], spec.attrs.cond_net, spec.attrs.n_state = body, cond, n_state
   if spec.finish then spec.finish(body, spec.attrs) end
   local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line)
-  state_of(net).branches = state_of(net).branches or {}
-  table.insert(state_of(net).branches, body)
-  if cond then table.insert(state_of(net).branches, cond) end
+  local branches = state_of(net).branches or {}
+  state_of(net).branches = branches
+  branches[#branches + 1] = body
+  branches[#branches + 1] = cond
   local parts = { {}, {}, {} }
   for i, name in ipairs(names) do
-    local part = parts[i <= #states and 1 or i <= #states + #by_name and 3 or 2]
+    local part = parts[i <= #states and 1 or i <= n_state and 3 or 2]
     part[#part + 1] = handle(net, name)
   end
   return parts

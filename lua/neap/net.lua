@@ -1,246 +1,22 @@
 --- Nets: ops over named blobs, built from Lua.
 --
 -- `net:FC({"x", "w", "b"}, "y")` adds an op; every registered op is a method with a capital, lower case is the net's own. A
--- blob handle and its name are interchangeable. Inside a scope, names written get its path in front ("block1/y"), and names
--- read are looked for from the innermost scope outwards; a name that already begins with the path stays as it is.
+-- blob handle (neap.blob) and its name are interchangeable; what a name means inside a scope is neap.naming's.
 -- @module neap.net
 local core = require "neap.core"
+local handle = require("neap.blob").handle
 local mem_param = require "neap.mem_param"
 local op = require "neap.op"
 local named = require "neap.options"
+local naming = require "neap.naming"
 local range = require "neap.range"
 local report = require "neap.report"
 
 local Net = core.Net
+local state_of, scope_of, param_scope_of, current = naming.state_of, naming.scope_of, naming.param_scope_of, naming.current
+local written, written_param, is_known = naming.written, naming.written_param, naming.is_known
+local read, reader, read_list = naming.read, naming.reader, naming.read_list
 local net_module = {}
-
---- What Lua knows of a net: { scopes = {path, ..}, blobs = {name = handle}, outer = net of a subnet, counts = {} }.
-local states = setmetatable({}, { __mode = "k" })
-
---- The net whose scope function runs in this coroutine, for neap.scope.
-local current = setmetatable({}, { __mode = "k" })
-
-local function state_of(net)
-  local state = states[net]
-  if state == nil then
-    state = { scopes = {}, blobs = {}, counts = {} }
-    states[net] = state
-  end
-  return state
-end
-
-local function scope_of(net)
-  local scopes = state_of(net).scopes
-  return scopes[#scopes] or ""
-end
-
---- The path that parameters made now get in front: that of the scopes, but a second visit to a variable scope gives ops a path
--- of their own and parameters the old one.
-local function param_scope_of(net)
-  local state = state_of(net)
-  local paths = state.param_scopes
-  return paths and paths[#state.scopes] or scope_of(net)
-end
-
--- ---- blobs -----------------------------------------------------------------------------------------------------------
-
-local Blob = { __name = "neap.blob" }
-local methods = {}
-op.set_blob_class(Blob)
-
---- The handle of a name; one per name and net, so that == compares blobs.
-local function handle(net, name)
-  local blobs = state_of(net).blobs
-  local blob = blobs[name]
-  if blob == nil then
-    blob = setmetatable({ net = net, name = name }, Blob)
-    blobs[name] = blob
-  end
-  return blob
-end
-
-Blob.__index = function(blob, key)
-  if methods[key] ~= nil then return methods[key] end
-  if key == "shape" or key == "dtype" then
-    local dtype, shape = blob.net:_type(blob.name)
-    if key == "shape" then return shape end
-    return dtype
-  end
-  if key == "role" then
-    local row = blob.net:_blob(blob.name)
-    return row and row.role
-  end
-end
-
-Blob.__tostring = function(blob)
-  local ok, dtype, shape = pcall(blob.net._type, blob.net, blob.name) -- printing never raises
-  return ("blob %s%s"):format(blob.name, ok and dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
-end
-
-local function not_ordered()
-  error("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)", 2)
-end
-Blob.__lt, Blob.__le = not_ordered, not_ordered
-op.set_operators(Blob)
-
-for name, f in pairs(op.functions) do methods[name] = f end
-
-function methods:matmul(y, attrs) return op.apply("MatMul", { self, y }, attrs) end
-
-local function shape_of(blob, who)
-  local shape = blob.shape
-  if shape == nil then error(("%s: the shape of %s is not known yet"):format(who, blob.name), 3) end
-  return shape
-end
-
-function methods:size(d)
-  local shape = shape_of(self, "size")
-  if d == nil then return shape end
-  local at = d > 0 and d or #shape + 1 + d
-  if shape[at] == nil then error(("dimension %d is out of range, there are %d"):format(d, #shape), 2) end
-  return shape[at]
-end
-
-function methods:dim() return #shape_of(self, "dim") end
-
-function methods:n_element()
-  local n = 1
-  for _, d in ipairs(shape_of(self, "n_element")) do n = n * d end
-  return n
-end
-
---- f(2, 3) and f{2, 3} alike.
-local function packed(first, ...)
-  if type(first) == "table" then return first end
-  return { first, ... }
-end
-
---- The shapes of tensors' methods, as ops.
-function methods:reshape(...) return op.apply("Reshape", { self }, { shape = packed(...).shape or packed(...) }) end
-methods.view = methods.reshape
-function methods:permute(...) return op.apply("Permute", { self }, { axes = packed(...).axes or packed(...) }) end
-function methods:expand(...) return op.apply("Expand", { self }, { shape = packed(...).shape or packed(...) }) end
-
-function methods:transpose(a, b)
-  local n, order = self:dim(), {}
-  a, b = a or -2, b or -1
-  a, b = a > 0 and a or n + 1 + a, b > 0 and b or n + 1 + b
-  for i = 1, n do order[i] = i == a and b or i == b and a or i end
-  return self:permute(order)
-end
-
-function methods:narrow(d, from, n)
-  return op.apply("Slice", { self }, { axes = { d }, starts = { from }, ends = { from + n - 1 } })
-end
-
-function methods:select(d, i)
-  return op.apply("Squeeze", { self:narrow(d, i, 1) }, { axes = { d } })
-end
-
-function methods:squeeze(d)
-  if type(d) == "table" then return op.apply("Squeeze", { self }, d) end
-  return op.apply("Squeeze", { self }, d and { axes = { d } } or {})
-end
-
-function methods:unsqueeze(d)
-  if type(d) == "table" then return op.apply("Unsqueeze", { self }, d) end
-  return op.apply("Unsqueeze", { self }, { axes = { d } })
-end
-
-function methods:to(dtype) return op.apply("Cast", { self }, { to = dtype }) end
-function methods:clone() return op.apply("Copy", { self }) end
-function methods:item()
-  error(("%s is a blob: it has no value while the net is built; use net:If or neap.where to choose by it"):format(self.name), 2)
-end
-
--- ---- names in scopes ---------------------------------------------------------------------------------------------------
-
-local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
-
---- The full name of something written in the current scope.
-local function written(net, name)
-  local scope = scope_of(net)
-  if scope == "" or begins(name, scope) then return name end
-  return scope .. "/" .. name
-end
-
-local function written_param(net, name)
-  local scope = param_scope_of(net)
-  if scope == "" or begins(name, scope) then return name end
-  return scope .. "/" .. name
-end
-
---- Whether a name means something in the net or around it.
-local function is_known(net, name)
-  while net do
-    local state = state_of(net)
-    if net:_blob(name) or (state.take and state.take(name)) then return true end
-    net = state.outer
-  end
-  return false
-end
-
---- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when none does.
-local function read_in(net, name, scope)
-  while scope ~= "" do
-    if begins(name, scope) then return name end
-    local full = scope .. "/" .. name
-    if is_known(net, full) then return full end
-    scope = scope:match "^(.*)/[^/]*$" or ""
-  end
-end
-
---- The full name of something read: the innermost scope's first.
-local function read(net, name)
-  local full = read_in(net, name, scope_of(net))
-  if full then return full end
-  if param_scope_of(net) ~= scope_of(net) then
-    full = read_in(net, name, param_scope_of(net))
-    local row = full and net:_blob(full)
-    if row and row.role == "parameter" then return full end -- of the first visit nothing else is meant
-  end
-  is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
-  return name
-end
-
---- Whether a blob's net is `net` or around it.
-local function belongs(net, blob)
-  while net do
-    if blob.net == net then return true end
-    net = state_of(net).outer
-  end
-  return false
-end
-
---- Inside the function that builds a subnet, ops on outer blobs go into the subnet.
-op.set_net_of(function(blob)
-  local inner = current[coroutine.running()]
-  return inner and belongs(inner, blob) and inner or blob.net
-end)
-
-local function reader(net, x, what)
-  if type(x) == "string" then return read(net, x) end
-  if op.is_blob(x) then
-    if not belongs(net, x) then error(("%s: blob %s belongs to another net"):format(what, x.name), 4) end
-    return x.name
-  end
-  if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
-  if not x then return false end
-  error(("%s expects names or blobs, got a %s"):format(what, type(x)), 4)
-end
-
---- One or a list of names or blobs, as a list of full names.
-local function read_list(net, xs, what)
-  if xs == nil then return {} end
-  if type(xs) ~= "table" or op.is_blob(xs) then xs = { xs } end
-  local n = 0
-  for key in pairs(xs) do
-    if math.type(key) == "integer" and key > n then n = key end
-  end
-  local names = {}
-  for i = 1, n do names[i] = reader(net, xs[i] or false, what) end
-  return names
-end
 
 -- ---- building ------------------------------------------------------------------------------------------------------------
 
@@ -474,15 +250,6 @@ function Net:blobs()
   return report.new { rows = rows, columns = { "name", "role", "dtype", "shape", "keep", "line" } }
 end
 
---- net:inputs() -> list of {name, dtype, shape}: what must be fed.
-function Net:inputs()
-  local list = {}
-  for _, row in ipairs(self:_blobs()) do
-    if row.role == "input" then list[#list + 1] = { name = row.name, dtype = row.dtype, shape = row.shape } end
-  end
-  return list
-end
-
 --- net:infer{x = {64, 784}} -> {blob = {shape =, dtype =}} with other input shapes than declared.
 function Net:infer(options)
   local plan = self:plan(options)
@@ -567,10 +334,4 @@ Net.meta.__index = function(_, key)
   end
 end
 
-net_module.Blob, net_module.methods = Blob, methods
---- What the builders of subnets (neap.control) share with this file; nobody else's.
-net_module.naming = {
-  param_scope_of = param_scope_of, state_of = state_of, scope_of = scope_of, handle = handle, written = written,
-  is_known = is_known, reader = reader, current = current,
-}
 return net_module

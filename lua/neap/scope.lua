@@ -6,11 +6,11 @@
 local core = require "neap.core"
 local op = require "neap.op"
 local options = require "neap.options"
-local naming = require("neap.net").naming
+local naming = require "neap.naming"
 
 local Net = core.Net
 local param_scope_of = naming.param_scope_of
-local state_of, scope_of, handle = naming.state_of, naming.scope_of, naming.handle
+local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
 local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
 
 local function fail(text, hint) error(core.error { code = "graph", message = text, hint = hint }, 3) end

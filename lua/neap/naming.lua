@@ -1,0 +1,130 @@
+--- Names in nets: what a name that is written or read means where it stands.
+--
+-- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for from the innermost scope
+-- outwards; a name that already begins with the path stays as it is. Shared by the files that build nets; nobody else's.
+-- @module neap.naming
+local op = require "neap.op"
+
+local M = {}
+
+--- What Lua knows of a net: { scopes = {path, ..}, outer = net of a subnet, counts = {} }.
+local states = setmetatable({}, { __mode = "k" })
+
+--- The net whose scope, branch or body is being built, by coroutine.
+M.current = setmetatable({}, { __mode = "k" })
+
+--- That of one net, made at its first use.
+function M.state_of(net)
+  local state = states[net]
+  if state == nil then
+    state = { scopes = {}, counts = {} }
+    states[net] = state
+  end
+  return state
+end
+
+--- The path of the scopes that are open, "" outside of all.
+function M.scope_of(net)
+  local scopes = M.state_of(net).scopes
+  return scopes[#scopes] or ""
+end
+
+--- The path that parameters made now get in front: that of the scopes, but a second visit to a variable scope gives ops a path
+-- of their own and parameters the old one.
+function M.param_scope_of(net)
+  local state = M.state_of(net)
+  local paths = state.param_scopes
+  return paths and paths[#state.scopes] or M.scope_of(net)
+end
+
+local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
+
+--- The full name of something written in the current scope.
+function M.written(net, name)
+  local scope = M.scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
+--- The same for a parameter.
+function M.written_param(net, name)
+  local scope = M.param_scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
+--- Whether a name means something in the net or around it.
+function M.is_known(net, name)
+  while net do
+    local state = M.state_of(net)
+    if net:_blob(name) or (state.take and state.take(name)) then return true end
+    net = state.outer
+  end
+  return false
+end
+
+--- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when none does.
+local function read_in(net, name, scope)
+  while scope ~= "" do
+    if begins(name, scope) then return name end
+    local full = scope .. "/" .. name
+    if M.is_known(net, full) then return full end
+    scope = scope:match "^(.*)/[^/]*$" or ""
+  end
+end
+
+--- The full name of something read: the innermost scope's first.
+function M.read(net, name)
+  local full = read_in(net, name, M.scope_of(net))
+  if full then return full end
+  if M.param_scope_of(net) ~= M.scope_of(net) then
+    full = read_in(net, name, M.param_scope_of(net))
+    local row = full and net:_blob(full)
+    if row and row.role == "parameter" then return full end -- of the first visit nothing else is meant
+  end
+  M.is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
+  return name
+end
+
+--- Whether a blob's net is `net` or around it.
+local function belongs(net, blob)
+  while net do
+    if blob.net == net then return true end
+    net = M.state_of(net).outer
+  end
+  return false
+end
+
+--- Inside the function that builds a subnet, ops on outer blobs go into the subnet.
+op.set_net_of(function(blob)
+  local inner = M.current[coroutine.running()]
+  return inner and belongs(inner, blob) and inner or blob.net
+end)
+
+--- The full name of a name, blob, tensor or number that an op reads; false for false and nil.
+-- @tparam string what for messages: the op or function that asks
+function M.reader(net, x, what)
+  if type(x) == "string" then return M.read(net, x) end
+  if op.is_blob(x) then
+    if not belongs(net, x) then error(("%s: blob %s belongs to another net"):format(what, x.name), 4) end
+    return x.name
+  end
+  if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
+  if not x then return false end
+  error(("%s expects names or blobs, got a %s"):format(what, type(x)), 4)
+end
+
+--- One or a list of names or blobs, as a list of full names.
+function M.read_list(net, xs, what)
+  if xs == nil then return {} end
+  if type(xs) ~= "table" or op.is_blob(xs) then xs = { xs } end
+  local n = 0
+  for key in pairs(xs) do
+    if math.type(key) == "integer" and key > n then n = key end
+  end
+  local names = {}
+  for i = 1, n do names[i] = M.reader(net, xs[i] or false, what) end
+  return names
+end
+
+return M
