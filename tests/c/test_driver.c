@@ -367,9 +367,118 @@ TEST(every_refused_allocation_is_survived_by_a_dynamic_session) {
   neap_net_free(net);
 }
 
+/* ---- mem_param, dry runs, counts, gradients given back --------------------------------------------------------------- */
+
+/* mem_param's translation, a dry run and both counts of a net that trains; nothing of it is left. */
+static neap_status tell(const neap_net *net, bool dag, neap_error *error) {
+  neap_mem_param param = {.n_exclude_blob = 2, .exclude_blob = NAMES("fc1", "relu1.diff")};
+  neap_compile_options options = {
+    .plan.policy = NEAP_POLICY_OFFSET, .plan.executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE, .mem_param = &param};
+  neap_forecast forecast;
+  neap_dry_run *log = NULL;
+  neap_counts before, after;
+  NEAP_TRY(neap_driver_plan(net, &options, &forecast, error));
+  neap_status status = neap_plan_dry_run(forecast.plan, forecast.graph, net, &log, error);
+  neap_forecast_fini(&forecast);
+  if (status != NEAP_OK) {
+    CHECK(log == NULL);
+    return status;
+  }
+  CHECK_EQ(log->raw_diff_bytes, 4 * (MLP_BATCH * (MLP_IN + 2 * MLP_HIDDEN + MLP_OUT) + 1 + 1)); /* the last one is lr */
+  neap_dry_run_free(log);
+  return neap_driver_count(net, &options, NULL, &before, &after, error);
+}
+
+TEST(every_refused_allocation_is_survived_by_dry_runs_and_counts) {
+  neap_net *net = NULL;
+  CHECK_OK(mlp_build(true, &net, &error));
+  for (int dag = 0; dag < 2; dag++) {
+    CHECK_OK(tell(net, dag, &error)); /* names are interned once */
+    neap_memory_stats start = neap_memory_read();
+    int n_failed = 0;
+    bool done = false;
+    for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
+      neap_error own = {0};
+      neap_memory_fail_nth(n, false);
+      neap_status status = tell(net, dag, &own);
+      done = !neap_memory_failed();
+      neap_memory_fail_nth(0, false);
+      if (status != NEAP_OK && status != NEAP_MEMORY)
+        printf("  allocation %lld: %s\n", (long long)n, own.message), check_failures++;
+      CHECK(!done || status == NEAP_OK);
+      CHECK_EQ(neap_memory_read().n_live, start.n_live);
+      CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES], start.held_bytes[NEAP_DATA_BYTES]);
+      n_failed += !done;
+    }
+    CHECK(done && n_failed > 100);
+  }
+  neap_net_free(net);
+}
+
+/* A run that can't have its gradients back is refused and changes nothing; the next one has them. */
+TEST(every_refused_allocation_is_survived_by_gradients_made_again) {
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  mlp m;
+  CHECK_OK(mlp_open(&m, true, &options, &error));
+  CHECK_OK(neap_session_run(m.session, &error));
+  int n_failed = 0;
+  bool done = false;
+  for (int64_t n = 1; !done && n < 1000 && check_failures < 5; n++) {
+    int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+    float before = mlp_element(m.ws, "w1", 3);
+    uint32_t step = neap_workspace_step(m.ws);
+    neap_error own = {0};
+    int64_t bytes = neap_workspace_drop_gradients(m.ws);
+    CHECK(bytes > 0);
+    CHECK_EQ(held - neap_memory_read().held_bytes[NEAP_DATA_BYTES], bytes);
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_session_run(m.session, &own);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (!done) {
+      CHECK_EQ(status, NEAP_MEMORY);
+      CHECK(mlp_element(m.ws, "w1", 3) == before);
+      CHECK_EQ(neap_workspace_step(m.ws), step);
+      CHECK_OK(neap_session_run(m.session, &error));
+      n_failed++;
+    } else {
+      CHECK_EQ(status, NEAP_OK);
+    }
+    CHECK(mlp_element(m.ws, "w1", 3) != before);
+    CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES], held);
+  }
+  CHECK(done && n_failed > 2);
+  mlp_close(&m);
+}
+
+/* What a view or another program still needs stays. */
+TEST(gradients_given_back_leave_views_and_other_workspaces_alone) {
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  mlp m, other;
+  neap_tensor view;
+  CHECK_OK(mlp_open(&m, true, &options, &error));
+  CHECK_OK(mlp_open(&other, true, &options, &error));
+  CHECK_OK(neap_session_run(m.session, &error));
+  CHECK_OK(neap_session_run(other.session, &error));
+  CHECK_OK(neap_workspace_view(m.ws, "w1_grad", &view, NULL, &error));
+  const float *number = (const float *)(const void *)neap_tensor_data(&view), first = number[0];
+  CHECK(neap_workspace_drop_gradients(m.ws) > 0);
+  CHECK(!neap_workspace_has(m.ws, "w1_grad"));
+  CHECK(number[0] == first);
+  CHECK_OK(neap_session_run(m.session, &error));
+  CHECK(number[0] == first); /* the new gradient lies elsewhere */
+  CHECK(neap_workspace_has(m.ws, "w1_grad") && neap_workspace_has(other.ws, "w1_grad"));
+  neap_tensor_fini(&view);
+  mlp_close(&m);
+  mlp_close(&other);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
              T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
-             T(a_budget_is_kept_or_refused_with_what_would_do), T(every_refused_allocation_is_survived_by_a_dynamic_session));
+             T(a_budget_is_kept_or_refused_with_what_would_do), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+             T(every_refused_allocation_is_survived_by_gradients_made_again),
+             T(gradients_given_back_leave_views_and_other_workspaces_alone));
 }
