@@ -42,7 +42,7 @@ function fit_batch.micro(trainer, rows, net_of)
   local _, _, update = net_of(trainer, "micro", 1)
   return (core.fit_batch(function(n)
     local net = net_of(trainer, "micro", n)
-    return net, mem_param.translate(net, trainer.memory)
+    return net, mem_param.checked(trainer.memory)
   end, rows, update))
 end
 

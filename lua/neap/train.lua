@@ -156,12 +156,21 @@ local function program_for(self, n, mode)
   return entry
 end
 
+--- Memory options of the update: it is a part of training, and the blobs that mem_param excludes are the micro-batch's.
+local function update_memory(self)
+  local param, out = self.memory.mem_param, {}
+  if param == nil then return self.memory end
+  for key, value in pairs(self.memory) do out[key] = value end
+  out.mem_param = { optimize_test = param.optimize_train ~= false, debug_info = param.debug_info }
+  return out
+end
+
 --- The program that ends a step of micro-batches, the same whatever their rows.
 local function update_for(self, net)
   local entry = self.programs.update
   if entry == nil then
     self.ws:init(net)
-    entry = { net = net, program = self.ws:compile(net, self.memory) }
+    entry = { net = net, program = self.ws:compile(net, update_memory(self)) }
     self.programs.update = entry
   end
   return entry
@@ -351,7 +360,7 @@ function Trainer:forecast(rows, example)
   local net, _, update = net_of(self, size and "micro" or "train", size or rows)
   add(net:plan(self.memory), held)
   if size then -- parameters and accumulators are the same blobs
-    add(update:plan(self.memory), { "state", "io", "constants", "frames" })
+    add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
   end
   bytes.arena = arena
   local report_rows, total = {}, 0

@@ -51,7 +51,8 @@ static double share(const neap_forecast *forecast, const neap_compile_options *o
  * blobs, the arena is shared, and the larger of the two arenas keeps to the budget by itself. */
 static neap_status find_beside(const neap_fit *fit, neap_compile_options options, size_t *beside, neap_error *error) {
   neap_forecast update;
-  options.graph.n_input = options.graph.n_keep = 0; /* of the micro-batch */
+  options.graph.n_input = options.graph.n_keep = 0; /* of the micro-batch, as are the blobs that mem_param excludes */
+  options.mem_param = NULL;
   NEAP_TRY(neap_driver_plan(fit->update, &options, &update, error));
   const size_t *region = update.plan->region_bytes;
   *beside = update.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];

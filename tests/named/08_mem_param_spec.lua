@@ -272,4 +272,69 @@ describe("mem_param", function()
     assert.are.same({ 6, 24 }, t.ws:fetch("relu1").shape)
     assert.are.same({ 6, 24 }, t.ws:fetch("relu1.grad").shape)
   end)
+
+  it("holds for every batch of a range, and two ranges of one net do not mix their blobs up", function()
+    local net = chain(false)
+    local ws <close> = neap.workspace { seed = 4, store = false }
+    ws:init(net)
+    fill(ws)
+    for _, name in ipairs { "fc1", "relu2" } do
+      local memory = with { max_batch = 32, mem_param = { optimize_test = true, exclude_blob = { name } } }
+      local program <close> = ws:compile(net, memory)
+      program:run()
+      assert.are.same({ 16, 24 }, ws:fetch(name).shape)
+    end
+    local ranges = require "neap.range"
+    local function key(param) return ranges.key(net, { mem_param = neap.mem_param(param) }, 32) end
+    assert.are.equal(key { exclude_blob = "fc1" }, key { exclude_blob = { "fc1" } })
+    assert.are_not.equal(key { exclude_blob = "fc1" }, key { exclude_blob = "fc2" })
+    assert.are_not.equal(key {}, key { optimize_test = true })
+  end)
+
+  it("holds in training by micro-batches: excluded blobs are those of the micro-batch", function()
+    local one = { x = neap.rand(12, 8), y = neap.zeros { 12, dtype = "i64" } }
+    for _, micro in ipairs { 4, "fit" } do
+      local model = nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } }
+      local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = micro,
+        mem_param = { optimize_test = true, exclude_blob = { "relu1" } }, memory = { store = false, total = micro == "fit" and "60KiB" or nil } }
+      t:step(one)
+      local rows = micro == "fit" and t.micro_fit or micro
+      assert.are.same({ rows, 24 }, t.ws:fetch("relu1").shape)
+    end
+  end)
+
+  it("has nothing to switch off where bytes are given back as soon as they have been read", function()
+    local dynamic = with { executor = "dynamic", mem_param = {} }
+    raises("switches planning off", (chain(false)).plan, chain(false), dynamic)
+    local plan = (chain(true)):plan(with { executor = "dynamic", mem_param = { exclude_blob = { "relu1.data" } } })
+    assert.are.equal("pool", plan.policy)
+    assert.are.equal("io", plan:explain("relu1")[1].region)
+  end)
+
+  it("finds the loss behind a check that it is finite, even one in place", function()
+    local net = chain(false)
+    net:op("CheckFinite", { "loss" }, { "loss" }, {})
+    net:gradient "loss"
+    net:outputs { "fc3" }
+    run(net, { mem_param = {} }, function(ws) assert.are.equal(1, ws:fetch("loss"):n_element()) end)
+  end)
+
+  it("numbers slots by address, however many there are", function()
+    local net = neap.net "wide"
+    net:input("x", { 16 })
+    local top = "x"
+    for k = 1, 200 do
+      net:Tanh(top, "a" .. k)
+      top = "a" .. k
+    end
+    local log = net:dry_run(with { policy = "none" })
+    assert.are.equal(199, #log.slots) -- 64 bytes each; the last one is the output
+    for k, slot in ipairs(log.slots) do
+      assert.are.equal(64 * (k - 1), slot.offset)
+      assert.are.equal(1, slot.n_blob)
+    end
+    for _, row in ipairs(log) do
+      if row.slot:match "^slot" then assert.are.equal(row.blob, log.slots[math.tointeger(row.slot:match "%d+")].blobs) end
+    end
+  end)
 end)

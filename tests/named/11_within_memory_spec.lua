@@ -281,3 +281,39 @@ describe("m:optimize and m:undo", function()
     raises("mode is", model.optimize, model, { mode = "infer" })
   end)
 end)
+
+describe("ws:drop_gradients", function()
+  it("gives a trainer's gradients back between two steps, which change nothing by it", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      local function make() return trainer { optimizer = optim.Adam { lr = 0.01 }, memory = { store = false, executor = executor } } end
+      local plain <close> = make()
+      local dropping <close> = make()
+      for k = 1, 4 do
+        plain:step(batch(12, k))
+        dropping:step(batch(12, k))
+        local before = held()
+        local bytes = dropping.ws:drop_gradients()
+        assert.are.equal(dropping:plan(12).regions.gradients, bytes)
+        assert.are.equal(bytes, before - held())
+        assert.are.equal(0, dropping.ws:drop_gradients())
+      end
+      assert.are.equal(0, distance(plain.model, dropping.model))
+    end
+  end)
+
+  it("leaves parameters, state and what else is fetched as they are", function()
+    local t <close> = trainer { optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
+    t:step(batch(12, 1))
+    local before = {}
+    for _, row in ipairs(t.ws:blobs()) do
+      if row.role == "parameter" or row.role == "state" then before[row.name] = t.ws:fetch(row.name) end
+    end
+    assert.is_true(t.ws:drop_gradients() > 0)
+    local n = 0
+    for name, value in pairs(before) do
+      n = n + 1
+      assert.is_true(t.ws:fetch(name):equal(value), name)
+    end
+    assert.is_true(n >= 12)
+  end)
+end)

@@ -139,7 +139,7 @@ end
 local function check_fields(who, o)
   local known, names = { x = true, y = true }, {}
   for name in pairs(net_spec) do names[#names + 1] = name end
-  table.move({ "max_batch", "mem_param" }, 1, 2, #names + 1, names) -- Lua's own, before the engine's
+  names[#names + 1] = "max_batch" -- Lua's own, before the engine's
   for _, name in ipairs(core.memory_options()) do names[#names + 1] = name end
   for _, name in ipairs(names) do known[name] = true end
   table.sort(names)
