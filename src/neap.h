@@ -554,6 +554,99 @@ NEAP_API neap_status neap_assign_measure(int n, const neap_assign_item *item, co
 NEAP_API neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
                                         neap_error *error);
 
+/* ---- layer by layer: the memory of a chain of layers ------------------------------------------------------------- */
+
+/* A chain is a model that one steps through by hand, and whose memory lies open. Each layer is a net with one input, one output
+ * and its parameters; the output of one is the input of the next. Forward runs the layers one by one; in training each leaves on
+ * its cache what its backward will read. Backward takes the gradient of the last output, pops the caches in reverse, and fills
+ * the gradients of outputs, inputs and parameters. All of it is four lists, of entries with data and diff.
+ *
+ *   neap_net *layer[2] = {0};
+ *   neap_chain *chain = NULL;
+ *   neap_entry out, w;
+ *   neap_net_read("net fc1\ninput x f32 (8,2)\nparam fc1.w f32 (16,2) = Xavier\nh = FC(x, fc1.w)\ny = Tanh(h)\noutputs y\n",
+ *                 &layer[0], &error);
+ *   neap_net_read("net fc2\ninput x f32 (8,16)\nparam fc2.w f32 (1,16) = Xavier\ny = FC(x, fc2.w)\n", &layer[1], &error);
+ *   neap_chain_open(ws, 2, (const neap_net *const *)layer, 8, NULL, &chain, &error);
+ *
+ *   neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){3, 2}, x, &error);      a batch of 3: any up to 8
+ *   neap_chain_forward(chain, true, &error);
+ *   neap_chain_entry(chain, NEAP_LIST_OUTPUTS, 1, &out, &error);                          out.data: y (3,1)
+ *   neap_workspace_write(ws, out.diff_blob, NEAP_DTYPE_F32, 2, (int64_t[]){3, 1}, dy, &error);
+ *   neap_chain_backward(chain, &error);
+ *   neap_chain_param(chain, "fc1.w", &w, &error);                                         w.diff: its gradient (16,2)
+ *
+ * Blobs. The first input keeps its name. The output of layer L is "L/output", its gradient "L/output_grad"; what its cache holds is
+ * "L/NAME". Parameters and state keep their names, so that layers can share them: gradients are summed. The gradient of parameter
+ * p is "p_grad". All these are blobs of the workspace: an update is a net of `p = Sgd(p, p_grad, lr)` that is run there.
+ *
+ * Memory. Every layer is planned for the largest batch; smaller ones run in the same bytes, in whatever order they come. An input
+ * is the same bytes as the output below it, counted once. Nothing that a cache holds is computed again, but masks and
+ * positions whose format is a kernel's own (Dropout's, MaxPool's), which the backward makes again from the input, with the same
+ * random numbers; and a layer with subnets (If, While, Recurrent), whose cache is its input and whose forward is repeated. */
+typedef struct neap_chain neap_chain;
+
+typedef enum neap_list {
+  NEAP_LIST_PARAMS,  /* of all layers, each once, in order of declaration; then attached ones */
+  NEAP_LIST_OUTPUTS, /* one a layer; none before the first forward */
+  NEAP_LIST_INPUTS,
+  NEAP_LIST_CACHES /* what all caches hold, layer by layer, first pushed first; empty after backward, and in evaluation */
+} neap_list;
+
+/* Numbers that lie in memory, dense, the last dimension fastest. `data` NULL: there are none. */
+typedef struct neap_array {
+  neap_dtype dtype;
+  int n_dim;
+  int64_t dim[NEAP_MAX_DIM];
+  int64_t bytes;
+  const void *data;
+} neap_array;
+
+/* Views are borrowed: until the next forward, until the entry is dropped, until the chain is freed. */
+typedef struct neap_entry {
+  const char *name;  /* of the parameter; of the layer; in a cache what the layer's own net calls the blob */
+  const char *layer; /* the net's name; "" for attached parameters */
+  neap_array data;
+  neap_array diff;       /* after a backward; of parameters that train, of floating-point inputs and outputs */
+  const char *blob;      /* of data in the workspace; NULL in caches and for attached parameters */
+  const char *diff_blob; /* of diff; NULL where there can be none */
+} neap_entry;
+
+/* Copies the nets; fills parameters that the workspace lacks; keeps the workspace alive. Every layer is declared at the batch of
+ * the first one's input, its first dimension. An error says which layer, what it expects and what it got: more than one input or
+ * output, two layers of one name, an input of another type than the output below. Training ops are written as such (`training = 1`
+ * in Dropout and BatchNorm, whose statistics RunningAverage ops keep): evaluation derives its nets from them. Options are those
+ * of a session; policy "pool" is refused, since it plans no addresses. */
+NEAP_API neap_status neap_chain_open(neap_workspace *workspace, int n, const neap_net *const *layer, int64_t max_batch,
+                                     const neap_options *options, neap_chain **out, neap_error *error);
+/* Reads the first layer's input in the workspace, whose first dimension is the batch. Without `train` Dropout does nothing, norms
+ * read their running statistics, state stays as it is, and nothing is cached. A second forward takes the place of the first: its
+ * caches, and the views of entries. */
+NEAP_API neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
+/* Reads the gradient of the last output, which the caller has written. RELEASED when the caches do not hold what a training
+ * forward left: none has run, it has had its backward, or an entry was dropped. */
+NEAP_API neap_status neap_chain_backward(neap_chain *chain, neap_error *error);
+NEAP_API int neap_chain_n(const neap_chain *chain, neap_list list);
+/* RELEASED for an entry that was dropped. */
+NEAP_API neap_status neap_chain_entry(const neap_chain *chain, neap_list list, int i, neap_entry *out, neap_error *error);
+/* By name; NAME when there is none. */
+NEAP_API neap_status neap_chain_param(const neap_chain *chain, const char *name, neap_entry *out, neap_error *error);
+/* A parameter of the caller's own in the list; its numbers stay the caller's, and must outlive the chain or be dropped before.
+ * NAME when the name is taken. */
+NEAP_API neap_status neap_chain_attach_param(neap_chain *chain, const char *name, neap_dtype dtype, int n_dim, const int64_t *dim,
+                                             void *data, neap_error *error);
+/* Lets an entry go, in any order; the others keep their positions. The bytes return when the last entry that shares them has gone:
+ * an output's with the input above it and what caches hold of it. RELEASED the second time; layers' parameters can't be dropped.
+ * The next forward makes what it needs. */
+NEAP_API neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error *error);
+/* Takes from the cache of layer i what was pushed last, for callers who compute a layer's backward themselves; the view is valid
+ * until the next forward. NAME when that is not called `name` (NULL: whatever it is), RELEASED when nothing is left; then nothing
+ * is taken. */
+NEAP_API neap_status neap_chain_pop(neap_chain *chain, int layer, const char *name, neap_entry *out, neap_error *error);
+/* Drops all outputs, inputs and caches. */
+NEAP_API void neap_chain_clear(neap_chain *chain);
+NEAP_API void neap_chain_free(neap_chain *chain);
+
 /* ---- child workspaces, scopes and step trees --------------------------------------------------------------------- */
 
 /* A child of `parent`, which it retains. With n 0 it sees everything of the parent and hides what it makes itself; else it

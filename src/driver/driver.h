@@ -120,6 +120,39 @@ neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *
 neap_status neap_driver_fit_net(const neap_net *net, const neap_net *update, const neap_compile_options *options, int64_t max,
                                 int64_t *batch, neap_forecast *out, neap_error *error);
 
+/* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs and caches, each entry with
+ * data and diff. neap.h says what a layer is, and what its blobs are called in the workspace. A layer has a program of its own
+ * for evaluation, for the forward half of training, and for the backward half (neap_graph_halves); each is planned as a range for
+ * the largest batch, and made when it is first asked for.
+ *
+ * INVARIANT: a value is one blob of the workspace: an input is the output of the layer below, a cached value what the forward half
+ * wrote. The chain's entries hold references, so that their bytes live until the last one is dropped. */
+typedef struct neap_chain neap_chain;
+/* The nets are copied; `ws` is retained, and must be used as one thread's. Makes and fills parameters and state that the
+ * workspace lacks. Errors name layer and net. */
+neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer, int64_t max_batch,
+                           const neap_compile_options *options, neap_chain **out, neap_error *error);
+void neap_chain_free(neap_chain *chain);
+/* The nets of a batch whose ops depend on it (a factor, a shape); otherwise those given first serve every batch. Once a batch. */
+neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error);
+bool neap_chain_has_batch(const neap_chain *chain, int64_t batch);
+neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
+neap_status neap_chain_backward(neap_chain *chain, neap_error *error);
+void neap_chain_clear(neap_chain *chain);
+int neap_chain_n(const neap_chain *chain, neap_list list);
+typedef struct neap_chain_item {
+  const char *name, *layer, *blob, *diff_blob; /* as in neap_entry */
+  neap_tensor data, diff;                      /* retained; diff {0} where there is none */
+} neap_chain_item;
+neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out, neap_error *error);
+neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out, neap_error *error);
+void neap_chain_item_fini(neap_chain_item *item);
+neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error *error);
+/* Retains the tensor. */
+neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor, neap_error *error);
+int neap_chain_n_layers(const neap_chain *chain);
+neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL out of range */
+
 /* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,

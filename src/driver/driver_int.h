@@ -69,6 +69,71 @@ neap_dynamic_stats neap_dynamic_stats_read(const neap_dynamic *dynamic);
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
                               neap_program **program, neap_error *error);
 
+/* ---- chains of layers (chain.c, chain_run.c, chain_list.c) ---- */
+
+typedef enum neap_chain_part { NEAP_CHAIN_EVALUATE, NEAP_CHAIN_FORWARD, NEAP_CHAIN_BACKWARD, NEAP_CHAIN_N_PART } neap_chain_part;
+
+typedef struct neap_chain_layer {
+  const char *name;                                /* of the caller's net; texts are interned */
+  const char *own_input, *own_output;              /* blobs as the caller's net calls them */
+  const char *input, *output, *d_input, *d_output; /* as the workspace does; d_input NULL: integers */
+  neap_net *net;                                   /* under the workspace's names */
+  int n_wrt;                                       /* parameters that train, then perhaps the input */
+  const char **wrt, **grad;                        /* names of their gradients, as the layer's backward makes them */
+  const char **sum;                                /* where a parameter of layers above has its gradient already; else NULL */
+  neap_range *range[NEAP_CHAIN_N_PART];            /* NULL before they are asked for */
+  neap_cache cache;
+} neap_chain_layer;
+
+/* A layer at one batch. */
+typedef struct neap_chain_step {
+  neap_net *net; /* NULL: the layer's own */
+  neap_type in, out;
+  neap_session *session[NEAP_CHAIN_N_PART];
+  bool repeats; /* its backward runs the forward again: state is put back as it was */
+  int n_saved;  /* blobs that the backward reads of the forward: what the cache gets, in this order */
+  const char **saved;
+} neap_chain_step;
+typedef struct neap_chain_batch {
+  int64_t n;
+  neap_chain_step *step; /* by layer */
+} neap_chain_batch;
+
+/* Entry of outputs or inputs. */
+typedef struct neap_chain_value {
+  neap_tensor data, diff;
+  bool dropped;
+} neap_chain_value;
+typedef struct neap_chain_parameter {
+  const char *name, *layer, *grad; /* grad NULL: it does not train */
+  neap_tensor attached;            /* of the user's own; {0}: a blob of the workspace */
+  bool is_attached;
+} neap_chain_parameter;
+
+typedef enum neap_chain_state { NEAP_CHAIN_EMPTY, NEAP_CHAIN_EVALUATED, NEAP_CHAIN_FORWARDED, NEAP_CHAIN_DONE } neap_chain_state;
+struct neap_chain {
+  neap_workspace *ws;
+  neap_compile_options options;
+  int64_t max_batch;
+  int n_layer, n_batch, cap_batch, n_param, cap_param;
+  neap_chain_layer *layer;
+  neap_chain_batch *batch; /* as they came */
+  neap_chain_parameter *param;
+  neap_chain_value *output, *input; /* by layer; of the last forward */
+  neap_chain_state state;
+  int at;        /* batch of the last forward */
+  uint32_t step; /* the workspace's counter then: its random numbers are those of the backward too */
+  bool trimmed;  /* a blob has been taken out of the workspace: programs must be attached anew */
+  neap_arena room;
+};
+
+/* chain.c: the sessions of one part of all layers at batch `at`, made where they are missing. */
+neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error);
+/* Position of a batch, made when it is missing. */
+neap_status neap_chain_find_batch(neap_chain *chain, int64_t batch, int *at, neap_error *error);
+/* chain_list.c: drops the references of all entries; with `forget` what nobody holds any more leaves the workspace. */
+void neap_chain_let_go(neap_chain *chain, bool forget);
+
 /* ---- eager results (eager_pool.c) ---- */
 
 /* A dense tensor of `type`, contents undefined, whose bytes come from the pool and return to it with the last reference. */

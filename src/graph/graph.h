@@ -230,6 +230,29 @@ void neap_graph_print(const neap_graph *graph, neap_buffer *out);
  * declarations say of initial values. Roles, devices, what is whose gradient and random streams come along. */
 neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error);
 
+/* One layer's net in two: a forward half that leaves the values which the backward reads, and a backward half that takes them
+ * (cut.c). Owned nets. */
+typedef struct neap_halves {
+  neap_net *forward;  /* outputs: those of the net, then what the backward half reads of it */
+  neap_net *backward; /* inputs: the gradient of the output, and blobs of the forward half; outputs: the gradients */
+  bool repeats;       /* the backward half runs the whole forward again, and writes the net's state as that did */
+} neap_halves;
+typedef struct neap_halves_spec {
+  const char *output, *d_output; /* the blob whose gradient arrives, and the gradient's name */
+  int n_wrt;
+  const char *const *wrt, *const *grad; /* blobs, and the names of their gradients; zeros where none arrives */
+  uint32_t stream;                      /* added to random streams: layers of one step draw different numbers */
+} neap_halves_spec;
+/* `options` gives the inputs' types, NULL: as declared. What the backward half needs of the forward and does not take, it makes
+ * again from what it takes: stashes, whose format is known to one pair of kernels only, views, and what has no inputs; random
+ * numbers are those of the forward while the step counter stands. A net with subnets can't be cut: its backward half takes the
+ * input and repeats the forward. GRAPH error for a backward that reads state as it was before the forward wrote it. */
+neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options,
+                              neap_halves *out, neap_error *error);
+/* The type that blob `name` has when `net` has run. NAME error when it has no such blob. */
+neap_status neap_graph_type(const neap_net *net, const neap_graph_options *options, const char *name, neap_type *out,
+                            neap_error *error);
+
 /* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once. Arrays from neap_alloc. */
 typedef struct neap_uses {
   int *first, *list;

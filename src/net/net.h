@@ -178,6 +178,25 @@ neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit,
 #define NEAP_MICRO_STEPS "micro.steps"   /* f64 scalar */
 neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error);
 
+/* What a net of some of another one's ops looks like (part.c). */
+typedef struct neap_net_cut {
+  const char *name;
+  const bool *take; /* by op of the other net */
+  int n_input;      /* blobs that ops left out would have made: given from outside instead */
+  const char *const *input;
+  const neap_type *input_type;
+  int n_output;
+  const char *const *output;
+  uint32_t stream; /* added to the random streams that ops remember, so that parts of several nets draw different numbers */
+} neap_net_cut;
+/* A new net: the ops taken, in their order, with what `net` declares. An optional output at the end of an op that nothing in the
+ * part reads is left out: it need not be computed. GRAPH error for an op with a subnet. */
+neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out, neap_error *error);
+/* A new net that computes what a training net's layers compute when they do not train (part.c): attributes `training` are false,
+ * a norm reads the statistics that its RunningAverage ops keep, and ops that write state are gone. NAME error for a norm that
+ * keeps none. A net with a backward pass is a GRAPH error, and so is one that trains and has subnets. */
+neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error *error);
+
 /* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Blob
  * names do not count, so that a renaming which keeps the meaning is equal. */
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);

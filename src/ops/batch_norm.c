@@ -57,7 +57,8 @@ static void cost_grad(const neap_infer *c, neap_cost *cost) { cost->flop = 9.0 *
 static neap_status grad(neap_grad *g, neap_error *error) {
   if (g->n_out < 4) return neap_fail(error, NEAP_INTERNAL, "BatchNorm has no statistics to differentiate with");
   neap_value_id out[3];
-  neap_grad_emit(g, "BatchNormGrad", 6, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3,
+  int n_in = g->attrs[RELU].i != 0 ? 6 : 5; /* without a relu there is nothing in the stash */
+  neap_grad_emit(g, "BatchNormGrad", n_in, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3,
                  out, g, NULL);
   for (int i = 0; i < 3; i++)
     if (g->want[i]) g->din[i] = out[i];

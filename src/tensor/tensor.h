@@ -153,6 +153,34 @@ uint16_t neap_f32_to_f16(float x);
 /* A dense tensor of its own storage with the same elements, in `dtype` (NONE: the same). */
 neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error);
 
+/* A stack of tensors that grows as needed: what a layer's forward leaves to its backward (cache.c). INVARIANT: what is popped is
+ * what was pushed last, or the pop fails and takes nothing. Begin with {.name = ..}; the name, for messages, is borrowed. */
+typedef struct neap_cache_item {
+  neap_tensor tensor; /* {0}: dropped */
+  const char *label;  /* interned; NULL: none */
+} neap_cache_item;
+typedef struct neap_cache {
+  const char *name;
+  int n, cap;
+  neap_cache_item *item; /* item[n - 1] is the top */
+} neap_cache;
+/* What a pop expects; zero and NULL: anything. */
+typedef struct neap_cache_want {
+  const char *label;
+  neap_dtype dtype;
+  const neap_shape *shape;
+} neap_cache_want;
+neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label, neap_error *error); /* retains */
+/* *out gets the cache's reference. RELEASED when nothing is left, or what is on top was dropped; NAME, DTYPE, SHAPE when it is not
+ * what is wanted. */
+neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out, neap_error *error);
+/* The same checks for the item `depth` below the top, which stays. */
+neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want, neap_error *error);
+/* Lets go of item i, counted from the bottom; its place stays, so that the others keep theirs. RELEASED the second time. */
+neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error);
+void neap_cache_clear(neap_cache *cache); /* keeps the stack's own memory */
+void neap_cache_fini(neap_cache *cache);
+
 /* NumPy-like text with truncation and, on the last line, "f32 (64,10) 2.5 KiB" after the name, if one is given (print.c).
  * No line end follows it. `options` NULL gives the values written beside the fields. */
 typedef struct neap_print_options {

@@ -1,0 +1,218 @@
+/* chain_run.c: a chain of layers run: forward, and backward over what the caches hold.
+ *
+ * INVARIANT: everything that can be refused is refused before the first layer runs: programs are made, shapes and caches checked.
+ * INVARIANT: both halves of a layer draw the random numbers of one step: the workspace's counter goes up when the backward is done.
+ */
+#include "driver/driver_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what the caller gives -------------------------------------------------------------------------------------------------- */
+
+/* The batch of the first layer's input, as it lies in the workspace. */
+static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_error *error) {
+  const neap_chain_layer *first = &chain->layer[0];
+  neap_type want = chain->batch[0].step[0].in, got;
+  if (!neap_workspace_type(chain->ws, first->input, &got)) {
+    neap_hint(error, "write it into the workspace first");
+    return neap_fail(error, NEAP_NAME, "chain: input \"%s\" is not in the workspace", first->input);
+  }
+  *batch = got.shape.n_dim > 0 ? got.shape.dim[0] : 0;
+  bool fits = *batch >= 1 && *batch <= chain->max_batch;
+  want.shape.dim[0] = fits ? *batch : chain->max_batch;
+  if (fits && neap_type_equal(&want, &got)) return NEAP_OK;
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  if (!fits) neap_hint(error, "max_batch is %lld", (long long)chain->max_batch);
+  return neap_fail(error, want.dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE, "chain: input \"%s\" expects %s %s%s, got %s %s",
+                   first->input, neap_dtype_name(want.dtype), neap_shape_text(&want.shape, a), fits ? "" : " or fewer rows",
+                   neap_dtype_name(got.dtype), neap_shape_text(&got.shape, b));
+}
+
+/* Attaches what was detached when a blob was dropped. */
+static neap_status run(neap_chain *chain, neap_session *session, neap_error *error) {
+  NEAP_TRY(neap_workspace_attach(chain->ws, neap_session_program(session), error));
+  return neap_session_run(session, error);
+}
+
+/* The message names the net, which is the layer's; its position goes in front. */
+static neap_status in_layer(int i, const neap_error *inner, neap_error *error) {
+  if (error == NULL || error->code != NEAP_OK) return inner->code;
+  *error = *inner;
+  snprintf(error->message, sizeof error->message, "layer %d, %.700s", i, inner->message);
+  return inner->code;
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------------------ */
+
+/* What the layer's own net calls a blob. */
+static const char *label_of(const neap_chain_layer *layer, const char *blob) {
+  size_t n = strlen(layer->name);
+  if (blob == layer->input) return layer->own_input;
+  if (blob == layer->output) return layer->own_output;
+  return strncmp(blob, layer->name, n) == 0 && blob[n] == '/' ? blob + n + 1 : blob;
+}
+
+static neap_status push_saved(neap_chain *chain, int i, neap_error *error) {
+  neap_chain_layer *layer = &chain->layer[i];
+  const neap_chain_step *step = &chain->batch[chain->at].step[i];
+  for (int k = 0; k < step->n_saved; k++) {
+    neap_tensor t;
+    NEAP_TRY(neap_workspace_view(chain->ws, step->saved[k], &t, NULL, error));
+    neap_status status = neap_cache_push(&layer->cache, &t, label_of(layer, step->saved[k]), error);
+    neap_tensor_fini(&t);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+/* Views of what the layers wrote. */
+static neap_status take_values(neap_chain *chain, bool train, neap_error *error) {
+  for (int i = 0; i < chain->n_layer; i++) {
+    NEAP_TRY(neap_workspace_view(chain->ws, chain->layer[i].input, &chain->input[i].data, NULL, error));
+    NEAP_TRY(neap_workspace_view(chain->ws, chain->layer[i].output, &chain->output[i].data, NULL, error));
+    if (train) NEAP_TRY(push_saved(chain, i, error));
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error) {
+  neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
+  int64_t rows = 0;
+  int at = 0;
+  NEAP_TRY(read_batch(chain, &rows, error));
+  NEAP_TRY(neap_chain_find_batch(chain, rows, &at, error));
+  NEAP_TRY(neap_chain_prepare(chain, at, part, error));
+  neap_chain_let_go(chain, false);
+  chain->at = at;
+  chain->step = neap_workspace_step(chain->ws);
+  for (int i = 0; i < chain->n_layer; i++) {
+    neap_error inner = {0};
+    if (run(chain, chain->batch[at].step[i].session[part], &inner) != NEAP_OK) return in_layer(i, &inner, error);
+  }
+  neap_status status = take_values(chain, train, error);
+  if (status != NEAP_OK)
+    neap_chain_let_go(chain, false);
+  else
+    chain->state = train ? NEAP_CHAIN_FORWARDED : NEAP_CHAIN_EVALUATED;
+  return status;
+}
+
+/* ---- backward ----------------------------------------------------------------------------------------------------------------- */
+
+static neap_status check_state(const neap_chain *chain, neap_error *error) {
+  const char *why = chain->state == NEAP_CHAIN_EMPTY       ? "no forward pass has run"
+                    : chain->state == NEAP_CHAIN_EVALUATED ? "the last forward pass did not train"
+                    : chain->state == NEAP_CHAIN_DONE      ? "the last forward pass has had its backward pass"
+                                                           : NULL;
+  if (why == NULL) return NEAP_OK;
+  neap_hint(error, "a training forward pass comes before");
+  return neap_fail(error, NEAP_RELEASED, "chain: backward expects full caches, but %s", why);
+}
+
+/* All caches hold what their layers' backward reads, and nothing else. */
+static neap_status check_caches(const neap_chain *chain, neap_error *error) {
+  for (int i = 0; i < chain->n_layer; i++) {
+    const neap_chain_layer *layer = &chain->layer[i];
+    const neap_chain_step *step = &chain->batch[chain->at].step[i];
+    for (int k = step->n_saved - 1, depth = 0; k >= 0; k--, depth++) {
+      neap_cache_want want = {.label = label_of(layer, step->saved[k])};
+      NEAP_TRY(neap_cache_check(&layer->cache, depth, &want, error));
+    }
+    if (layer->cache.n != step->n_saved)
+      return neap_fail(error, NEAP_RELEASED, "cache of %s: expects %d tensors, got %d", layer->cache.name, step->n_saved,
+                       layer->cache.n);
+  }
+  return NEAP_OK;
+}
+
+/* The gradient of the last output has its shape. */
+static neap_status check_seed(const neap_chain *chain, neap_error *error) {
+  const neap_chain_layer *last = &chain->layer[chain->n_layer - 1];
+  const neap_type *want = &chain->batch[chain->at].step[chain->n_layer - 1].out;
+  neap_type got;
+  if (!neap_workspace_type(chain->ws, last->d_output, &got)) {
+    neap_hint(error, "write it into the workspace first");
+    return neap_fail(error, NEAP_NAME, "chain: \"%s\", the gradient of the last output, is not in the workspace", last->d_output);
+  }
+  if (neap_type_equal(want, &got)) return NEAP_OK;
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  return neap_fail(error, want->dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE, "chain: \"%s\" expects %s %s, got %s %s",
+                   last->d_output, neap_dtype_name(want->dtype), neap_shape_text(&want->shape, a), neap_dtype_name(got.dtype),
+                   neap_shape_text(&got.shape, b));
+}
+
+/* Copies of a layer's state, or with `back` the copies returned; in the order of the net's blobs. */
+static neap_status keep_state(neap_chain *chain, int i, neap_tensor *kept, bool back, neap_error *error) {
+  const neap_net *net = chain->layer[i].net;
+  for (int b = 0, n = neap_net_n_blobs(net); b < n; b++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b);
+    if (blob->role != NEAP_ROLE_STATE) continue;
+    NEAP_TRY(back ? neap_workspace_feed(chain->ws, blob->name, &kept[b], false, error)
+                  : neap_workspace_fetch(chain->ws, blob->name, &kept[b], error));
+  }
+  return NEAP_OK;
+}
+
+/* A backward that repeats the forward must leave state as that one did. */
+static neap_status run_repeating(neap_chain *chain, int i, neap_session *session, neap_error *error) {
+  int n = neap_net_n_blobs(chain->layer[i].net);
+  neap_tensor *kept = neap_alloc_zeroed(((size_t)n + 1) * sizeof *kept);
+  if (kept == NULL) return neap_fail_memory(error, (size_t)n * sizeof *kept, "a layer's state");
+  neap_status status = keep_state(chain, i, kept, false, error);
+  if (status == NEAP_OK) status = run(chain, session, error);
+  if (status == NEAP_OK) status = keep_state(chain, i, kept, true, error);
+  for (int b = 0; b < n; b++) neap_tensor_fini(&kept[b]);
+  neap_free(kept);
+  return status;
+}
+
+static neap_status run_backward(neap_chain *chain, neap_error *error) {
+  for (int i = chain->n_layer - 1; i >= 0; i--) {
+    const neap_chain_step *step = &chain->batch[chain->at].step[i];
+    neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
+    neap_error inner = {0};
+    if (session == NULL) continue;
+    neap_workspace_set_step(chain->ws, chain->step);
+    neap_status status = step->repeats ? run_repeating(chain, i, session, &inner) : run(chain, session, &inner);
+    if (status != NEAP_OK) return in_layer(i, &inner, error);
+  }
+  return NEAP_OK;
+}
+
+/* Pops can't fail: check_caches has looked. */
+static neap_status pop_saved(neap_chain *chain, neap_error *error) {
+  for (int i = chain->n_layer - 1; i >= 0; i--) {
+    const neap_chain_step *step = &chain->batch[chain->at].step[i];
+    for (int k = step->n_saved - 1; k >= 0; k--) {
+      neap_cache_want want = {.label = label_of(&chain->layer[i], step->saved[k])};
+      neap_tensor t;
+      NEAP_TRY(neap_cache_pop(&chain->layer[i].cache, &want, &t, error));
+      neap_tensor_fini(&t);
+    }
+  }
+  return NEAP_OK;
+}
+
+static neap_status take_diffs(neap_chain *chain, neap_error *error) {
+  for (int i = 0; i < chain->n_layer; i++) {
+    const neap_chain_layer *layer = &chain->layer[i];
+    if (!chain->output[i].dropped) NEAP_TRY(neap_workspace_view(chain->ws, layer->d_output, &chain->output[i].diff, NULL, error));
+    if (!chain->input[i].dropped && layer->d_input != NULL)
+      NEAP_TRY(neap_workspace_view(chain->ws, layer->d_input, &chain->input[i].diff, NULL, error));
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_chain_backward(neap_chain *chain, neap_error *error) {
+  NEAP_TRY(check_state(chain, error));
+  NEAP_TRY(check_caches(chain, error));
+  NEAP_TRY(check_seed(chain, error));
+  uint32_t before = neap_workspace_step(chain->ws);
+  neap_status status = run_backward(chain, error);
+  neap_workspace_set_step(chain->ws, status == NEAP_OK ? chain->step + 1 : before);
+  if (status == NEAP_OK) status = pop_saved(chain, error);
+  if (status == NEAP_OK) status = take_diffs(chain, error);
+  if (status == NEAP_OK) chain->state = NEAP_CHAIN_DONE;
+  return status;
+}

@@ -1,0 +1,209 @@
+/* part.c: a net of some of another net's ops: one side of a cut, or what is left of a training net when it does not train.
+ *
+ * As in rename.c, the new net is made by replaying the calls that made the old one, so that it has passed the same checks: an op
+ * that reads what neither an op taken nor a declaration makes is refused.
+ */
+#include "net/net_int.h"
+
+#include <string.h>
+
+static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a part of a net"); }
+
+/* What exists before the net runs, with its initial values. */
+static neap_status copy_declarations(const neap_net *net, neap_net *to, neap_error *error) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *b = &net->cell[i].blob;
+    if (b->type.dtype == NEAP_DTYPE_NONE) continue;
+    const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
+    neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
+    if (init != NULL && set == NULL) return no_memory(error);
+    neap_status status =
+      neap_net_declare(to, b->name, b->role, &b->type, b->trainable, init != NULL ? init->op->name : NULL, set, b->line, error);
+    neap_free(set);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+static neap_status refuse_subnets(const neap_net *net, const neap_net_op *op, neap_error *error) {
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+      return neap_fail(error, NEAP_GRAPH, "net \"%s\": %s \"%s\" has a subnet, and can't be taken out of its net", net->name,
+                       op->op->name, op->name);
+  return NEAP_OK;
+}
+
+/* `op` once more in `to`, with these inputs and attributes and its first n_out outputs. */
+static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char *const *in, int n_out, const neap_set *set,
+                       neap_net_origin origin, neap_error *error) {
+  neap_net_call call = {.type = op->op->name,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .in = in,
+                        .out = (const char *const *)op->out,
+                        .attrs = set,
+                        .name = neap_net_strip_scope(op->name, op->scope),
+                        .scope = op->scope,
+                        .line = op->line,
+                        .device = op->device,
+                        .origin = origin};
+  return neap_net_add(to, &call, NULL, error);
+}
+
+/* ---- a part of a net ------------------------------------------------------------------------------------------------------ */
+
+/* The names that ops taken read, and the outputs. */
+static bool note_reads(const neap_net *net, const neap_net_cut *cut, neap_map *read) {
+  for (int i = 0; i < net->n_op; i++)
+    for (int k = 0; cut->take[i] && k < net->op[i].n_in; k++)
+      if (net->op[i].in[k] != NULL && !neap_map_set(read, net->op[i].in[k], 1)) return false;
+  for (int k = 0; k < cut->n_output; k++) {
+    const char *name = neap_intern(cut->output[k]);
+    if (name == NULL || !neap_map_set(read, name, 1)) return false;
+  }
+  return true;
+}
+
+/* Outputs of `op` without the optional ones at the end that nobody reads. */
+static int n_read_outputs(const neap_net_op *op, const neap_map *read) {
+  int n = op->n_out;
+  for (; n > 1; n--) {
+    unsigned flags = neap_op_output(op->op, n - 1)->flags;
+    if ((flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL) break;
+    if (op->out[n - 1] != NULL && neap_map_get(read, op->out[n - 1], 0) != 0) break;
+  }
+  return n;
+}
+
+static neap_status copy_op(const neap_net *net, const neap_net_cut *cut, int i, const neap_map *read, neap_net *to,
+                           neap_error *error) {
+  const neap_net_op *op = &net->op[i];
+  neap_net_origin origin = op->origin;
+  int forward = origin.forward != NULL ? neap_map_get(&net->op_of, neap_intern(origin.forward), -1) : -1;
+  if (forward < 0 || !cut->take[forward]) origin.forward = NULL; /* its pair is in another part */
+  if (origin.stream != 0) origin.stream += cut->stream;
+  NEAP_TRY(refuse_subnets(net, op, error));
+  neap_set *set = neap_net_given(op, false);
+  if (set == NULL) return no_memory(error);
+  neap_status status = add(to, op, op->n_in, (const char *const *)op->in, n_read_outputs(op, read), set, origin, error);
+  neap_free(set);
+  return status;
+}
+
+static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const neap_map *read, neap_net *to,
+                             neap_error *error) {
+  NEAP_TRY(copy_declarations(net, to, error));
+  for (int i = 0; i < cut->n_input; i++)
+    NEAP_TRY(neap_net_declare(to, cut->input[i], NEAP_ROLE_INPUT, &cut->input_type[i], false, NULL, NULL, NULL, error));
+  for (int i = 0; i < net->n_op; i++)
+    if (cut->take[i]) NEAP_TRY(copy_op(net, cut, i, read, to, error));
+  NEAP_TRY(neap_net_set_outputs(to, cut->n_output, cut->output, error));
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    const neap_net_blob *copy = neap_net_find_blob(to, blob->name);
+    if (blob->gradient_of == NULL || copy == NULL || copy->type.dtype != NEAP_DTYPE_NONE) continue;
+    NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of, blob->role == NEAP_ROLE_GRADIENT, error));
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out, neap_error *error) {
+  neap_map read = {0};
+  neap_net *to = NULL;
+  *out = NULL;
+  neap_status status = note_reads(net, cut, &read) ? neap_net_new(cut->name, &to, error) : no_memory(error);
+  if (status == NEAP_OK) status = fill_part(net, cut, &read, to, error);
+  neap_map_fini(&read);
+  if (status != NEAP_OK) {
+    neap_net_free(to);
+    return status;
+  }
+  *out = to;
+  return NEAP_OK;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------------------------------------- */
+
+/* The running statistic that an op which writes state keeps of blob `of`: its input that is declared. NULL: none. */
+static const char *statistic_of(const neap_net *net, const char *of) {
+  for (int i = 0; of != NULL && i < net->n_op; i++) {
+    const neap_net_op *op = &net->op[i];
+    if ((op->op->effects & NEAP_EFFECT_COMMIT) == 0 || op->n_in < 2 || op->in[1] != of || op->in[0] == NULL) continue;
+    const neap_net_blob *blob = neap_net_find_blob(net, op->in[0]);
+    if (blob != NULL && blob->role == NEAP_ROLE_STATE) return op->in[0];
+  }
+  return NULL;
+}
+
+enum { NORM_STATISTIC = 3, NORM_IN = 5 }; /* BatchNorm(x, gamma, beta, running_mean, running_var) */
+
+/* The inputs of a norm that does not train: those it has, and the statistics kept of its outputs mean and var. */
+static neap_status norm_inputs(const neap_net *net, const neap_net_op *op, const char *in[NORM_IN], neap_error *error) {
+  for (int i = 0; i < NORM_IN; i++) in[i] = i < op->n_in ? op->in[i] : NULL;
+  for (int i = NORM_STATISTIC; i < NORM_IN; i++) {
+    int k = i - NORM_STATISTIC + 1;
+    if (in[i] == NULL && k < op->n_out) in[i] = statistic_of(net, op->out[k]);
+    if (in[i] != NULL) continue;
+    neap_hint(error, "state m f32 (C) .. m = RunningAverage(m, mean) beside it, for mean and var");
+    return neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" keeps no running %s to evaluate with", net->name, op->op->name,
+                     op->name, k == 1 ? "mean" : "variance");
+  }
+  return NEAP_OK;
+}
+
+static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_net *to, neap_error *error) {
+  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
+  NEAP_TRY(refuse_subnets(net, op, error));
+  neap_set *set = neap_net_given(op, false);
+  if (set == NULL) return no_memory(error);
+  int training = neap_op_attr_index(op->op, "training");
+  bool trains = training >= 0 && op->attrs[training].i != 0;
+  neap_set *edited = neap_alloc_zeroed((size_t)(neap_op_n_attrs(op->op) + 2) * sizeof *edited);
+  neap_status status = edited != NULL ? NEAP_OK : no_memory(error);
+  int n = 0;
+  for (int i = 0; status == NEAP_OK && set[i].name != NULL; i++)
+    if (!trains || strcmp(set[i].name, "training") != 0) edited[n++] = set[i];
+  if (status == NEAP_OK && trains) edited[n++] = (neap_set)NEAP_SET_INT("training", 0);
+  const char *norm_in[NORM_IN];
+  bool is_norm = trains && strcmp(op->op->name, "BatchNorm") == 0;
+  if (status == NEAP_OK && is_norm) status = norm_inputs(net, op, norm_in, error);
+  if (status == NEAP_OK)
+    status = add(to, op, is_norm ? NORM_IN : op->n_in, is_norm ? norm_in : (const char *const *)op->in, op->n_out, edited,
+                 op->origin, error);
+  neap_free(edited);
+  neap_free(set);
+  return status;
+}
+
+/* Whether an op behaves otherwise when it trains. */
+static bool trains(const neap_net *net) {
+  for (int i = 0; i < net->n_op; i++) {
+    const neap_net_op *op = &net->op[i];
+    int training = neap_op_attr_index(op->op, "training");
+    if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || (training >= 0 && op->attrs[training].i != 0)) return true;
+  }
+  return false;
+}
+
+neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error *error) {
+  neap_net *to = NULL;
+  *out = NULL;
+  if (neap_net_is_train(net))
+    return neap_fail(error, NEAP_GRAPH, "net \"%s\": has a backward pass, which evaluation has not", net->name);
+  if (!trains(net)) return neap_net_clone(net, out, error);
+  NEAP_TRY(neap_net_new(net->name, &to, error));
+  neap_status status = copy_declarations(net, to, error);
+  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = evaluate_op(net, &net->op[i], to, error);
+  int n = neap_net_n_outputs(net);
+  const char **name = neap_alloc_zeroed((size_t)(n + 1) * sizeof *name);
+  if (status == NEAP_OK && name == NULL) status = no_memory(error);
+  for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = neap_net_output_at(net, k);
+  if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
+  neap_free((void *)name);
+  if (status != NEAP_OK) {
+    neap_net_free(to);
+    return status;
+  }
+  *out = to;
+  return NEAP_OK;
+}
