@@ -724,6 +724,62 @@ typedef struct neap_step {
 NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
                                               neap_error *error);
 
+/* ---- pictures --------------------------------------------------------------------------------------------------- */
+
+/* Texts to look at, each ended by neap_free. The same net, options and machine give the same text.
+ *
+ * DOT is what Graphviz reads: `dot -Tsvg net.dot >net.svg`. Ops are boxes, values rounded boxes with type and bytes, subnets
+ * clusters around their ops; the backward pass is there, and so is what optimizers do. A value read by several ops is one node.
+ * A plan's drawing fills what lives in the arena with one colour for each place in it, so that equal colours are shared bytes;
+ * what has bytes of its own is grey.
+ *
+ * SVG is what browsers show: each storage of the arena is a box over the ops during which it lives, at its place and as high as
+ * its bytes, with its names; scratch is hatched, the peak marked. Below it the bytes live while each op runs, and the blobs that
+ * live from run to run.
+ *
+ *   char *svg = NULL;
+ *   if (neap_net_plan_svg(net, &(neap_options){.budget_bytes = 64 << 20}, &svg, &error)) goto end;
+ *   if (neap_text_save(svg, "memory.svg", &error)) goto end;
+ *   end:
+ *   neap_free(svg); */
+
+/* The net as it is written, without planning it. */
+NEAP_API neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error);
+/* As it would run: planned, nothing allocated. `options` NULL: the defaults. */
+NEAP_API neap_status neap_net_plan_dot(const neap_net *net, const neap_options *options, char **out, neap_error *error);
+NEAP_API neap_status neap_net_plan_svg(const neap_net *net, const neap_options *options, char **out, neap_error *error);
+/* As it runs. A dynamic session shows the program of its last run. */
+NEAP_API neap_status neap_session_dot(neap_session *session, char **out, neap_error *error);
+NEAP_API neap_status neap_session_svg(neap_session *session, char **out, neap_error *error);
+
+enum { NEAP_NO_STEP = -2 };
+/* A blob of a workspace. Steps count from 0. */
+typedef struct neap_blob_row {
+  const char *name;
+  const char *kind;   /* "tensor"; "transient": in the arena, of the program that ran last; "string", "scope", "empty" */
+  const char *role;   /* "input", "parameter", "activation", .. */
+  const char *region; /* "parameters", "io", "arena", ..; "" for what is no tensor */
+  neap_dtype dtype;   /* NEAP_DTYPE_NONE for what is no tensor */
+  int n_dim;
+  int64_t dim[NEAP_MAX_DIM];
+  int64_t bytes;
+  int64_t counted_bytes; /* of those, what no other row counts: storages shared by several names count once, transients not */
+  bool borrowed;         /* forwarded, or the parent's */
+  bool shares;           /* some of its bytes are counted elsewhere */
+  int first_step;        /* of its life in the program made or run last; -1: it is there before; NEAP_NO_STEP: not in it */
+  int last_step;         /* -1: nobody reads it */
+} neap_blob_row;
+/* Every blob: its own, those of the arena, then forwarded and inherited ones. One block with its texts, ended by neap_free. */
+NEAP_API neap_status neap_workspace_blobs(const neap_workspace *workspace, neap_blob_row **out, int *n, neap_error *error);
+/* The same as a table for people: a line a blob, by region, the largest first; steps are counted from 1. Last the bytes of its
+ * own blobs in all. */
+NEAP_API neap_status neap_workspace_table(const neap_workspace *workspace, char **out, neap_error *error);
+/* The program made or run last, and the workspace's other blobs in a bar. ARGUMENT error when there is no program. */
+NEAP_API neap_status neap_workspace_svg(const neap_workspace *workspace, char **out, neap_error *error);
+
+/* Writes a text to a file, whole or not at all: beside it first, forced to the disk, then renamed. IO error. */
+NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_error *error);
+
 /* ---- pools: addresses found while running ----------------------------------------------------------------------- */
 
 /* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader

@@ -309,8 +309,9 @@ function Net:summary(options) return self:plan(options):summary() end
 -- path, true or nil, message, code.
 -- @usage net:dot "net.dot"  -- then: dot -Tsvg net.dot > net.svg
 function Net:dot(path)
-  local plan = self:plan { policy = "none", executor = "simple", rewrite = false, engine = "ref", store = false }
-  return require("neap.drawing").dot(plan, { path = path })
+  local text = self:_dot()
+  if path then return core.write_text(path, text) end
+  return text
 end
 
 -- ---- the class -----------------------------------------------------------------------------------------------------------------

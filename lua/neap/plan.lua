@@ -195,15 +195,21 @@ function Plan:why(a, b)
       and rows[1].offset < rows[2].offset + rows[2].bytes and rows[2].offset < rows[1].offset + rows[1].bytes }, order = {} }
 end
 
+--- The text, or with a path a file of it: true, or nil, message, code.
+local function given(text, path)
+  if path then return core.write_text(path, text) end
+  return text
+end
+
 --- plan:dot([path]) -> Graphviz text: the net as it runs, backward, inserted ops and subnets included, one colour per place in the
 -- arena, grey for what has bytes of its own; with a path, true or nil, message, code.
 -- @usage model:plan { batch = 8, train = true }:dot "lenet.dot"
-function Plan:dot(path) return require("neap.drawing").dot(self, { path = path, colours = true }) end
+function Plan:dot(path) return given(self:_dot(), path) end
 
 --- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first step to its last, at its place in
 -- the arena; scratch is hatched, the peak marked, resident regions drawn apart; with a path, true or nil, message, code.
 -- @usage model:plan { batch = 8, train = true }:svg "lenet.svg"
-function Plan:svg(path) return require("neap.timeline").svg(self, path) end
+function Plan:svg(path) return given(self:_svg(), path) end
 
 -- ---- runs --------------------------------------------------------------------------------------------------------------------
 

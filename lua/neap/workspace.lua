@@ -86,12 +86,6 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
---- The program made or run last, for pictures; forgotten when nobody else keeps it.
-local function remembered(ws, program)
-  state_of(ws).last = setmetatable({ program }, { __mode = "v" })
-  return program
-end
-
 --- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
 -- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
 -- and input shapes by name where they differ from the declared ones. With max_batch the program shares choices, addresses and bytes
@@ -99,7 +93,7 @@ end
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(only_known(net, mem_param.checked(with_defaults(self, memory))))
-  return remembered(self, self:_compile(net, all, most and range_for(self, net, all, most)))
+  return self:_compile(net, all, most and range_for(self, net, all, most))
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
@@ -171,7 +165,7 @@ function Workspace:run(net, feeds, memory)
     local row = net:_blob(name)
     self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
   end
-  remembered(self, program_for(self, net, tensors, memory)):run()
+  program_for(self, net, tensors, memory):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
   return results
@@ -351,38 +345,39 @@ end
 
 -- ---- reports -------------------------------------------------------------------------------------------------------------------
 
---- ws:picture([path]) -> Report: every blob by name with its region, bytes and life in the program made or run last; with a path
--- ending in .svg, that program's plan as a picture (plan:svg): true, or nil, message, code.
--- @usage ws:run(net, { x = x }); print(ws:picture()); ws:picture "memory.svg"
-function Workspace:picture(path)
-  local timeline = require "neap.timeline"
-  local last = state_of(self).last
-  local program = last and last[1]
-  local ok, plan = pcall(function() return program and program.plan end)
-  if not ok then plan = nil end -- closed meanwhile
-  if path == nil then return timeline.table_of(self:blobs(), plan) end
-  if not plan then error("ws:picture draws the program made or run last, and there is none; ws:run(net) first", 2) end
-  return timeline.svg(plan, path)
-end
-
---- ws:blobs() -> Report of all names.
-function Workspace:blobs()
-  local rows, total = self:_blobs(), 0
+--- Rows of all names with their shapes as text, sorted for a table or in the order of look-up, and the bytes of the own ones.
+local function blob_rows(ws, sorted)
+  local rows, total = ws:_blobs(sorted), 0
   for _, row in ipairs(rows) do
     if not row.borrowed then total = total + row.counted_bytes end
     row.shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")"
   end
-  return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = total } }
+  return rows, total
+end
+
+--- ws:picture([path]) -> Report: every blob by name with its region, bytes and life in the program made or run last; with a path
+-- ending in .svg, that program's plan as a picture (plan:svg): true, or nil, message, code.
+-- @usage ws:run(net, { x = x }); print(ws:picture()); ws:picture "memory.svg"
+function Workspace:picture(path)
+  if path then return core.write_text(path, self:_svg()) end
+  local rows, bytes = blob_rows(self, true)
+  return report.new { rows = rows, columns = { "name", "region", "shape", "bytes", "steps", "bar" }, totals = { bytes = bytes }, order = { "bytes" } }
+end
+
+--- ws:blobs() -> Report of all names.
+function Workspace:blobs()
+  local rows, bytes = blob_rows(self, false)
+  return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = bytes } }
 end
 
 --- ws:sizes() -> Report: what the workspace itself holds, the largest first: name, shape, bytes, percent, and the total. Bytes that
 -- several names share are counted once, for the first; the arena of the programs is one row.
 function Workspace:sizes()
-  local rows, total = {}, self:arena_bytes()
-  for _, row in ipairs(self:_blobs()) do
+  local all, own = blob_rows(self, false)
+  local rows, total = {}, own + self:arena_bytes()
+  for _, row in ipairs(all) do
     if not row.borrowed and row.kind ~= "transient" then
-      rows[#rows + 1] = { name = row.name, shape = row.shape and "(" .. table.concat(row.shape, ",") .. ")" or row.kind, bytes = row.counted_bytes }
-      total = total + row.counted_bytes
+      rows[#rows + 1] = { name = row.name, shape = row.shape or row.kind, bytes = row.counted_bytes }
     end
   end
   if self:arena_bytes() > 0 then rows[#rows + 1] = { name = "(arena)", shape = "arena", bytes = self:arena_bytes() } end

@@ -147,6 +147,12 @@ neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   return NEAP_NO_VALUE;
 }
 
+int64_t neap_graph_batch(const neap_graph *graph) {
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0) return graph->value[v].type.shape.dim[0];
+  return 1;
+}
+
 size_t neap_gradient_stem(const char *label) {
   static const char suffix[] = ".grad";
   size_t n = label != NULL ? strlen(label) : 0, n_suffix = sizeof suffix - 1;

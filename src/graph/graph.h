@@ -261,7 +261,8 @@ neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error 
 void neap_uses_fini(neap_uses *uses);
 /* The value that a blob's name stands for after a run; NEAP_NO_VALUE when unknown. */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name);
-
+/* The batch: rows of its first input that has dimensions; 1 when there is none. */
+int64_t neap_graph_batch(const neap_graph *graph);
 /* Length of "x" in the label "x.grad"; 0: it is no gradient's label. */
 size_t neap_gradient_stem(const char *label);
 

@@ -39,6 +39,9 @@ const char *neap_lua_line(lua_State *L);
   } while (0)
 
 void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as long as it is on the stack */
+/* A slot for a block that the library gives, NULL yet, in a userdata; pushed. What is put there is freed (neap_free) with it:
+ * so it isn't lost when Lua raises. */
+void **neap_lua_new_block(lua_State *L);
 /* A new userdata of class `name`, zeroed, with one user value; pushed. */
 void *neap_lua_new(lua_State *L, size_t bytes, const char *name);
 /* Registers a class: metatable `name` from `meta`, methods from `methods`; the method table is left in the table at the

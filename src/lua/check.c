@@ -130,6 +130,25 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
   return room;
 }
 
+static int free_block(lua_State *L) {
+  void **slot = lua_touserdata(L, 1);
+  neap_free(*slot);
+  *slot = NULL;
+  return 0;
+}
+
+void **neap_lua_new_block(lua_State *L) {
+  luaL_checkstack(L, 4, "too many results");
+  void **slot = lua_newuserdatauv(L, sizeof *slot, 0);
+  *slot = NULL;
+  if (luaL_newmetatable(L, "neap.block")) {
+    lua_pushcfunction(L, free_block);
+    lua_setfield(L, -2, "__gc");
+  }
+  lua_setmetatable(L, -2);
+  return slot;
+}
+
 void *neap_lua_new(lua_State *L, size_t bytes, const char *name) {
   luaL_checkstack(L, 8, "too many results");
   void *handle = lua_newuserdatauv(L, bytes, 1);

@@ -390,6 +390,15 @@ static int output_names(lua_State *L) {
   return 1;
 }
 
+/* net:_dot() -> text */
+static int dot(lua_State *L) {
+  const neap_lua_net *net = neap_lua_net_at(L, 1);
+  char **text = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_net_dot(net->net, text, &error));
+  lua_pushstring(L, *text);
+  return 1;
+}
+
 /* net:text([{lines = false}]) */
 static int text(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
@@ -468,6 +477,7 @@ void neap_lua_open_net(lua_State *L) {
                                      {"_output_names", output_names},
                                      {"_version", version},
                                      {"_is_train", is_train},
+                                     {"_dot", dot},
                                      {"_graph", graph},
                                      {"text", text},
                                      {"clone", clone},

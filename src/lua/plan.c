@@ -84,12 +84,6 @@ static int make(lua_State *L) {
 
 /* ---- figures --------------------------------------------------------------------------------------------------------------- */
 
-static int64_t batch_of(const neap_graph *graph) {
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0) return graph->value[v].type.shape.dim[0];
-  return 1;
-}
-
 static size_t scratch_most(const neap_plan *plan) {
   size_t most = 0;
   for (int i = 0; i < plan->n_node; i++) most = NEAP_MAX(most, plan->scratch_bytes[i]);
@@ -118,7 +112,7 @@ static int figures(lua_State *L) {
   neap_lua_set_integer(L, "peak_step", p->n_node > 0 ? p->peak_step + 1 : 0);
   neap_lua_set_integer(L, "n_op", p->n_node);
   neap_lua_set_integer(L, "n_value", p->n_value);
-  neap_lua_set_integer(L, "batch", batch_of(h->graph));
+  neap_lua_set_integer(L, "batch", neap_graph_batch(h->graph));
   neap_lua_set_integer(L, "plan_id", h->plan_id);
   neap_lua_set_bool(L, "proved", p->proved);
   neap_lua_set_bool(L, "train", h->graph->train);
@@ -384,6 +378,21 @@ static int graph_text(lua_State *L) {
   return push_buffer(L, &out);
 }
 
+/* plan:_dot(), plan:_svg() -> text */
+static int dot(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_buffer out = {0};
+  neap_plan_dot(h->plan, h->graph, &out);
+  return push_buffer(L, &out);
+}
+
+static int svg(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  neap_buffer out = {0};
+  neap_plan_svg(h->plan, h->graph, 0, NULL, &out);
+  return push_buffer(L, &out);
+}
+
 /* plan:verify() -> true; raises `plan` with the two values at fault. */
 static int verify(lua_State *L) {
   const handle *h = plan_at(L, 1);
@@ -394,13 +403,11 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_figures", figures}, {"_ops", ops},
-                                     {"_values", values},   {"_rewrites", rewrites},
-                                     {"_gone", gone},       {"_value", value_of},
-                                     {"_explain", explain}, {"_peak", peak},
-                                     {"text", text},        {"graph_text", graph_text},
-                                     {"verify", verify},    {"_why", why},
-                                     {"_tree", tree},       {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+    {"_figures", figures}, {"_ops", ops},         {"_values", values}, {"_rewrites", rewrites}, {"_gone", gone},
+    {"_value", value_of},  {"_explain", explain}, {"_peak", peak},     {"text", text},          {"graph_text", graph_text},
+    {"verify", verify},    {"_why", why},         {"_tree", tree},     {"_dot", dot},           {"_svg", svg},
+    {NULL, NULL}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

@@ -275,47 +275,53 @@ static int rename_blob(lua_State *L) {
   return 1;
 }
 
-typedef struct listing { /* copies of what the visit saw: Lua may raise, and must not while the workspace is being walked */
-  neap_blob_info *info;
-  int n, cap;
-  bool failed;
-} listing;
-
-static void list_blob(void *context, const neap_blob_info *info) {
-  listing *l = context;
-  if (!neap_list_grow(&l->info, &l->cap, l->n + 1, sizeof *l->info)) l->failed = true;
-  if (!l->failed) l->info[l->n++] = *info;
+static void push_blob(lua_State *L, const neap_blob_row *row, int64_t most_bytes) {
+  char text[64];
+  lua_createtable(L, 0, 13);
+  neap_lua_set_text(L, "name", row->name);
+  neap_lua_set_text(L, "kind", row->kind);
+  neap_lua_set_text(L, "role", row->role);
+  neap_lua_set_text(L, "region", row->region);
+  if (row->dtype != NEAP_DTYPE_NONE) {
+    neap_shape shape = neap_shape_of(row->n_dim, row->dim);
+    neap_lua_set_text(L, "dtype", neap_dtype_name(row->dtype));
+    neap_lua_push_shape(L, &shape);
+    lua_setfield(L, -2, "shape");
+  }
+  neap_lua_set_integer(L, "bytes", row->bytes);
+  neap_lua_set_integer(L, "counted_bytes", row->counted_bytes);
+  neap_lua_set_bool(L, "borrowed", row->borrowed);
+  neap_lua_set_bool(L, "shares", row->shares);
+  lua_pushstring(L, neap_blob_row_steps(row, text));
+  lua_setfield(L, -2, "steps");
+  lua_pushstring(L, neap_blob_row_bar(row, most_bytes, text));
+  lua_setfield(L, -2, "bar");
 }
 
-/* ws:_blobs() -> {name, kind, role, region, dtype, shape, bytes, borrowed, shares} */
+/* ws:_blobs([sorted]) -> {name, kind, role, region, dtype, shape, bytes, counted_bytes, borrowed, shares, steps, bar}; sorted as
+ * the table of the workspace is. */
 static int blobs(lua_State *L) {
-  static const char *const kind[] = {"empty", "tensor", "string", "transient", "scope"};
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  listing l = {0};
-  neap_workspace_each(ws, list_blob, &l);
-  size_t bytes = (size_t)l.n * sizeof *l.info;
-  neap_blob_info *info = neap_lua_room(L, bytes); /* names are interned */
-  if (l.n > 0) memcpy(info, l.info, bytes);
-  neap_free(l.info);
-  if (l.failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the list of blobs was refused");
-  lua_createtable(L, l.n, 0);
-  for (int i = 0; i < l.n; i++) {
-    lua_createtable(L, 0, 9);
-    neap_lua_set_text(L, "name", info[i].name);
-    neap_lua_set_text(L, "kind", kind[info[i].kind]);
-    neap_lua_set_text(L, "role", neap_role_name(info[i].role));
-    neap_lua_set_text(L, "region", neap_region_name(info[i].region));
-    if (info[i].type.dtype != NEAP_DTYPE_NONE) {
-      neap_lua_set_text(L, "dtype", neap_dtype_name(info[i].type.dtype));
-      neap_lua_push_shape(L, &info[i].type.shape);
-      lua_setfield(L, -2, "shape");
-    }
-    neap_lua_set_integer(L, "bytes", (int64_t)info[i].bytes);
-    neap_lua_set_integer(L, "counted_bytes", (int64_t)info[i].counted_bytes);
-    neap_lua_set_bool(L, "borrowed", info[i].borrowed);
-    neap_lua_set_bool(L, "shares", info[i].shares);
+  neap_blob_row **row = (neap_blob_row **)neap_lua_new_block(L);
+  int n = 0;
+  int64_t most = 0;
+  NEAP_LUA_TRY(L, neap_workspace_blobs(ws, row, &n, &error));
+  if (lua_toboolean(L, 2)) neap_workspace_sort_blobs(*row, n);
+  for (int i = 0; i < n; i++) most = NEAP_MAX(most, (*row)[i].bytes);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    push_blob(L, &(*row)[i], most);
     lua_seti(L, -2, i + 1);
   }
+  return 1;
+}
+
+/* ws:_svg() -> text */
+static int svg(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  char **text = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_workspace_svg(ws, text, &error));
+  lua_pushstring(L, *text);
   return 1;
 }
 
@@ -483,6 +489,7 @@ void neap_lua_open_workspace(lua_State *L) {
                                      {"remove", remove_blob},
                                      {"rename", rename_blob},
                                      {"_blobs", blobs},
+                                     {"_svg", svg},
                                      {"init", init},
                                      {"seed", seed},
                                      {"step", step},

@@ -135,6 +135,14 @@ void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value
 /* Two values: what makes them share bytes, or what keeps them apart (why.c). */
 neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error);
 void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
+/* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without one (NULL) as it is written. */
+void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
+/* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one more bar. */
+typedef struct neap_plan_piece {
+  const char *name;
+  size_t bytes;
+} neap_plan_piece;
+void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out);
 /* Plan rows as text and back: what the store keeps and a deployed model carries. */
 void neap_plan_print(const neap_plan *plan, neap_buffer *out);
 neap_status neap_plan_read(const char *text, const neap_graph *graph, neap_plan **out, neap_error *error);

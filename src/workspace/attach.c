@@ -412,6 +412,7 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
     status = attach(ws, &a, fresh, error);
   a.version = neap_workspace_chain_version(ws) - 1; /* stale: the first run looks the blobs up */
   if (status == NEAP_OK) {
+    a.last_use = ++ws->n_use;
     ws->attachment[ws->n_attachment++] = a;
   } else {
     attachment_fini(&a);
@@ -501,6 +502,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
   if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
   a->last_run = ++ws->n_run;
+  a->last_use = ++ws->n_use;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
                   .pool = takes(program) ? ws->pool : NULL,

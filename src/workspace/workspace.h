@@ -131,6 +131,19 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it ow
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *meta, neap_error *error);
 neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error);
 
+/* ---- pictures (picture.c); rows as neap_workspace_blobs (neap.h) gives them --------------------------------------- */
+
+const char *neap_blob_kind_name(neap_blob_kind kind);
+/* "2-5", steps from 1; "before-3"; "unread"; "" for a blob that is not in the program. Returns text. */
+const char *neap_blob_row_steps(const neap_blob_row *row, char text[32]);
+/* As many blocks, of 20, as the blob's bytes are of the largest blob's. Returns text. */
+const char *neap_blob_row_bar(const neap_blob_row *row, int64_t most_bytes, char text[64]);
+/* By region, the largest first, then by name: as the table has them. */
+void neap_workspace_sort_blobs(neap_blob_row *row, int n);
+void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out);
+/* The plan of the program made or run last, and what else the workspace holds. ARGUMENT error when there is no program. */
+neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap_error *error);
+
 /* Nets by name: the one table of them, for C and Lua alike. A net stays its holders' own: what is added to it later, a lookup
  * finds in it. INVARIANT: the names of a workspace's own nets differ. */
 

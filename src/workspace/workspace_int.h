@@ -40,6 +40,7 @@ typedef struct neap_attachment {
   neap_tensor *tensor;     /* its bytes */
   neap_found *cell;        /* the cell itself, valid with `version` */
   uint64_t last_run;       /* n_run of its last run; 0: none */
+  uint64_t last_use;       /* n_use when it was made or begun to run last */
   neap_storage *constants; /* its constants; NULL where it has none */
   bool constants_made;     /* they have been computed, from contents that `content` tells */
   uint64_t own_content;    /* version of `constants` then: a view of one may have been written to */
@@ -74,6 +75,7 @@ struct neap_workspace {
   neap_attachment *attachment;
   int n_attachment, cap_attachment;
   uint64_t n_run;        /* runs begun on the arena: the generation of transient views */
+  uint64_t n_use;        /* programs attached and runs begun */
   neap_program *last;    /* the program whose transient bytes the arena holds; NULL: nobody's */
   const char *last_name; /* of the net that ran last, for messages */
 

@@ -1,0 +1,286 @@
+/* dot.c: a graph as Graphviz text. Ops are boxes, values are rounded boxes, subnets are clusters.
+ *
+ * Drawn is the graph and not the net it came from: so the backward, inserted Reorders and later versions of a name are there,
+ * and a value that several ops read (a weight that two towers share) is one node. With a plan, transient values are filled with
+ * a colour for the place in the arena where they begin: what is reused by whom shows at a glance. Values with bytes of their own
+ * are grey, with a border by region.
+ *
+ * Value v of the outermost graph is node v<v+1>, the op of step s is o<s+1>; those of a subnet carry the names of the ops around
+ * them and the subnet's number in front, o4s1_v2: a text of letters, digits and _ that is the same for the same plan.
+ *
+ * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the same address, whichever
+ * subnets they are in. INVARIANT: an edge joins nodes that are there.
+ */
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+/* ---- colours ---------------------------------------------------------------------------------------------------- */
+
+typedef struct palette {
+  neap_map index, taken; /* of an address; of a colour: both plus 1, as pointers */
+  int n_tried;
+} palette;
+
+/* Light enough for black text on it. Hues go round by the golden ratio, so that neighbours in order of use are well apart. */
+static unsigned colour_number(int i) {
+  static const unsigned char low[] = {168, 136, 186, 152, 176}, high[] = {250, 236, 224};
+  const int hue = (int)((int64_t)i * 949 % 1536); /* 1536 * 0.618: in 1/256 of a sixth of the circle */
+  const int l = low[i % 5], h = high[i % 3], part = l + (h - l) * (hue % 256) / 256, back = h + l - part;
+  const int rgb[6][3] = {{h, part, l}, {back, h, l}, {l, h, part}, {l, back, h}, {part, l, h}, {h, l, back}};
+  const int *c = rgb[hue / 256];
+  return (unsigned)(c[0] << 16 | c[1] << 8 | c[2]);
+}
+
+static const void *as_key(size_t number) { return (const void *)(uintptr_t)(number + 1); }
+
+/* The address's colour, numbered by first use. There are some thousand colours; a plan of more places uses them again. */
+static unsigned colour_of(palette *p, size_t address, neap_buffer *out) {
+  enum { TRIES = 256 };
+  int known = neap_map_get(&p->index, as_key(address), -1);
+  if (known >= 0) return colour_number(known);
+  for (int i = 0; i < TRIES && neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) >= 0; i++) p->n_tried++;
+  unsigned colour = colour_number(p->n_tried);
+  if (!neap_map_set(&p->index, as_key(address), p->n_tried++) || !neap_map_set(&p->taken, as_key(colour), 1)) out->failed = true;
+  return colour;
+}
+
+static const char *border_colour(neap_region region) {
+  switch (region) {
+    case NEAP_REGION_PARAMETER: return "#2f6fb3";
+    case NEAP_REGION_GRADIENT: return "#b3492f";
+    case NEAP_REGION_STATE: return "#7a4fb0";
+    case NEAP_REGION_IO: return "#3f3f3f";
+    case NEAP_REGION_CONSTANT: return "#8a7a1f";
+    case NEAP_REGION_FRAME: return "#2f8f7a";
+    default: return "#a0a0a0";
+  }
+}
+
+static const char *phase_fill(neap_phase phase) {
+  return phase == NEAP_PHASE_BACKWARD ? "#f3e3e3" : phase == NEAP_PHASE_UPDATE ? "#e3f0e3" : "#ffffff";
+}
+
+/* ---- one graph -------------------------------------------------------------------------------------------------- */
+
+/* A graph being drawn, and the one whose op owns it. */
+typedef struct drawing {
+  neap_buffer *out;
+  palette *colours;
+  const neap_graph *graph;
+  const neap_plan *plan; /* NULL: the graph as it is written */
+  size_t base;           /* address of its frame */
+  const char *prefix;    /* of its nodes' names */
+  int depth;
+  bool *drawn; /* by value */
+} drawing;
+
+/* Inside double quotes of DOT. */
+static void add_quoted(neap_buffer *out, const char *text) {
+  for (const char *c = text != NULL ? text : "?"; *c != '\0'; c++) {
+    if (*c == '\n') {
+      neap_buffer_add_n(out, "\\n", 2);
+      continue;
+    }
+    if (*c == '"' || *c == '\\') neap_buffer_add_n(out, "\\", 1);
+    neap_buffer_add_n(out, c, 1);
+  }
+}
+
+static void indent(const drawing *d) { neap_buffer_add(d->out, "%*s", 2 + 2 * d->depth, ""); }
+
+static int node_at(const drawing *d, int step) { return d->plan != NULL ? d->plan->order[step] : step; }
+
+/* Values that an op reads or writes. Stashes are the engines' affair: without a plan nobody knows their size. */
+static void mark_drawn(const drawing *d) {
+  for (int n = 0; n < d->graph->n_node; n++) {
+    const neap_node *node = &d->graph->node[n];
+    for (int k = 0; k < node->n_in + node->n_out; k++) {
+      neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+      if (v != NEAP_NO_VALUE) d->drawn[v] = d->plan != NULL || !d->graph->value[v].is_stash;
+    }
+  }
+}
+
+static void add_value(const drawing *d, int v) {
+  const neap_value *value = &d->graph->value[v];
+  neap_region region = d->plan != NULL ? d->plan->place[v].region : value->region;
+  size_t bytes = d->plan != NULL ? d->plan->place[v].bytes : value->bytes;
+  char text[NEAP_SHAPE_TEXT];
+  indent(d);
+  neap_buffer_add(d->out, "%sv%d [style=\"filled,rounded\" shape=box label=\"", d->prefix, v + 1);
+  add_quoted(d->out, value->name);
+  neap_buffer_add(d->out, "\\n%s %s", neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, text));
+  if (bytes > 0) neap_buffer_add(d->out, "\\n%s", neap_bytes_text((double)bytes, text));
+  if (region != NEAP_REGION_ARENA) {
+    neap_buffer_add(d->out, "\" fillcolor=\"#e4e4e4\" color=\"%s\" tooltip=\"%s\"];\n", border_colour(region),
+                    neap_region_name(region));
+  } else if (d->plan == NULL || bytes == 0) {
+    neap_buffer_add(d->out, "\" fillcolor=\"#ffffff\"];\n");
+  } else {
+    const neap_place *place = &d->plan->place[v];
+    neap_buffer_add(d->out, "\" fillcolor=\"#%06x\" tooltip=\"offset %zu, %s\"];\n",
+                    colour_of(d->colours, d->base + place->offset, d->out), d->base + place->offset,
+                    neap_reason_words(place->reason));
+  }
+}
+
+static void add_edge(const drawing *d, int step, int v, bool into_op) {
+  if (v == NEAP_NO_VALUE || !d->drawn[v]) return;
+  indent(d);
+  if (into_op)
+    neap_buffer_add(d->out, "%sv%d -> %so%d;\n", d->prefix, v + 1, d->prefix, step + 1);
+  else
+    neap_buffer_add(d->out, "%so%d -> %sv%d;\n", d->prefix, step + 1, d->prefix, v + 1);
+}
+
+static void add_op(const drawing *d, int step) {
+  const neap_node *node = &d->graph->node[node_at(d, step)];
+  indent(d);
+  neap_buffer_add(d->out, "%so%d [shape=box style=filled fillcolor=\"%s\" label=\"%s", d->prefix, step + 1,
+                  phase_fill(node->phase), node->op->name);
+  if (d->plan != NULL && node->n_sub == 0) neap_buffer_add(d->out, "\\n%s", neap_engine_name(node->choice.engine));
+  neap_buffer_add(d->out, "\" tooltip=\"");
+  add_quoted(d->out, node->name);
+  if (node->line != NULL && node->line[0] != '\0') {
+    neap_buffer_add(d->out, " ");
+    add_quoted(d->out, node->line);
+  }
+  neap_buffer_add(d->out, "\"];\n");
+  for (int k = 0; k < node->n_in; k++) add_edge(d, step, node->in[k], true);
+  for (int k = 0; k < node->n_out; k++) add_edge(d, step, node->out[k], false);
+}
+
+/* ---- subnets ---------------------------------------------------------------------------------------------------- */
+
+static void draw_graph(const drawing *d);
+
+/* The attribute that holds subnet k; a backward loop, whose body the gradient made, has none. */
+static const char *subnet_role(const neap_op *op, int k) {
+  for (int a = 0; a < neap_op_n_attrs(op); a++)
+    if (op->attrs[a].type == NEAP_ATTR_NET && k-- == 0) return op->attrs[a].name;
+  return "body";
+}
+
+/* The operand of `node` in whose bytes value `v` of its subnet lies, or from which it is filled, or NEAP_NO_VALUE. A loop's
+ * ports say it, else the number itself: input k, or n_in + output k. */
+static neap_value_id operand_of(const neap_node *node, const neap_value *v) {
+  int k = v->argument;
+  if (v->region != NEAP_REGION_ARGUMENT || k < 0) return NEAP_NO_VALUE;
+  if (node->loop != NULL) {
+    const neap_loop *loop = node->loop;
+    if (k >= loop->n_port) return NEAP_NO_VALUE;
+    const neap_port *port = &loop->port[k];
+    switch (port->kind) {
+      case NEAP_PORT_OPERAND:
+      case NEAP_PORT_SLICE: k = port->index; break;
+      case NEAP_PORT_STATE: k = loop->state[port->index].init; break;
+      case NEAP_PORT_NEXT: k = loop->state[port->index].final; break;
+      case NEAP_PORT_KEPT:
+      case NEAP_PORT_KEPT_NEXT: k = loop->frames; break;
+      default: k = -1;
+    }
+  }
+  if (k < 0 || k >= node->n_in + node->n_out) return NEAP_NO_VALUE;
+  return k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+}
+
+/* Dashed: what the subnet takes from outside, and what it leaves there. */
+static void join(const drawing *d, const neap_node *node, const drawing *inner) {
+  for (int v = 0; v < inner->graph->n_value; v++) {
+    const neap_value *value = &inner->graph->value[v];
+    neap_value_id outer = inner->drawn[v] ? operand_of(node, value) : NEAP_NO_VALUE;
+    if (outer == NEAP_NO_VALUE || !d->drawn[outer]) continue;
+    indent(d);
+    if (value->node < 0)
+      neap_buffer_add(d->out, "%sv%d -> %sv%d", d->prefix, outer + 1, inner->prefix, v + 1);
+    else
+      neap_buffer_add(d->out, "%sv%d -> %sv%d", inner->prefix, v + 1, d->prefix, outer + 1);
+    neap_buffer_add(d->out, " [style=dashed color=\"#707070\"];\n");
+  }
+}
+
+static void draw_subnet(const drawing *d, int step, int k) {
+  int n = node_at(d, step);
+  const neap_node *node = &d->graph->node[n];
+  neap_buffer prefix = {0};
+  neap_buffer_add(&prefix, "%so%ds%d_", d->prefix, step + 1, k + 1);
+  drawing inner = {.out = d->out,
+                   .colours = d->colours,
+                   .graph = node->sub[k],
+                   .plan = d->plan != NULL ? d->plan->sub[n][k] : NULL,
+                   .base = d->plan != NULL ? d->base + d->plan->scratch_offset[n] : 0, /* frames come first in the scratch */
+                   .prefix = prefix.text,
+                   .depth = d->depth + 1,
+                   .drawn = neap_alloc_zeroed((size_t)node->sub[k]->n_value * sizeof *inner.drawn)};
+  if (prefix.failed || inner.drawn == NULL) {
+    d->out->failed = true;
+  } else {
+    indent(d);
+    neap_buffer_add(d->out, "subgraph cluster_%s {\n", inner.prefix);
+    indent(&inner);
+    neap_buffer_add(d->out, "label=\"%s of ", subnet_role(node->op, k));
+    add_quoted(d->out, node->name);
+    neap_buffer_add(d->out, "%s\" style=rounded color=\"#707070\" fontsize=11;\n",
+                    node->phase == NEAP_PHASE_BACKWARD ? ", backward" : "");
+    draw_graph(&inner);
+    if (inner.graph->n_node == 0) {
+      indent(&inner);
+      neap_buffer_add(d->out, "%sempty [shape=plaintext label=\"(empty)\"];\n", inner.prefix);
+    }
+    indent(d);
+    neap_buffer_add(d->out, "}\n");
+    join(d, node, &inner);
+    indent(d);
+    neap_buffer_add(d->out, "%so%d -> %s%s [style=dotted arrowhead=none lhead=cluster_%s];\n", d->prefix, step + 1, inner.prefix,
+                    inner.graph->n_node > 0 ? "o1" : "empty", inner.prefix);
+  }
+  neap_free(inner.drawn);
+  neap_buffer_fini(&prefix);
+}
+
+/* Fills `drawn`, which comes zeroed. */
+static void draw_graph(const drawing *d) {
+  mark_drawn(d);
+  for (int v = 0; v < d->graph->n_value; v++)
+    if (d->drawn[v]) add_value(d, v);
+  for (int step = 0; step < d->graph->n_node; step++) {
+    add_op(d, step);
+    for (int k = 0; k < d->graph->node[node_at(d, step)].n_sub; k++) draw_subnet(d, step, k);
+  }
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+/* nslimit bounds graphviz's network simplex, which else takes minutes for a training step of some hundred ops. */
+void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  palette colours = {0};
+  drawing d = {.out = out,
+               .colours = &colours,
+               .graph = graph,
+               .plan = plan,
+               .prefix = "",
+               .drawn = neap_alloc_zeroed((size_t)graph->n_value * sizeof *d.drawn)};
+  char text[24];
+  if (d.drawn == NULL) {
+    out->failed = true;
+    return;
+  }
+  neap_buffer_add(out, "digraph \"");
+  add_quoted(out, graph->name);
+  neap_buffer_add(out,
+                  "\" {\n  rankdir=TB; compound=true; newrank=true; nslimit=2; nslimit1=2;\n"
+                  "  node [fontname=\"sans-serif\" fontsize=10 margin=\"0.08,0.04\" height=0.3]; edge [arrowsize=0.6];\n"
+                  "  label=\"");
+  add_quoted(out, graph->name);
+  if (plan != NULL)
+    neap_buffer_add(out, "\\narena %s, one colour for each place in it; grey: bytes of their own",
+                    neap_bytes_text((double)plan->arena_bytes, text));
+  if (graph->train) neap_buffer_add(out, "\\nops: forward white, backward pink, update green");
+  neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
+  draw_graph(&d);
+  neap_buffer_add(out, "}\n");
+  neap_free(d.drawn);
+  neap_map_fini(&colours.index);
+  neap_map_fini(&colours.taken);
+}

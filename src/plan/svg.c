@@ -1,0 +1,454 @@
+/* svg.c: a plan as SVG, bytes by name over op order.
+ *
+ * Three panels. The arena: each storage is a box from its first step to its last, as high as its bytes and at its address, with
+ * scratch hatched and the peak marked. Below, on the same axis of steps, the bytes live while each op runs, with the bound. Last
+ * the regions that live from run to run, a bar of blobs each, on a scale of their own.
+ *
+ * INVARIANT: boxes and bars are to scale; those of storages that live at the same time do not overlap. Coordinates are written
+ * without printf's %f, whose decimal point is the locale's.
+ * One pass over values and steps, and sorting them: O(n log n).
+ */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* All in pixels, from the left and the top. */
+enum {
+  WIDTH = 1180,
+  LEFT = 92,
+  RIGHT = WIDTH - 24,
+  ARENA_TOP = 64,
+  ARENA_HEIGHT = 460,
+  AXIS_TOP = ARENA_TOP + ARENA_HEIGHT + 4,
+  CURVE_TOP = AXIS_TOP + 62,
+  CURVE_HEIGHT = 90,
+  BARS_TOP = CURVE_TOP + CURVE_HEIGHT + 44,
+  BAR_HEIGHT = 26,
+  BAR_RIGHT = RIGHT - 90, /* room for the sum behind the longest bar */
+  CHARACTER = 6           /* width of one, about */
+};
+
+typedef struct canvas {
+  neap_buffer *out;
+  const neap_plan *plan;
+  const neap_graph *graph;
+} canvas;
+
+/* ---- elements --------------------------------------------------------------------------------------------------- */
+
+/* ATTRIBUTE="1.25" */
+static void add_number(const canvas *c, const char *attribute, double value) {
+  long long hundredths = llround(fmax(value, 0) * 100);
+  neap_buffer_add(c->out, " %s=\"%lld.%02lld\"", attribute, hundredths / 100, hundredths % 100);
+}
+
+/* Text between tags or in quotes. Control characters are not allowed in XML, not even as entities. */
+static void add_escaped(const canvas *c, const char *text) {
+  for (; *text != '\0'; text++) {
+    const char *entity = NULL;
+    switch (*text) {
+      case '&': entity = "&amp;"; break;
+      case '<': entity = "&lt;"; break;
+      case '>': entity = "&gt;"; break;
+      case '"': entity = "&quot;"; break;
+      default:
+        if ((unsigned char)*text < ' ' && *text != '\n') entity = "?";
+    }
+    neap_buffer_add_n(c->out, entity != NULL ? entity : text, entity != NULL ? strlen(entity) : 1);
+  }
+}
+
+/* `attributes` are XML, also below. */
+static void add_text(const canvas *c, double x, double y, const char *attributes, const char *text) {
+  neap_buffer_add(c->out, "<text");
+  add_number(c, "x", x);
+  add_number(c, "y", y);
+  neap_buffer_add(c->out, " %s>", attributes);
+  add_escaped(c, text);
+  neap_buffer_add(c->out, "</text>\n");
+}
+
+static void add_bytes(const canvas *c, double x, double y, const char *attributes, size_t bytes) {
+  char text[24];
+  add_text(c, x, y, attributes, neap_bytes_text((double)bytes, text));
+}
+
+static void open_rect(const canvas *c, double x, double y, double width, double height, const char *attributes) {
+  neap_buffer_add(c->out, "<rect");
+  add_number(c, "x", x);
+  add_number(c, "y", y);
+  add_number(c, "width", width);
+  add_number(c, "height", height);
+  neap_buffer_add(c->out, " %s", attributes);
+}
+
+static void add_rect(const canvas *c, double x, double y, double width, double height, const char *attributes) {
+  open_rect(c, x, y, width, height, attributes);
+  neap_buffer_add(c->out, "/>\n");
+}
+
+static void add_line(const canvas *c, double y, const char *attributes) {
+  neap_buffer_add(c->out, "<line x1=\"%d\" x2=\"%d\"", LEFT, RIGHT);
+  add_number(c, "y1", y);
+  add_number(c, "y2", y);
+  neap_buffer_add(c->out, " %s/>\n", attributes);
+}
+
+static const char *name_of(const canvas *c, int v) { return c->graph->value[v].name != NULL ? c->graph->value[v].name : "?"; }
+
+static bool is_inside_character(char c) { return ((unsigned char)c & 0xC0u) == 0x80u; }
+
+/* What of `text` fits into `width` pixels: all of it, or its beginning and its end, which is where names differ ("conv…_grad").
+ * "" when no more than a few characters would. */
+static const char *fitting(const char *text, double width, char room[2 * WIDTH / CHARACTER]) {
+  int n = (int)strlen(text), most = (int)(width / CHARACTER);
+  if (n <= most) return text;
+  if (most < 5) return "";
+  int head = most / 2, tail = n - (most - 1 - head);
+  while (head > 0 && is_inside_character(text[head])) head--;
+  while (tail < n && is_inside_character(text[tail])) tail++;
+  snprintf(room, 2 * WIDTH / CHARACTER, "%.*s…%s", head, text, text + tail);
+  return room;
+}
+
+/* Where a step begins; `step` may be one past the last. */
+static double x_of(const canvas *c, int step) {
+  return LEFT + (double)step / NEAP_MAX(c->plan->n_node, 1) * (double)(RIGHT - LEFT);
+}
+
+/* ---- the arena -------------------------------------------------------------------------------------------------- */
+
+static double y_of(const canvas *c, size_t bytes) {
+  return ARENA_TOP + ARENA_HEIGHT - (double)bytes / (double)NEAP_MAX(c->plan->arena_bytes, 1u) * ARENA_HEIGHT;
+}
+
+/* A round number of bytes, such that up to six of them make `most`: 1, 2 or 5 times a power of 10 of a unit. */
+static size_t tick_bytes(size_t most) {
+  static const int count[] = {1, 2, 5, 10, 20, 50, 100, 200, 500};
+  size_t unit = 1;
+  while (unit * 1024 * 4 <= most) unit *= 1024;
+  for (int i = 0; i < NEAP_COUNT(count); i++)
+    if (most / ((size_t)count[i] * unit) <= 6) return (size_t)count[i] * unit;
+  return 1024 * unit;
+}
+
+static void draw_byte_axis(const canvas *c) {
+  size_t tick = tick_bytes(NEAP_MAX(c->plan->arena_bytes, 1u));
+  for (size_t bytes = 0; bytes <= c->plan->arena_bytes; bytes += tick) {
+    add_line(c, y_of(c, bytes), "stroke=\"#e4e4e4\"");
+    add_bytes(c, LEFT - 6, y_of(c, bytes) + 4, "text-anchor=\"end\" fill=\"#555\"", bytes);
+  }
+}
+
+/* A value of the arena, and its storage. */
+typedef struct member {
+  int storage, value;
+} member;
+
+/* A storage: members [at, at + n) of the list, the first one defined first. */
+typedef struct box {
+  size_t offset, bytes;
+  int from, to, at, n; /* steps from `from` to `to`, inclusive */
+} box;
+
+static int compare_members(const void *a, const void *b) {
+  const member *x = a, *y = b;
+  return x->storage != y->storage ? (x->storage < y->storage ? -1 : 1) : (x->value > y->value) - (x->value < y->value);
+}
+
+static int compare_boxes(const void *a, const void *b) {
+  const box *x = a, *y = b;
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  return x->from != y->from ? (x->from < y->from ? -1 : 1) : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Fills both lists, which have room for all values; returns the number of boxes. */
+static int find_boxes(const canvas *c, member *list, box *boxes) {
+  int n = 0, n_box = 0;
+  for (int v = 0; v < c->plan->n_value; v++) {
+    const neap_place *place = &c->plan->place[v];
+    if (place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0) list[n++] = (member){place->storage, v};
+  }
+  qsort(list, (size_t)n, sizeof *list, compare_members);
+  for (int i = 0; i < n; i++) {
+    const neap_place *place = &c->plan->place[list[i].value];
+    if (i == 0 || list[i].storage != list[i - 1].storage)
+      boxes[n_box++] = (box){place->offset, place->bytes, place->first, place->last, i, 0};
+    box *b = &boxes[n_box - 1];
+    b->n++;
+    b->bytes = NEAP_MAX(b->bytes, place->bytes);
+    b->from = NEAP_MIN(b->from, place->first);
+    b->to = NEAP_MAX(b->to, place->last);
+  }
+  qsort(boxes, (size_t)n_box, sizeof *boxes, compare_boxes);
+  return n_box;
+}
+
+/* Its title, which a browser shows under the pointer, has all names. */
+static void draw_box(const canvas *c, const box *b, const member *list, int number) {
+  double x = x_of(c, b->from), width = x_of(c, b->to + 1) - x;
+  double y = y_of(c, b->offset + b->bytes), height = y_of(c, b->offset) - y;
+  char text[512], room[2 * WIDTH / CHARACTER];
+  neap_buffer_add(c->out, "<g class=\"box\"><title>");
+  for (int i = 0; i < b->n; i++) {
+    if (i > 0) neap_buffer_add(c->out, ", ");
+    add_escaped(c, name_of(c, list[b->at + i].value));
+  }
+  neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d</title>\n", neap_bytes_text((double)b->bytes, text), b->offset,
+                  b->from + 1, b->to + 1);
+  /* A light colour, its hue well apart from its neighbours': 222.49 degrees are the golden ratio of a circle. */
+  snprintf(text, sizeof text, "fill=\"hsl(%d,%d%%,%d%%)\" stroke=\"#444\" stroke-width=\"0.5\"",
+           (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65, number % 3 == 0 ? 72 : 80);
+  add_rect(c, x, y, width, height, text);
+  if (b->n > 1)
+    snprintf(text, sizeof text, "%s (+%d)", name_of(c, list[b->at].value), b->n - 1);
+  else
+    snprintf(text, sizeof text, "%s", name_of(c, list[b->at].value));
+  const char *label = height >= 10 ? fitting(text, width - 4, room) : "";
+  bool two_lines = height >= 26 && width >= 60;
+  if (label[0] != '\0') add_text(c, x + 3, fmin(y + height / 2 + (two_lines ? 0 : 4), y + height - 2), "", label);
+  if (label[0] != '\0' && two_lines) add_bytes(c, x + 3, y + height / 2 + 12, "fill=\"#444\" font-size=\"9\"", b->bytes);
+  neap_buffer_add(c->out, "</g>\n");
+}
+
+static void draw_boxes(const canvas *c) {
+  size_t n = (size_t)c->plan->n_value;
+  member *list = neap_alloc(n * sizeof *list);
+  box *boxes = neap_alloc(n * sizeof *boxes);
+  if (list == NULL || boxes == NULL) c->out->failed = true;
+  int n_box = c->out->failed ? 0 : find_boxes(c, list, boxes);
+  for (int i = 0; i < n_box; i++) draw_box(c, &boxes[i], list, i + 1);
+  neap_free(list);
+  neap_free(boxes);
+}
+
+/* Of an op with subnets it holds their frames. */
+static void draw_scratch(const canvas *c) {
+  char text[24];
+  for (int s = 0; s < c->plan->n_node; s++) {
+    int n = c->plan->order[s];
+    size_t bytes = c->plan->scratch_bytes[n], offset = c->plan->scratch_offset[n];
+    if (bytes == 0) continue;
+    double y = y_of(c, offset + bytes);
+    open_rect(c, x_of(c, s), y, x_of(c, s + 1) - x_of(c, s), y_of(c, offset) - y,
+              "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
+    neap_buffer_add(c->out, "><title>%s of ", c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
+    add_escaped(c, c->graph->node[n].name);
+    neap_buffer_add(c->out, "\n%s at offset %zu, step %d</title></rect>\n", neap_bytes_text((double)bytes, text), offset, s + 1);
+  }
+}
+
+/* The peak's column, with what happens there written above it. */
+static void draw_peak(const canvas *c) {
+  int s = c->plan->peak_step;
+  char bytes[24], text[400];
+  if (s < 0 || s >= c->plan->n_node) return;
+  double x = x_of(c, s), right = x_of(c, s + 1);
+  bool at_right = x > WIDTH * 0.6;
+  add_rect(c, x, ARENA_TOP, fmax(2, right - x), AXIS_TOP - ARENA_TOP,
+           "class=\"peak\" fill=\"none\" stroke=\"#b03030\" stroke-width=\"1.5\"");
+  snprintf(text, sizeof text, "peak %s, step %d: %s", neap_bytes_text((double)c->plan->live_bytes[s], bytes), s + 1,
+           c->graph->node[c->plan->order[s]].name);
+  add_text(c, at_right ? right : x, ARENA_TOP - 5,
+           at_right ? "fill=\"#b03030\" font-weight=\"bold\" text-anchor=\"end\"" : "fill=\"#b03030\" font-weight=\"bold\"",
+           text);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------ */
+
+static const char *const phase_colour[] = {"#9fc59f", "#d9a0a0", "#a0a8d9"};
+
+/* Every so many steps have a number: 1, 2, 5 times a power of ten. */
+static int number_stride(int n_step) {
+  int stride = 1;
+  for (int i = 0; n_step > 24 * stride; i++) stride = i % 3 == 1 ? stride / 2 * 5 : stride * 2;
+  return stride;
+}
+
+/* Numbers, a strip coloured by phase, and what the colours mean. */
+static void draw_step_axis(const canvas *c) {
+  int n = c->plan->n_node, stride = number_stride(n), seen[3] = {0};
+  char text[64];
+  for (int s = 0; s < n; s++) {
+    const neap_node *node = &c->graph->node[c->plan->order[s]];
+    double x = x_of(c, s), width = x_of(c, s + 1) - x;
+    seen[node->phase]++;
+    snprintf(text, sizeof text, "fill=\"%s\"", phase_colour[node->phase]);
+    open_rect(c, x, AXIS_TOP, width, 8, text);
+    neap_buffer_add(c->out, "><title>step %d: ", s + 1);
+    add_escaped(c, node->name);
+    neap_buffer_add(c->out, ", %s</title></rect>\n", node->op->name);
+    snprintf(text, sizeof text, "%d", s + 1);
+    if ((s + 1) % stride == 0 || (s == 0 && stride >= 5))
+      add_text(c, x + width / 2, AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
+  }
+  double x = LEFT;
+  for (int p = 0; p < NEAP_COUNT(seen); p++) {
+    if (seen[p] == 0) continue;
+    snprintf(text, sizeof text, "fill=\"%s\"", phase_colour[p]);
+    add_rect(c, x, AXIS_TOP + 29, 10, 8, text);
+    add_text(c, x + 14, AXIS_TOP + 37, "fill=\"#555\"", neap_phase_name((neap_phase)p));
+    x += 80;
+  }
+}
+
+static void add_point(const canvas *c, double x, double y) {
+  long long a = llround(x * 10), b = llround(y * 10);
+  neap_buffer_add(c->out, "%lld.%lld,%lld.%lld ", a / 10, a % 10, b / 10, b % 10);
+}
+
+/* Bytes live while each op runs. In a dag the bound counts what may overlap: then the curve stays below it. */
+static void draw_curve(const canvas *c) {
+  const neap_plan *plan = c->plan;
+  size_t most = NEAP_MAX(plan->lower_bound_bytes, 1u);
+  for (int s = 0; s < plan->n_node; s++) most = NEAP_MAX(most, plan->live_bytes[s]);
+  const double bottom = CURVE_TOP + CURVE_HEIGHT, scale = CURVE_HEIGHT / (double)most;
+  double bound = bottom - (double)plan->lower_bound_bytes * scale;
+  add_text(c, LEFT, CURVE_TOP - 8, "fill=\"#555\"", "bytes live while each op runs; dashed: the least possible arena");
+  neap_buffer_add(c->out, "<polygon points=\"");
+  add_point(c, LEFT, bottom);
+  for (int s = 0; s < plan->n_node; s++) {
+    add_point(c, x_of(c, s), bottom - (double)plan->live_bytes[s] * scale);
+    add_point(c, x_of(c, s + 1), bottom - (double)plan->live_bytes[s] * scale);
+  }
+  add_point(c, RIGHT, bottom);
+  neap_buffer_add(c->out, "\" fill=\"#cfd8e6\" stroke=\"#5b7394\" stroke-width=\"0.8\"/>\n");
+  add_line(c, bound, "stroke=\"#b03030\" stroke-dasharray=\"5 3\"");
+  add_bytes(c, LEFT - 6, bound + 4, "text-anchor=\"end\" fill=\"#b03030\"", plan->lower_bound_bytes);
+  if (plan->lower_bound_bytes > 0) add_bytes(c, LEFT - 6, bottom + 4, "text-anchor=\"end\" fill=\"#555\"", 0);
+}
+
+/* ---- what lives from run to run --------------------------------------------------------------------------------- */
+
+typedef struct bar {
+  const char *label, *colour, *kind;
+  size_t bytes;
+  const char *note; /* behind the sum */
+} bar;
+
+static int compare_pieces(const void *a, const void *b) {
+  const neap_plan_piece *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+/* The largest piece first. Sorts them. */
+static void draw_bar(const canvas *c, const bar *b, int n, neap_plan_piece *piece, double y, size_t most) {
+  char text[160], room[2 * WIDTH / CHARACTER];
+  double x = LEFT, scale = (BAR_RIGHT - LEFT) / (double)NEAP_MAX(most, 1u);
+  qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
+  add_text(c, LEFT - 6, y + 14, "text-anchor=\"end\" fill=\"#555\"", b->label);
+  for (int i = 0; i < n; i++) {
+    double width = (double)piece[i].bytes * scale;
+    neap_buffer_add(c->out, "<g class=\"%s\"><title>", b->kind);
+    add_escaped(c, piece[i].name);
+    neap_buffer_add(c->out, "\n%s</title>\n", neap_bytes_text((double)piece[i].bytes, text));
+    snprintf(text, sizeof text, "fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\"", b->colour);
+    add_rect(c, x, y, width, BAR_HEIGHT - 6, text);
+    const char *label = fitting(piece[i].name, width - 4, room);
+    if (label[0] != '\0') add_text(c, x + 3, y + 14, "", label);
+    neap_buffer_add(c->out, "</g>\n");
+    x += width;
+  }
+  char bytes[24];
+  snprintf(text, sizeof text, "%s%s", neap_bytes_text((double)b->bytes, bytes), b->note);
+  add_text(c, x + 6, y + 14, "fill=\"#555\"", text);
+}
+
+/* Storages of a region, each once. `seen` is by value, zeroed. */
+static int find_pieces(const canvas *c, neap_region region, bool *seen, neap_plan_piece *piece) {
+  int n = 0;
+  for (int v = 0; v < c->plan->n_value; v++) {
+    const neap_place *place = &c->plan->place[v];
+    if (place->region != region || place->bytes == 0 || seen[place->storage]) continue;
+    seen[place->storage] = true;
+    piece[n++] = (neap_plan_piece){name_of(c, v), place->bytes};
+  }
+  return n;
+}
+
+static const char *const region_colour[NEAP_N_REGION] = {
+  [NEAP_REGION_PARAMETER] = "#8fb4dc", [NEAP_REGION_GRADIENT] = "#e0a48f", [NEAP_REGION_STATE] = "#bfa8dd",
+  [NEAP_REGION_IO] = "#c4c4c4",        [NEAP_REGION_CONSTANT] = "#d8cd8c", [NEAP_REGION_FRAME] = "#9fd0c0"};
+
+/* Whether the region has a bar: it holds bytes, and not those of the arena or of an owner's operands. */
+static bool has_bar(const canvas *c, int region) { return region_colour[region] != NULL && c->plan->region_bytes[region] > 0; }
+
+static int count_bars(const canvas *c, int n_other) {
+  int n = n_other > 0;
+  for (int r = 0; r < NEAP_N_REGION; r++) n += has_bar(c, r);
+  return n;
+}
+
+static void draw_bars(const canvas *c, int n_other, const neap_plan_piece *other) {
+  size_t n = (size_t)NEAP_MAX(c->plan->n_value, n_other), most = 0, other_bytes = 0;
+  bool *seen = neap_alloc_zeroed((size_t)c->plan->n_value * sizeof *seen);
+  neap_plan_piece *piece = neap_alloc(n * sizeof *piece);
+  for (int i = 0; i < n_other; i++) other_bytes += other[i].bytes;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (has_bar(c, r)) most = NEAP_MAX(most, c->plan->region_bytes[r]);
+  most = NEAP_MAX(most, other_bytes);
+  if (seen == NULL || piece == NULL) {
+    c->out->failed = true;
+    goto end;
+  }
+  double y = BARS_TOP;
+  if (most > 0) add_text(c, LEFT, BARS_TOP - 8, "fill=\"#555\"", "bytes from run to run, on a scale of their own");
+  for (int r = 0; r < NEAP_N_REGION; r++) {
+    if (!has_bar(c, r)) continue;
+    bar b = {neap_region_name((neap_region)r), region_colour[r], "resident", c->plan->region_bytes[r],
+             r == NEAP_REGION_FRAME ? " an iteration, grown at run time" : ""};
+    draw_bar(c, &b, find_pieces(c, (neap_region)r, seen, piece), piece, y, most);
+    y += BAR_HEIGHT;
+  }
+  if (n_other > 0) {
+    bar b = {"other blobs", "#d3bcae", "other", other_bytes, ""};
+    neap_copy_bytes(piece, other, (size_t)n_other * sizeof *piece);
+    draw_bar(c, &b, n_other, piece, y, most);
+  }
+end:
+  neap_free(seen);
+  neap_free(piece);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+static void draw_head(const canvas *c, int height) {
+  const neap_plan *plan = c->plan;
+  char text[512], arena[24], bound[24], baseline[24];
+  neap_buffer_add(
+    c->out,
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" ",
+    WIDTH, height, WIDTH, height);
+  neap_buffer_add(c->out,
+                  "font-size=\"10.5\">\n"
+                  "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+                  "patternTransform=\"rotate(45)\">"
+                  "<rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/><path d=\"M0 0V6\" stroke=\"#999\"/></pattern></defs>\n"
+                  "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
+                  WIDTH, height);
+  snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name, c->graph->train ? "training" : "inference",
+           (long long)neap_graph_batch(c->graph));
+  add_text(c, LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);
+  snprintf(text, sizeof text, "%s %s, least possible %s%s, without reuse %s; policy %s, %s; hatched: scratch",
+           plan->policy == NEAP_POLICY_POOL ? "peak forecast of the pool" : "arena",
+           neap_bytes_text((double)plan->arena_bytes, arena), neap_bytes_text((double)plan->lower_bound_bytes, bound),
+           plan->proved ? " (proved)" : "", neap_bytes_text((double)plan->baseline_bytes, baseline),
+           neap_policy_name(plan->policy), neap_executor_name(plan->executor));
+  add_text(c, LEFT, 44, "fill=\"#555\"", text);
+}
+
+void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out) {
+  canvas c = {out, plan, graph};
+  draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);
+  draw_byte_axis(&c);
+  draw_boxes(&c);
+  draw_scratch(&c);
+  draw_step_axis(&c);
+  draw_curve(&c);
+  draw_peak(&c);
+  draw_bars(&c, n_other, other);
+  neap_buffer_add(out, "</svg>\n");
+}
