@@ -81,13 +81,7 @@ typedef struct key {
 } key;
 
 static neap_status fail_unknown(const neap_net *net, const char *name, neap_error *error) {
-  const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
-  for (int b = 0; b < neap_net_n_blobs(net); b++) {
-    const char *candidate = neap_net_blob_at(net, b)->name;
-    int d = neap_text_distance(name, candidate);
-    if (d <= least) least = d - 1, best = candidate;
-  }
+  const char *best = neap_net_nearest(net, name);
   if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
   neap_fail(error, NEAP_NAME, "mem_param: exclude_blob: net \"%s\" has no blob \"%s\"", neap_net_name(net), name);
   if (best != NULL) neap_hint(error, "did you mean \"%s\"?", best);

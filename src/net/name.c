@@ -31,8 +31,7 @@ neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
   return (neap_net_found){NULL, NULL};
 }
 
-/* The readable name nearest to `name`, of those that can be seen from `net`; NULL when none is near. */
-static const char *nearest(const neap_net *net, const char *name) {
+const char *neap_net_nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
   for (; net != NULL; net = net->closed ? NULL : net->outer)
@@ -67,7 +66,7 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
               by->line[0] != '\0' ? " at " : "", by->line);
     neap_hint(error, "move the %s after the last reader, or leave it out: the planner frees by itself", by->op->name);
   } else {
-    const char *near = nearest(net, name);
+    const char *near = neap_net_nearest(net, name);
     neap_fail(error, NEAP_NAME, "%sblob \"%s\" is not defined here%s%s%s", who, name, near != NULL ? ", did you mean \"" : "",
               near != NULL ? near : "", near != NULL ? "\"?" : "");
     if (near == NULL) hint_defined(net, error);

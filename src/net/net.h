@@ -116,6 +116,8 @@ const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
 const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name); /* NULL when unknown; any string */
 /* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the nearest name that exists. */
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error);
+/* The readable name nearest to `name`, of those that can be seen from `net`; NULL when none is near. */
+const char *neap_net_nearest(const neap_net *net, const char *name);
 const neap_net *neap_net_outer(const neap_net *net);
 int neap_net_n_outputs(const neap_net *net);
 const char *neap_net_output_at(const neap_net *net, int index);

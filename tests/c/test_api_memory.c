@@ -458,6 +458,57 @@ TEST(a_gradient_given_back_says_so_until_it_is_made_again) {
   neap_net_free(net);
 }
 
+/* A child finds the parent's gradients until they are given back, and then makes its own. */
+TEST(gradients_given_back_by_a_parent_are_made_again_where_they_are_needed) {
+  neap_net *net = chain(true);
+  neap_session *session, *inner = NULL;
+  neap_workspace *parent = after_run(net, NULL, &session), *child = NULL;
+  float first[WIDTH * IN], second[WIDTH * IN];
+  CHECK_OK(neap_workspace_open_child(parent, 0, NULL, NULL, &child, &error));
+  CHECK_OK(neap_session_open(child, net, NULL, &inner, &error));
+  CHECK_OK(neap_session_run(inner, &error));
+  CHECK_OK(neap_workspace_read(child, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, first, &error));
+  CHECK_EQ(neap_workspace_drop_gradients(child), 0); /* they are the parent's */
+  int64_t bytes = neap_session_figures(session).gradient_bytes;
+  CHECK_EQ(neap_workspace_drop_gradients(parent), bytes);
+  CHECK_OK(neap_session_run(inner, &error));
+  CHECK_OK(neap_workspace_read(child, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, second, &error));
+  CHECK(memcmp(first, second, sizeof first) == 0);
+  CHECK(neap_workspace_read(parent, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, second, NULL) != NEAP_OK);
+  CHECK_EQ(neap_workspace_drop_gradients(child), bytes);
+  CHECK_OK(neap_session_run(session, &error));
+  CHECK_OK(neap_session_run(inner, &error));
+  CHECK_OK(neap_workspace_read(child, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, second, &error));
+  CHECK(memcmp(first, second, sizeof first) == 0);
+  CHECK_EQ(neap_workspace_drop_gradients(child), 0); /* the parent's again */
+  neap_session_free(inner);
+  neap_workspace_release(child);
+  end(parent, session);
+  neap_net_free(net);
+}
+
+/* Under executor dynamic programs come and go with the shapes; each makes them again. */
+TEST(gradients_given_back_are_made_again_for_any_shape) {
+  neap_net *net = chain(true);
+  neap_session *session;
+  neap_workspace *ws = after_run(net, &(neap_options){.dynamic = true}, &session);
+  float first[WIDTH * IN], second[WIDTH * IN], x[2 * IN] = {0};
+  int64_t label[2] = {0};
+  CHECK_OK(neap_workspace_read(ws, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, first, &error));
+  CHECK(neap_workspace_drop_gradients(ws) > 0);
+  CHECK_OK(neap_session_run(session, &error));
+  CHECK_OK(neap_workspace_read(ws, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, second, &error));
+  CHECK(memcmp(first, second, sizeof first) == 0);
+  CHECK(neap_workspace_drop_gradients(ws) > 0);
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){2, IN}, x, &error));
+  CHECK_OK(neap_workspace_write(ws, "label", NEAP_DTYPE_I64, 1, (int64_t[]){2}, label, &error));
+  CHECK_OK(neap_session_run(session, &error));
+  CHECK_OK(neap_workspace_read(ws, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, second, &error));
+  for (int i = 0; i < WIDTH * IN; i++) CHECK(second[i] == 0); /* of inputs that are zero */
+  end(ws, session);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   setenv("NEAP_POISON", "1", 1);
   return RUN(argc, argv, T(mem_param_of_zeros_has_caffes_defaults), T(mem_param_is_translated_into_policy_and_keep),
@@ -468,5 +519,7 @@ int main(int argc, char **argv) {
              T(mem_param_reaches_ranges_step_trees_and_single_runs), T(a_dry_run_tells_raw_from_planned_by_layer_blob_and_slot),
              T(a_dry_run_without_options_is_caffes), T(a_dry_run_of_many_slots_has_each_value_in_its_own),
              T(bytes_are_counted_by_class_each_storage_once), T(gradients_are_given_back_and_made_again_by_the_next_training_run),
-             T(a_gradient_given_back_says_so_until_it_is_made_again));
+             T(a_gradient_given_back_says_so_until_it_is_made_again),
+             T(gradients_given_back_by_a_parent_are_made_again_where_they_are_needed),
+             T(gradients_given_back_are_made_again_for_any_shape));
 }

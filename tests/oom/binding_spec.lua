@@ -90,6 +90,32 @@ for _, persist in ipairs { false, true } do
       assert.are.equal(text, net:text())
     end)
 
+    it("in dry runs and counts by class", function()
+      local net = trained_net()
+      sweep(persist, nothing, function() return net:dry_run { store = false, mem_param = { exclude_blob = { "h", "loss.diff" } } } end)
+      sweep(persist, nothing, function() return net:_count { store = false } end)
+    end)
+
+    it("in making gradients again that were given back, which changes no parameter", function()
+      local net = trained_net()
+      neap.seed(1)
+      local feeds = { x = neap.randn(4, 3), t = neap.tensor({ 0, 1, 2, 3 }, "i64"), lr = 0.1 }
+      local before
+      sweep(persist, function()
+        local ws = neap.workspace { seed = 1, store = false }
+        local program = ws:compile(net, { store = false })
+        for name, value in pairs(feeds) do ws:feed(name, type(value) == "number" and neap.tensor(value) or value) end
+        program:run()
+        ws:drop_gradients()
+        before = ws:fetch "w"
+        return ws, program
+      end, function(_, program) program:run() end, function(ws, program)
+        assert.is_true(before:equal(ws:fetch "w"))
+        program:close()
+        ws:close()
+      end)
+    end)
+
     it("in running, which changes no parameter", function()
       local net = trained_net()
       neap.seed(1)
