@@ -121,92 +121,77 @@ static double divisor(const job *j, const int64_t o[3]) {
   return n;
 }
 
-/* Planes [begin, end), numbered n * C + c. The first of equal elements wins; a NaN wins over all. A window without an
- * element inside x gives -infinity, or 0 as an average; its index is 0, a tap outside x, so the backward checks the tap before it
- * writes. Averages are summed in double. A plane belongs to one thread: bits do not depend on how many there are. */
-#define POOLS(type, suffix)                                                                                            \
-  static void max_##suffix(void *context, int64_t begin, int64_t end) {                                                \
-    const job *j = context;                                                                                            \
-    const neap_window *w = &j->w;                                                                                      \
-    for (int64_t p = begin; p < end; p++) {                                                                            \
-      const type *x = (const type *)j->in + p * w->n_in;                                                               \
-      type *y = (type *)j->out + p * w->n_out;                                                                         \
-      int64_t o[3] = {0};                                                                                              \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
-        int64_t from[3], to[3], won = -1;                                                                              \
-        type best = (type)-INFINITY;                                                                                   \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
-            int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2];                 \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                             \
-              type v = x[row + kw * w->dilation[2]];                                                                   \
-              if (won < 0 || v > best || (v != v && best == best)) best = v, won = number + kw;                        \
-            }                                                                                                          \
-          }                                                                                                            \
-        y[i] = best;                                                                                                   \
-        set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                                                              \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void max_grad_##suffix(void *context, int64_t begin, int64_t end) {                                           \
-    const job *j = context;                                                                                            \
-    const neap_window *w = &j->w;                                                                                      \
-    for (int64_t p = begin; p < end; p++) {                                                                            \
-      const type *dy = (const type *)j->in + p * w->n_out;                                                             \
-      type *dx = (type *)j->out + p * w->n_in;                                                                         \
-      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                                   \
-      int64_t o[3] = {0};                                                                                              \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
-        int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                                  \
-        k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1], k[0] = won / w->kernel[2] / w->kernel[1]; \
-        bool inside = true;                                                                                            \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;          \
-        if (inside) dx[position(w, o, k[0], k[1], k[2])] += dy[i];                                                     \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void average_##suffix(void *context, int64_t begin, int64_t end) {                                            \
-    const job *j = context;                                                                                            \
-    const neap_window *w = &j->w;                                                                                      \
-    for (int64_t p = begin; p < end; p++) {                                                                            \
-      const type *x = (const type *)j->in + p * w->n_in;                                                               \
-      type *y = (type *)j->out + p * w->n_out;                                                                         \
-      int64_t o[3] = {0};                                                                                              \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
-        int64_t from[3], to[3];                                                                                        \
-        double sum = 0, n = divisor(j, o);                                                                             \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
-            const int64_t row = position(w, o, kd, kh, 0);                                                             \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) sum += (double)x[row + kw * w->dilation[2]];                  \
-          }                                                                                                            \
-        y[i] = (type)(n > 0 ? sum / n : 0.0);                                                                          \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void average_grad_##suffix(void *context, int64_t begin, int64_t end) {                                       \
-    const job *j = context;                                                                                            \
-    const neap_window *w = &j->w;                                                                                      \
-    for (int64_t p = begin; p < end; p++) {                                                                            \
-      const type *dy = (const type *)j->in + p * w->n_out;                                                             \
-      type *dx = (type *)j->out + p * w->n_in;                                                                         \
-      memset(dx, 0, (size_t)w->n_in * sizeof(type));                                                                   \
-      int64_t o[3] = {0};                                                                                              \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) {                                                      \
-        int64_t from[3], to[3];                                                                                        \
-        double n = divisor(j, o);                                                                                      \
-        type share = (type)(n > 0 ? (double)dy[i] / n : 0.0);                                                          \
-        for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                                         \
-        for (int64_t kd = from[0]; kd < to[0]; kd++)                                                                   \
-          for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                               \
-            const int64_t row = position(w, o, kd, kh, 0);                                                             \
-            for (int64_t kw = from[2]; kw < to[2]; kw++) dx[row + kw * w->dilation[2]] += share;                       \
-          }                                                                                                            \
-      }                                                                                                                \
-    }                                                                                                                  \
+/* A kernel over planes [begin, end), numbered n * C + c, of `in` (n_from elements each) to `out` (n_to each). Its last argument is
+ * a block that runs for each output i, at o, of a plane p. A plane belongs to one thread: bits do not depend on how many there
+ * are. */
+#define KERNEL(name, type, n_from, n_to, ...)                               \
+  static void name(void *context, int64_t begin, int64_t end) {             \
+    const job *j = context;                                                 \
+    const neap_window *w = &j->w;                                           \
+    for (int64_t p = begin; p < end; p++) {                                 \
+      const type *in = (const type *)j->in + p * w->n_from;                 \
+      type *out = (type *)j->out + p * w->n_to;                             \
+      CLEAR_##n_to(out, type);                                              \
+      int64_t o[3] = {0};                                                   \
+      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) __VA_ARGS__ \
+    }                                                                       \
   }
+#define CLEAR_n_out(out, type)                                               /* each is written once */
+#define CLEAR_n_in(out, type) memset(out, 0, (size_t)w->n_in * sizeof(type)) /* a sum over windows */
+
+/* A block for each tap of the window at o that is inside x: `at` is its position in the plane, `tap` its number in the window. */
+#define EACH_TAP(...)                                                                                  \
+  int64_t from[3], to[3];                                                                              \
+  for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                               \
+  for (int64_t kd = from[0]; kd < to[0]; kd++)                                                         \
+    for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                     \
+      const int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2]; \
+      for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                   \
+        const int64_t at = row + kw * w->dilation[2], tap = number + kw;                               \
+        (void)tap;                                                                                     \
+        __VA_ARGS__                                                                                    \
+      }                                                                                                \
+    }
+
+/* The first of equal elements wins; a NaN wins over all. A window without an element inside x gives -infinity; its index is 0, a
+ * tap outside x, so the backward checks the tap before it writes. */
+#define MAX(type)                                                               \
+  {                                                                             \
+    type best = (type)-INFINITY;                                                \
+    int64_t won = -1;                                                           \
+    EACH_TAP({                                                                  \
+      type v = in[at];                                                          \
+      if (won < 0 || v > best || (v != v && best == best)) best = v, won = tap; \
+    })                                                                          \
+    out[i] = best;                                                              \
+    set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                           \
+  }
+#define MAX_GRAD                                                                                                   \
+  {                                                                                                                \
+    int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                                  \
+    k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1], k[0] = won / w->kernel[2] / w->kernel[1]; \
+    bool inside = true;                                                                                            \
+    for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;          \
+    if (inside) out[position(w, o, k[0], k[1], k[2])] += in[i];                                                    \
+  }
+/* Summed in double. A window without an element inside x gives 0. */
+#define AVERAGE(type)                       \
+  {                                         \
+    double sum = 0, n = divisor(j, o);      \
+    EACH_TAP({ sum += (double)in[at]; })    \
+    out[i] = (type)(n > 0 ? sum / n : 0.0); \
+  }
+#define AVERAGE_GRAD(type)                                \
+  {                                                       \
+    double n = divisor(j, o);                             \
+    type share = (type)(n > 0 ? (double)in[i] / n : 0.0); \
+    EACH_TAP({ out[at] += share; })                       \
+  }
+#define POOLS(type, suffix)                                  \
+  KERNEL(max_##suffix, type, n_in, n_out, MAX(type))         \
+  KERNEL(max_grad_##suffix, type, n_out, n_in, MAX_GRAD)     \
+  KERNEL(average_##suffix, type, n_in, n_out, AVERAGE(type)) \
+  KERNEL(average_grad_##suffix, type, n_out, n_in, AVERAGE_GRAD(type))
 POOLS(float, f32)
 POOLS(double, f64)
 

@@ -31,32 +31,28 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return status;
 }
 
+/* What the records have in common. */
+#define BRANCHES                                                                                             \
+  .math = "y = cond ? then_net(captures) : else_net(captures)",                                              \
+  .inputs = {{"cond", "one element; true when not zero", NEAP_BIT(BOOL) | NEAP_NUMBERS, NEAP_ARG_HOST},      \
+             {"captures", "outer blobs the subnets read", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}}, \
+  .outputs = {{"results", "what the branch gives", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},        \
+  .attrs = {[THEN_NET] = {"then_net", "runs when cond is true", NEAP_ATTR_NET, .required = true},            \
+            [ELSE_NET] = {"else_net", "runs when it is false", NEAP_ATTR_NET}},                              \
+  .effects = NEAP_EFFECT_CONTROL, .infer = infer
+
 const neap_op neap_op_If = {
   .name = "If",
   .summary = "Runs one of two subnets, as a condition says.",
-  .math = "y = cond ? then_net(captures) : else_net(captures)",
   .example = "net:If(\"cond\", function(b) b:Relu(\"x\", \"y\") end, function(b) b:Copy(\"x\", \"y\") end)",
   .source = "ONNX If-16",
-  .inputs = {{"cond", "one element; true when not zero", NEAP_BIT(BOOL) | NEAP_NUMBERS, NEAP_ARG_HOST},
-             {"captures", "outer blobs the subnets read", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
-  .outputs = {{"results", "what the branch gives", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
-  .attrs = {[THEN_NET] = {"then_net", "runs when cond is true", NEAP_ATTR_NET, .required = true},
-            [ELSE_NET] = {"else_net", "runs when it is false", NEAP_ATTR_NET}},
-  .effects = NEAP_EFFECT_CONTROL,
-  .infer = infer,
+  BRANCHES,
 };
 
 const neap_op neap_op_AsyncIf = {
   .name = "AsyncIf",
   .summary = "If under another name: in dag the branch of either may overlap other ops.",
-  .math = "y = cond ? then_net(captures) : else_net(captures)",
   .example = "net:AsyncIf(\"cond\", function(b) b:Relu(\"x\", \"y\") end, function(b) b:Copy(\"x\", \"y\") end)",
   .source = "Caffe2 AsyncIf",
-  .inputs = {{"cond", "one element; true when not zero", NEAP_BIT(BOOL) | NEAP_NUMBERS, NEAP_ARG_HOST},
-             {"captures", "outer blobs the subnets read", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
-  .outputs = {{"results", "what the branch gives", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
-  .attrs = {[THEN_NET] = {"then_net", "runs when cond is true", NEAP_ATTR_NET, .required = true},
-            [ELSE_NET] = {"else_net", "runs when it is false", NEAP_ATTR_NET}},
-  .effects = NEAP_EFFECT_CONTROL,
-  .infer = infer,
+  BRANCHES,
 };
