@@ -420,6 +420,50 @@ NEAP_API neap_status neap_range_session(const neap_range *range, neap_workspace 
 NEAP_API neap_figures neap_range_figures(const neap_range *range); /* of the largest batch */
 NEAP_API void neap_range_free(neap_range *range);
 
+/* ---- the batch that fits, and batches in parts ------------------------------------------------------------------- */
+
+/* The largest batch whose plan keeps to budget_bytes and total_bytes, of which one at least is given: one row more does not, or
+ * is more than `max` (0: 65536); both have been planned. The batch is what it is in a range. `figures` (may be NULL): of that
+ * plan. MEMORY with least_bytes when not even one row fits. Nothing of tensors is allocated. */
+NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max, int64_t *batch,
+                                        neap_figures *figures, neap_error *error);
+
+/* Gradient accumulation: one step of a large batch as micro-batches, in the memory of one of them. `net` is the whole training
+ * net: forward, gradients, and what follows from them (clipping, update ops). A run adds the gradients of the micro-batches up,
+ * each with its share of the rows, and then updates once. Without batch statistics and random ops that is the step of the large
+ * batch, within rounding. Of the net above, 64 rows in the memory that 16 KiB leave for some of them:
+ *
+ *   neap_micro *micro = NULL;
+ *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 16384}, &micro, &error)) goto end;
+ *   if (neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){64, 2}, x, &error)) goto end;
+ *   if (neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){64}, label, &error)) goto end;
+ *   if (neap_micro_run(micro, 0, NULL, &error)) goto end;
+ *   if (neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss, &error)) goto end;
+ *   printf("loss %.4f, %lld rows at a time\n", (double)loss, (long long)neap_micro_rows(micro));
+ *   neap_micro_free(micro);
+ *
+ * Floating-point outputs that have one element in a micro-batch (a mean loss, an accuracy) are the weighted means over all of
+ * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch. */
+typedef struct neap_micro neap_micro;
+/* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as budget_bytes and total_bytes allow. The total
+ * holds the micro-batch and the update, not the large batch's inputs, which are the caller's. GRAPH error that names the op where
+ * one reads both gradients and what depends on the batch. The net may be freed; the workspace is retained. */
+NEAP_API neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int64_t rows, const neap_options *options,
+                                     neap_micro **out, neap_error *error);
+/* One step of all rows that the workspace's inputs have now, any number of them; the last micro-batch may be smaller. `weight`
+ * (NULL: by rows) has one entry a micro-batch: for a loss whose mean does not count every row. A failed step, an interrupted one
+ * too, leaves parameters, optimizer state and the step counter as before; running statistics of a batch norm may have moved. */
+NEAP_API neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error);
+NEAP_API int64_t neap_micro_rows(const neap_micro *micro);
+/* Of micro-batch and update together: what both need is counted once, the arena is the larger one. n_step counts updates. */
+NEAP_API neap_figures neap_micro_figures(const neap_micro *micro);
+NEAP_API void neap_micro_free(neap_micro *micro);
+/* The two nets themselves, for steps of one's own. `micro` reads inputs "micro.weight", the share of its rows, and "micro.keep",
+ * 0 in the first micro-batch of a step and else 1 (both f32, shape ()); its accumulators are called as the gradients. `update`
+ * reads those and counts its runs in state "micro.steps". Run both in one workspace, or micro-batches in frames that bind
+ * parameters and gradients. */
+NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error);
+
 /* ---- memonger: fewer names, fewer bytes -------------------------------------------------------------------------- */
 
 /* Net to net: blobs that are never alive together get one name, so that a run under policy "name" holds fewer bytes. What is

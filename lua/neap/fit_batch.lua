@@ -40,10 +40,7 @@ end
 -- @param net_of f(trainer, "micro", n) -> net, blobs, the update's net
 function fit_batch.micro(trainer, rows, net_of)
   local _, _, update = net_of(trainer, "micro", 1)
-  return (core.fit_batch(function(n)
-    local net = net_of(trainer, "micro", n)
-    return net, mem_param.checked(trainer.memory)
-  end, rows, update))
+  return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update))
 end
 
 return setmetatable(fit_batch, { __call = function(_, ...) return fit_batch.fit(...) end })

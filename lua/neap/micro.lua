@@ -8,13 +8,13 @@
 --
 -- What differs from the large batch: batch norm sees micro-batches (its running statistics count every one that was finite,
 -- also of a step that is then dropped), and random ops draw by the workspace's step counter, which a micro-batch raises by one:
--- dropout masks are those of as many steps, not those of the large batch.
+-- dropout masks are those of as many steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
 -- @module neap.micro
 local core = require "neap.core"
 
 local micro = {}
 
-local weight_name, keep_name, counter = "micro.weight", "micro.keep", "micro.steps"
+local counter = "micro.steps"
 
 --- Steps that the update program has finished in this workspace.
 function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0 end
@@ -26,35 +26,22 @@ local function counted(loss, y)
   return y:ne(core.tensor(ignored, y.dtype)):to("f64"):sum():item()
 end
 
---- The parts of a batch: {from, n, weight}; weights add up to 1. The last part may have fewer rows.
+--- The parts of a batch: {program, n, weight}; weights add up to 1. The last part may have fewer rows.
 -- @param size integer rows of a micro-batch
-function micro.parts(loss, batch, size)
+-- @param program_for f(n) -> the program of a micro-batch of n rows
+function micro.parts(loss, batch, size, program_for)
   local rows, parts = batch.x:size(1), {}
   local all = counted(loss, batch.y)
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
     local weight = n / rows
     if all then weight = all > 0 and counted(loss, batch.y:narrow(1, from, n)) / all or 0 end
-    parts[#parts + 1] = { from = from, n = n, weight = weight }
+    parts[#parts + 1] = { program = program_for(n), n = n, weight = weight }
   end
   return parts
 end
 
---- Runs the micro-batches of one step and then the update. `program_for(n)` gives the entry of a micro-batch of n rows.
--- @param measure f(entry, values, weight): adds what a micro-batch measured
-function micro.run(self, batch, parts, program_for, measure)
-  local ws = self.ws -- self: a trainer; `scalar` is its one tensor for what is fed here
-  for i, part in ipairs(parts) do
-    local entry = program_for(part.n)
-    ws:feed("x", batch.x:narrow(1, part.from, part.n))
-    ws:feed("y", batch.y:narrow(1, part.from, part.n))
-    self.scalar:set(part.weight)
-    ws:feed(weight_name, self.scalar)
-    self.scalar:set(i > 1 and 1 or 0)
-    ws:feed(keep_name, self.scalar)
-    entry.program:run()
-    measure(entry, part)
-  end
-end
+--- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their weighted means.
+function micro.run(ws, batch, parts, update) core.run_micro(ws, { x = batch.x, y = batch.y }, parts, update) end
 
 return micro

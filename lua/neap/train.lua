@@ -75,7 +75,7 @@ local function new(given)
   check_sizes(o, 3)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
-    position = start_position(), memory = {}, rate = core.tensor(0.0), scalar = core.tensor(0.0), -- fed again and again: a step allocates nothing
+    position = start_position(), memory = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
     micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
   self.ws = o.model:workspace()
@@ -190,9 +190,9 @@ local function feed(self, batch)
   self.ws:feed("y", batch.y)
 end
 
-local function read_metrics(self, entry)
-  local values = { loss = self.ws:view(entry.blobs.loss.name):item() }
-  for _, name in ipairs(self.metric_names) do values[name] = self.ws:view(entry.blobs[name].name):item() end
+local function read_metrics(self, blobs)
+  local values = { loss = self.ws:view(blobs.loss.name):item() }
+  for _, name in ipairs(self.metric_names) do values[name] = self.ws:view(blobs[name].name):item() end
   return values
 end
 
@@ -207,7 +207,7 @@ end
 
 --- Whether the step under way has changed the parameters: the workspace's own counters tell.
 local function has_happened(self, pending)
-  if pending.values then return micro.count(self.ws) ~= pending.count end
+  if pending.count then return micro.count(self.ws) ~= pending.count end
   return self.ws:step() ~= pending.before
 end
 
@@ -218,11 +218,10 @@ local function settle(self)
   local pending = p.pending
   if not pending then return nil end
   if not has_happened(self, pending) then
-    self.ws:step(pending.before) -- micro-batches of a step that came to nothing have raised it
     p.pending = nil
     return nil
   end
-  local values, sums = pending.values or read_metrics(self, pending.entry), {}
+  local values, sums = read_metrics(self, pending.blobs), {}
   for name, value in pairs(values) do sums[name] = (p.sums[name] or 0) + value * pending.rows end
   local next_position = copy(p, { step = p.step + 1, in_epoch = p.in_epoch + 1, rows = p.rows + pending.rows, sums = sums })
   next_position.pending = nil
@@ -251,7 +250,7 @@ end
 local function run_whole(self, batch, rows)
   local entry = program_for(self, rows, "train")
   feed(self, batch)
-  self.position.pending = { before = self.ws:step(), entry = entry, rows = rows }
+  self.position.pending = { before = self.ws:step(), entry = entry, blobs = entry.blobs, rows = rows }
   return pcall(entry.program.run, entry.program)
 end
 
@@ -261,14 +260,9 @@ local function run_micro(self, batch, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
   if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
-  local values = {}
-  self.position.pending = { before = self.ws:step(), count = micro.count(self.ws), entry = update, rows = rows, values = values }
-  return pcall(function()
-    micro.run(self, batch, micro.parts(self.loss, batch, size), function(n) return program_for(self, n, "micro") end, function(entry, part)
-      for name, value in pairs(read_metrics(self, entry)) do values[name] = (values[name] or 0) + part.weight * value end
-    end)
-    update.program:run()
-  end)
+  local parts = micro.parts(self.loss, batch, size, function(n) return program_for(self, n, "micro").program end)
+  self.position.pending = { count = micro.count(self.ws), entry = update, blobs = first.blobs, rows = rows }
+  return pcall(micro.run, self.ws, batch, parts, update.program)
 end
 
 --- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
@@ -312,7 +306,7 @@ function Trainer:evaluate(set)
     local entry = program_for(self, batch.n, "eval")
     feed(self, batch)
     entry.program:run()
-    for name, value in pairs(read_metrics(self, entry)) do sums[name] = (sums[name] or 0) + value * batch.n end
+    for name, value in pairs(read_metrics(self, entry.blobs)) do sums[name] = (sums[name] or 0) + value * batch.n end
     n = n + batch.n
   end
   if n == 0 then error("evaluate: the data set has no rows", 2) end

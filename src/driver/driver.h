@@ -116,9 +116,40 @@ typedef struct neap_fit {
 /* *out (may be NULL): its plan, owned by the caller. MEMORY error with the least that would do when not even 1 fits. Nothing is
  * allocated but the plans. */
 neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error);
-/* The same for a net that is one at all batches, by neap_batch_inputs; `update` as in neap_fit. */
-neap_status neap_driver_fit_net(const neap_net *net, const neap_net *update, const neap_compile_options *options, int64_t max,
-                                int64_t *batch, neap_forecast *out, neap_error *error);
+/* The same for a net that is one at all batches, by neap_batch_inputs. */
+neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options, int64_t max, int64_t *batch,
+                                neap_forecast *out, neap_error *error);
+
+/* One step of a large batch as micro-batches (micro.c): sessions of the nets that neap_net_split_micro gives, in one workspace. */
+typedef struct neap_micro_part {
+  neap_session *session; /* for n rows */
+  int64_t n;             /* the next n rows */
+  double weight;         /* of its gradients, and of its outputs in their mean */
+} neap_micro_part;
+typedef struct neap_micro_input {
+  const char *name;
+  neap_tensor rows; /* all rows of the step along the first dimension; borrowed */
+} neap_micro_input;
+typedef struct neap_micro_step {
+  int n_input, n_part;
+  const neap_micro_input *input;
+  const neap_micro_part *part;
+  neap_session *update;
+  bool lend; /* while a part runs, its inputs are the rows where they lie: dense, of blobs that hold their own again after the
+                step; else the rows are copied into the blobs */
+} neap_micro_step;
+/* Runs the parts, then the update. Floating-point outputs of a part's net that have one element become their weighted sums; others
+ * are of the last part. A failure before the update has committed leaves parameters, optimizer state and the step counter as before. */
+neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
+
+/* The same with sessions of its own: neap.h says what holds. */
+typedef struct neap_micro neap_micro;
+/* `net` is the whole training net; options->graph gives no inputs. rows 0: as many as the limits allow, up to the net's batch. */
+neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
+                           neap_micro **out, neap_error *error);
+void neap_micro_free(neap_micro *micro);
+neap_session *neap_micro_part_session(const neap_micro *micro); /* of `rows` rows */
+neap_session *neap_micro_update_session(const neap_micro *micro);
 
 /* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs and caches, each entry with
  * data and diff. neap.h says what a layer is, and what its blobs are called in the workspace. A layer has a program of its own

@@ -45,6 +45,10 @@ void neap_range_reserve(const neap_range *range, neap_program *program);
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
                                    neap_compile_options *out, neap_error *error);
 
+/* fit_batch.c: bytes that an update holds beside the program of a micro-batch: state and inputs of its own. MEMORY error when they
+ * reach the total. */
+neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, size_t *beside, neap_error *error);
+
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);
 /* The options as JSON, for people who query the store. */

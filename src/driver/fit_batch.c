@@ -47,17 +47,30 @@ static double share(const neap_forecast *forecast, const neap_compile_options *o
 
 /* ---- micro-batches ------------------------------------------------------------------------------------------------ */
 
-/* What the update needs besides what it has in common with the micro-batch's program: parameters and accumulators are the same
- * blobs, the arena is shared, and the larger of the two arenas keeps to the budget by itself. */
-static neap_status find_beside(const neap_fit *fit, neap_compile_options options, size_t *beside, neap_error *error) {
-  neap_forecast update;
-  options.graph.n_input = options.graph.n_keep = 0; /* of the micro-batch, as are the blobs that mem_param excludes */
-  options.mem_param = NULL;
-  NEAP_TRY(neap_driver_plan(fit->update, &options, &update, error));
-  const size_t *region = update.plan->region_bytes;
-  *beside = update.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
-  neap_forecast_fini(&update);
-  return NEAP_OK;
+/* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps to the budget in each. */
+neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, size_t *beside, neap_error *error) {
+  neap_forecast forecast;
+  NEAP_TRY(neap_driver_plan(update, options, &forecast, error));
+  const size_t *region = forecast.plan->region_bytes;
+  *beside = forecast.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
+  neap_forecast_fini(&forecast);
+  if (options->total_bytes == 0 || *beside < options->total_bytes) return NEAP_OK;
+  char a[24], b[24];
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)*beside + 1;
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": state and inputs alone take %s, the total is %s", neap_net_name(update),
+                   neap_bytes_text((double)*beside, a), neap_bytes_text((double)options->total_bytes, b));
+}
+
+/* The same by the options of a micro-batch, whose inputs and names to keep are not the update's. */
+static neap_status find_beside(const neap_net *update, const neap_net *net, const neap_compile_options *options, size_t *beside,
+                               neap_error *error) {
+  neap_arena room = {0};
+  neap_compile_options own;
+  neap_status status = neap_mem_param_resolve(net, options, &room, &own, error);
+  own.graph.n_input = own.graph.n_keep = 0;
+  if (status == NEAP_OK) status = neap_micro_beside(update, &own, beside, error);
+  neap_arena_fini(&room);
+  return status;
 }
 
 /* ---- the search --------------------------------------------------------------------------------------------------- */
@@ -72,13 +85,7 @@ static neap_status plan_batch(const neap_fit *fit, int64_t n, size_t *beside, ne
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
-  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, options, beside, error));
-  if (options.total_bytes > 0 && *beside >= options.total_bytes) {
-    char a[24], b[24];
-    if (error->code == NEAP_OK) error->least_bytes = (int64_t)*beside + 1;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": the update's state and inputs alone take %s, the total is %s",
-                     neap_net_name(net), neap_bytes_text((double)*beside, a), neap_bytes_text((double)options.total_bytes, b));
-  }
+  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit->update, net, &options, beside, error));
   if (options.total_bytes > 0) options.total_bytes -= *beside;
   NEAP_TRY(neap_driver_plan(net, &options, out, error));
   *used = share(out, &options);
@@ -140,10 +147,10 @@ static neap_status at_batch(void *context, int64_t n, const neap_net **net, neap
   return neap_batch_inputs(s->net, n, &options->graph, &s->room, error);
 }
 
-neap_status neap_driver_fit_net(const neap_net *net, const neap_net *update, const neap_compile_options *options, int64_t max,
-                                int64_t *batch, neap_forecast *out, neap_error *error) {
+neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options, int64_t max, int64_t *batch,
+                                neap_forecast *out, neap_error *error) {
   source s = {.net = net, .options = options};
-  const neap_fit fit = {.net = at_batch, .context = &s, .max = max, .update = update};
+  const neap_fit fit = {.net = at_batch, .context = &s, .max = max};
   neap_status status = neap_driver_fit(&fit, batch, out, error);
   neap_arena_fini(&s.room);
   return status;

@@ -308,6 +308,39 @@ static int run(lua_State *L) {
   return 1;
 }
 
+/* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, update): one step as micro-batches. */
+static int run_micro(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  luaL_checktype(L, 3, LUA_TTABLE);
+  neap_micro_step step = {.n_part = (int)lua_rawlen(L, 3), .update = program_at(L, 4)->session};
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) step.n_input++;
+  neap_micro_input *input = neap_lua_room(L, (size_t)step.n_input * sizeof *input);
+  neap_micro_part *part = neap_lua_room(L, (size_t)step.n_part * sizeof *part);
+  step.input = input;
+  step.part = part;
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1), input++) {
+    lua_pushvalue(L, -2); /* lua_next must see the key as it was */
+    input->name = neap_lua_name(L, -1, "an input");
+    input->rows = *neap_lua_tensor_at(L, -2);
+    lua_pop(L, 1);
+  }
+  for (int p = 0; p < step.n_part; p++) {
+    int top = lua_gettop(L);
+    lua_rawgeti(L, 3, p + 1);
+    lua_getfield(L, -1, "program");
+    part[p].session = program_at(L, -1)->session;
+    lua_getfield(L, top + 1, "n");
+    part[p].n = luaL_checkinteger(L, -1);
+    lua_getfield(L, top + 1, "weight");
+    part[p].weight = luaL_checknumber(L, -1);
+    lua_settop(L, top);
+  }
+  neap_error error = {0};
+  if (neap_driver_run_micro(ws, &step, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  return 0;
+}
+
 /* program.plan, net, workspace; methods. */
 static int index_any(lua_State *L) {
   const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
@@ -462,4 +495,6 @@ void neap_lua_open_program(lua_State *L) {
   lua_pop(L, 1);
   lua_pushcfunction(L, memory_options);
   lua_setfield(L, -2, "memory_options");
+  lua_pushcfunction(L, run_micro);
+  lua_setfield(L, -2, "run_micro");
 }

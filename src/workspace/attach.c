@@ -136,6 +136,10 @@ static neap_status make_room(neap_workspace *ws, neap_program *program, const ne
     if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared || cell->reserve_bytes >= blob->reserve_bytes)
       continue;
     if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue; /* a part of other bytes */
+    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes) { /* fed for a larger batch still */
+      cell->reserve_bytes = blob->reserve_bytes;
+      continue;
+    }
     neap_type type = neap_tensor_type(&cell->tensor);
     neap_tensor roomy = {0};
     NEAP_TRY(neap_workspace_make_room(1, &type, &blob->reserve_bytes, &roomy, error));

@@ -109,6 +109,21 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   return NEAP_OK;
 }
 
+/* What the cell says of its bytes (room, shared) stays: it is true again when they are back. */
+neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor, neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  if (cell == NULL || cell->tensor.storage == NULL) return neap_workspace_fail_unknown(ws, "exchange", name, error);
+  if (cell->in_segment)
+    return neap_fail(error, NEAP_ARGUMENT, "exchange \"%s\": %s lie in one segment and stay there", name,
+                     neap_region_name(cell->region));
+  neap_tensor own = cell->tensor;
+  cell->tensor = *tensor;
+  *tensor = own;
+  found.ws->version++;
+  return NEAP_OK;
+}
+
 /* The own or found cell of a name that is about to hold another kind of thing; what a segment holds can't. */
 static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *found, neap_error *error) {
   *found = neap_workspace_find(ws, name);

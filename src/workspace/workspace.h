@@ -59,6 +59,9 @@ typedef struct neap_blob_info {
 /* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
  * With `share` the blob holds a reference of the storage instead. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error);
+/* Puts *tensor in the place of a tensor blob's bytes and gives those back in it: references change hands, nothing is copied or
+ * allocated. The blob's own come back by a second exchange. ARGUMENT error for a blob in a segment, whose bytes never move. */
+neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor, neap_error *error);
 /* A copy. NAME when unknown; RELEASED when freed or when its bytes have been taken, naming the new owner and the fix. */
 neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error);
 /* A view; *generation (may be NULL) gets a number: the view is valid while neap_workspace_generation gives the same.

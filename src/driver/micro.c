@@ -1,0 +1,323 @@
+/* micro.c: gradient accumulation: one step of a large batch, run as micro-batches.
+ *
+ * A part is one run of one program: forward, loss, backward, and each parameter's gradient added to its accumulator with the
+ * part's share of the rows as weight. After the last one the update reads the accumulators (net/split.c). Parts of one size share
+ * a program; the last part may be smaller, and its program runs in the memory of the whole ones.
+ *
+ * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update alone, and the workspace's step
+ * counter, which every part raises, goes back when the update did not come to its end.
+ *
+ * What differs from the large batch: batch norm sees micro-batches, and its running statistics count every part that finished, of a
+ * dropped step too; random ops draw by the step counter, so masks are those of as many steps.
+ */
+#include "driver/driver_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- one step ----------------------------------------------------------------------------------------------------- */
+
+/* A step under way. Lists in `room`. */
+typedef struct runner {
+  neap_workspace *ws;
+  const neap_micro_step *step;
+  neap_tensor scalar; /* f32: weight and keep are fed from it */
+  neap_tensor *own;   /* by input: what a blob holds when it is not lent; {0}: it holds that */
+  int n_mean;
+  const char **mean; /* outputs that are averaged */
+  double *sum;
+  neap_arena room;
+} runner;
+
+/* SHAPE error unless all inputs have the rows of all parts. */
+static neap_status check_rows(const neap_micro_step *step, neap_error *error) {
+  int64_t rows = 0;
+  for (int p = 0; p < step->n_part; p++) rows += step->part[p].n;
+  for (int i = 0; i < step->n_input; i++) {
+    const neap_shape *shape = &step->input[i].rows.shape;
+    if (shape->n_dim > 0 && shape->dim[0] == rows) continue;
+    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", step->input[i].name);
+    return neap_fail(error, NEAP_SHAPE, "input \"%s\": expected %lld rows, as the batch has, got %lld", step->input[i].name,
+                     (long long)rows, (long long)(shape->n_dim > 0 ? shape->dim[0] : 0));
+  }
+  return NEAP_OK;
+}
+
+/* The floating-point outputs of one element, by the first part's program. */
+static neap_status begin(runner *r, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(neap_session_program(r->step->part[0].session));
+  size_t n = (size_t)graph->n_output;
+  r->own = neap_arena_alloc(&r->room, (size_t)r->step->n_input * sizeof *r->own);
+  r->mean = neap_arena_alloc(&r->room, n * sizeof *r->mean);
+  r->sum = neap_arena_alloc(&r->room, n * sizeof *r->sum);
+  if (r->own == NULL || r->mean == NULL || r->sum == NULL) return neap_fail_memory(error, n * sizeof *r->sum, "a step's sums");
+  for (int k = 0; k < graph->n_output; k++) {
+    const neap_value *value = &graph->value[graph->output[k]];
+    if (value->role == NEAP_ROLE_OUTPUT && neap_shape_elems(&value->type.shape) == 1 && neap_dtype_is_float(value->type.dtype))
+      r->mean[r->n_mean++] = value->name;
+  }
+  return neap_tensor_new(&r->scalar, NEAP_DTYPE_F32, &(neap_shape){0}, error);
+}
+
+static neap_status feed_scalar(runner *r, const char *name, double value, neap_error *error) {
+  *(float *)neap_tensor_data(&r->scalar) = (float)value;
+  return neap_workspace_feed(r->ws, name, &r->scalar, false, error);
+}
+
+/* Rows from, from + 1, .. of every input into the blobs that the part reads. */
+static neap_status place(runner *r, int64_t from, int64_t n, neap_error *error) {
+  for (int i = 0; i < r->step->n_input; i++) {
+    const neap_micro_input *input = &r->step->input[i];
+    neap_tensor rows;
+    NEAP_TRY(neap_tensor_narrow(&input->rows, 0, from, n, 1, &rows, error));
+    neap_status status = r->step->lend ? neap_workspace_exchange(r->ws, input->name, &rows, error)
+                                       : neap_workspace_feed(r->ws, input->name, &rows, false, error);
+    bool is_own = status == NEAP_OK && r->step->lend && r->own[i].storage == NULL;
+    if (is_own)
+      r->own[i] = rows; /* what was there before the first part */
+    else
+      neap_tensor_fini(&rows);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+/* Can't fail: the blobs are there. */
+static void take_back(runner *r) {
+  for (int i = 0; r->own != NULL && i < r->step->n_input; i++) {
+    if (r->own[i].storage == NULL) continue;
+    (void)neap_workspace_exchange(r->ws, r->step->input[i].name, &r->own[i], NULL);
+    neap_tensor_fini(&r->own[i]);
+  }
+}
+
+/* Reads the outputs to be averaged, or with `write` gives them their means. */
+static neap_status visit_means(runner *r, double weight, bool write, neap_error *error) {
+  for (int k = 0; k < r->n_mean; k++) {
+    neap_tensor value;
+    NEAP_TRY(neap_workspace_view(r->ws, r->mean[k], &value, NULL, error));
+    if (write)
+      neap_element_set(value.dtype, neap_tensor_data(&value), 0, r->sum[k]);
+    else
+      r->sum[k] += weight * neap_element_get(value.dtype, neap_tensor_data(&value), 0);
+    neap_tensor_fini(&value);
+  }
+  return NEAP_OK;
+}
+
+static neap_status run_parts(runner *r, neap_error *error) {
+  int64_t from = 0;
+  for (int p = 0; p < r->step->n_part; p++) {
+    const neap_micro_part *part = &r->step->part[p];
+    NEAP_TRY(place(r, from, part->n, error));
+    NEAP_TRY(feed_scalar(r, NEAP_MICRO_WEIGHT, part->weight, error));
+    NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEEP, p > 0, error));
+    NEAP_TRY(neap_session_run(part->session, error));
+    NEAP_TRY(visit_means(r, part->weight, false, error));
+    from += part->n;
+  }
+  return visit_means(r, 0, true, error);
+}
+
+neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error) {
+  runner r = {.ws = ws, .step = step};
+  uint32_t before = neap_workspace_step(ws);
+  if (step->n_part < 1) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
+  NEAP_TRY(check_rows(step, error));
+  neap_status status = begin(&r, error);
+  if (status == NEAP_OK) status = run_parts(&r, error);
+  take_back(&r);
+  if (status == NEAP_OK) status = neap_session_run(step->update, error);
+  if (status != NEAP_OK) neap_workspace_set_step(ws, before);
+  neap_tensor_fini(&r.scalar);
+  neap_arena_fini(&r.room);
+  return status;
+}
+
+/* ---- with sessions of its own ------------------------------------------------------------------------------------- */
+
+struct neap_micro {
+  neap_workspace *ws; /* retained */
+  neap_net *net, *update_net;
+  neap_compile_options options;        /* of the parts: the total without what the update holds beside them */
+  neap_compile_options update_options; /* lists of both in `room` */
+  neap_range *range;                   /* of the parts; NULL with policy `pool`, which has no addresses to share */
+  neap_session *whole, *tail, *update;
+  int64_t rows, tail_rows; /* of a whole part; of the last tail, 0: there was none */
+  int n_input;
+  const char **input; /* those with the batch */
+  neap_arena room;
+};
+
+void neap_micro_free(neap_micro *micro) {
+  if (micro == NULL) return;
+  neap_session_free(micro->whole);
+  neap_session_free(micro->tail);
+  neap_session_free(micro->update);
+  neap_range_free(micro->range);
+  neap_net_free(micro->net);
+  neap_net_free(micro->update_net);
+  neap_arena_fini(&micro->room);
+  if (micro->ws != NULL) neap_workspace_release(micro->ws);
+  neap_free(micro);
+}
+
+neap_session *neap_micro_part_session(const neap_micro *micro) { return micro->whole; }
+neap_session *neap_micro_update_session(const neap_micro *micro) { return micro->update; }
+int64_t neap_micro_rows(const neap_micro *micro) { return micro->rows; }
+
+/* The names of the inputs with the batch, and the rows that the net declares. */
+static neap_status find_inputs(neap_micro *micro, int64_t *declared, neap_error *error) {
+  neap_graph_options graph = {0};
+  NEAP_TRY(neap_batch_inputs(micro->net, 1, &graph, &micro->room, error));
+  micro->input = neap_arena_copy(&micro->room, graph.input, (size_t)graph.n_input * sizeof *graph.input);
+  if (micro->input == NULL) return neap_fail_memory(error, sizeof *graph.input, "names of inputs");
+  micro->n_input = graph.n_input;
+  *declared = neap_net_find_blob(micro->net, micro->input[0])->type.shape.dim[0];
+  return NEAP_OK;
+}
+
+/* A session of n rows, in the memory of a whole part. The first one makes the range. */
+static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, neap_error *error) {
+  neap_compile_options options = micro->options;
+  neap_arena room = {0};
+  neap_status status = neap_batch_inputs(micro->net, n, &options.graph, &room, error);
+  bool planned = options.plan.policy != NEAP_POLICY_POOL;
+  if (status == NEAP_OK && planned && micro->range == NULL) status = neap_range_new(micro->net, &options, &micro->range, error);
+  if (status == NEAP_OK)
+    status = planned ? neap_range_compile(micro->range, micro->ws, micro->net, &options, out, error)
+                     : neap_driver_compile(micro->ws, micro->net, &options, out, error);
+  neap_arena_fini(&room);
+  return status;
+}
+
+/* What the options say for the nets of parts and update: mem_param translated, and names to keep where the net has them. */
+static neap_status settle_options(neap_micro *micro, const neap_compile_options *given, neap_error *error) {
+  neap_compile_options *parts = &micro->options, *update = &micro->update_options;
+  NEAP_TRY(neap_mem_param_resolve(micro->net, given, &micro->room, parts, error));
+  if (given->engine != NULL && (parts->engine = neap_intern(given->engine)) == NULL)
+    return neap_fail_memory(error, strlen(given->engine), "a name");
+  *update = *parts;
+  size_t bytes = (size_t)parts->graph.n_keep * sizeof(char *);
+  const char **of_parts = neap_arena_alloc(&micro->room, bytes), **of_update = neap_arena_alloc(&micro->room, bytes);
+  if (of_parts == NULL || of_update == NULL) return neap_fail_memory(error, bytes, "names to keep");
+  int n = parts->graph.n_keep;
+  parts->graph.n_keep = update->graph.n_keep = 0;
+  for (int i = 0; i < n; i++) {
+    const char *name = neap_intern(parts->graph.keep[i]);
+    if (name == NULL) return neap_fail_memory(error, 64, "a name");
+    bool in_update = neap_net_find_blob(micro->update_net, name) != NULL;
+    if (in_update) of_update[update->graph.n_keep++] = name;
+    if (!in_update || neap_net_find_blob(micro->net, name) != NULL) of_parts[parts->graph.n_keep++] = name;
+  }
+  parts->graph.keep = of_parts;
+  update->graph.keep = of_update;
+  return NEAP_OK;
+}
+
+/* Rows of a part: those asked for, or the most that fit. ARGUMENT error for rows that can't be. */
+static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared, neap_error *error) {
+  const char *name = neap_net_name(micro->net);
+  const neap_compile_options *options = &micro->options;
+  size_t beside = 0;
+  if (rows < 0 || rows > declared)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "net \"%s\": rows of a micro-batch expects 0 (as many as fit) to %lld, the net's batch, got %lld", name,
+                     (long long)declared, (long long)rows);
+  if (rows == 0 && options->plan.budget_bytes == 0 && options->total_bytes == 0)
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give budget_bytes or total_bytes", name);
+  NEAP_TRY(neap_micro_beside(micro->update_net, &micro->update_options, &beside, error));
+  if (options->total_bytes > 0) micro->options.total_bytes -= beside;
+  micro->rows = rows;
+  return rows > 0 ? NEAP_OK : neap_driver_fit_net(micro->net, options, declared, &micro->rows, NULL, error);
+}
+
+static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows, const neap_compile_options *given,
+                        neap_error *error) {
+  int64_t declared = 0;
+  NEAP_TRY(neap_net_split_micro(net, &micro->net, &micro->update_net, error));
+  NEAP_TRY(find_inputs(micro, &declared, error));
+  NEAP_TRY(settle_options(micro, given, error));
+  NEAP_TRY(settle_rows(micro, rows, declared, error));
+  NEAP_TRY(open_part(micro, micro->rows, &micro->whole, error));
+  return neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update, error);
+}
+
+neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
+                           neap_micro **out, neap_error *error) {
+  *out = NULL;
+  neap_micro *micro = neap_alloc_zeroed(sizeof *micro);
+  if (micro == NULL) return neap_fail_memory(error, sizeof *micro, "micro-batches");
+  micro->ws = neap_workspace_retain(ws);
+  neap_status status = fill(micro, net, rows, options, error);
+  if (status != NEAP_OK) {
+    neap_micro_free(micro);
+    return status;
+  }
+  *out = micro;
+  return NEAP_OK;
+}
+
+/* ---- the step of the large batch ---------------------------------------------------------------------------------- */
+
+/* Views of the large batch's inputs, where they lie; views[i] is the caller's to drop, whatever is given back. *rows: theirs. */
+static neap_status view_inputs(const neap_micro *micro, neap_micro_input *view, int64_t *rows, neap_error *error) {
+  for (int i = 0; i < micro->n_input; i++) {
+    view[i].name = micro->input[i];
+    NEAP_TRY(neap_workspace_view(micro->ws, micro->input[i], &view[i].rows, NULL, error));
+  }
+  const neap_shape *shape = &view[0].rows.shape;
+  *rows = shape->n_dim > 0 ? shape->dim[0] : 0;
+  if (*rows > 0) return NEAP_OK;
+  return neap_fail(error, NEAP_SHAPE, "net \"%s\": input \"%s\" has no rows", neap_net_name(micro->net), micro->input[0]);
+}
+
+/* The session for a part of n rows: the tail's stays until another size comes. */
+static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out, neap_error *error) {
+  if (n != micro->rows && n != micro->tail_rows) {
+    neap_session *fresh;
+    NEAP_TRY(open_part(micro, n, &fresh, error));
+    neap_session_free(micro->tail);
+    micro->tail = fresh;
+    micro->tail_rows = n;
+  }
+  *out = n == micro->rows ? micro->whole : micro->tail;
+  return NEAP_OK;
+}
+
+static neap_status make_parts(neap_micro *micro, int64_t rows, const double *weight, neap_micro_part *part, neap_error *error) {
+  for (int64_t from = 0, p = 0; from < rows; from += micro->rows, p++) {
+    int64_t n = NEAP_MIN(micro->rows, rows - from);
+    part[p] = (neap_micro_part){.n = n, .weight = weight != NULL ? weight[p] : (double)n / (double)rows};
+    NEAP_TRY(session_for(micro, n, &part[p].session, error));
+  }
+  return NEAP_OK;
+}
+
+/* Lists in `room`. */
+static neap_status run_in(neap_micro *micro, int n_weight, const double *weight, neap_micro_input *input, neap_arena *room,
+                          neap_error *error) {
+  int64_t rows;
+  NEAP_TRY(view_inputs(micro, input, &rows, error));
+  int64_t n_part = (rows + micro->rows - 1) / micro->rows;
+  if (n_part > INT32_MAX || (weight != NULL && n_weight != (int)n_part))
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": %lld rows are %lld micro-batches of %lld, got %d weights",
+                     neap_net_name(micro->net), (long long)rows, (long long)n_part, (long long)micro->rows, n_weight);
+  neap_micro_part *part = neap_arena_alloc(room, (size_t)n_part * sizeof *part);
+  if (part == NULL) return neap_fail_memory(error, (size_t)n_part * sizeof *part, "a step's micro-batches");
+  NEAP_TRY(make_parts(micro, rows, weight, part, error));
+  const neap_micro_step step = {
+    .n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .update = micro->update, .lend = true};
+  return neap_driver_run_micro(micro->ws, &step, error);
+}
+
+neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error) {
+  neap_arena room = {0};
+  size_t bytes = (size_t)micro->n_input * sizeof(neap_micro_input);
+  neap_micro_input *input = neap_arena_alloc(&room, bytes);
+  neap_status status =
+    input != NULL ? run_in(micro, n_weight, weight, input, &room, error) : neap_fail_memory(error, bytes, "a step's inputs");
+  for (int i = 0; input != NULL && i < micro->n_input; i++) neap_tensor_fini(&input[i].rows);
+  neap_arena_fini(&room);
+  return status;
+}
