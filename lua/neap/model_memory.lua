@@ -1,14 +1,19 @@
 --- The memory of a chain of layers as four lists: params, outputs, inputs and caches.
 --
--- For nets that are stepped through by hand, layer by layer: `forward` runs each layer and pushes what its backward needs on the
--- layer's cache; `backward` pops it in reverse. A model gives its lists as `model.params`, `model.outputs`, `model.inputs` and
+-- For nets that are stepped through by hand, layer by layer: `forward` runs each layer and leaves on the layer's cache what its
+-- backward will read; `backward` pops it in reverse. A model gives its lists as `model.params`, `model.outputs`, `model.inputs` and
 -- `model.caches`. (Trainers and m:net run the whole net as one planned program; they have no use for caches.)
+--
+-- The chain itself is the engine's (neap.h, "layer by layer"), the same that C programs have: here a model's layers become nets.
+-- Nothing that a cache holds is computed again in the backward.
 --
 -- INVARIANT: an input is a view of the output of the layer below: one storage, counted once, which lives until the last of both
 -- is dropped, in whatever order.
 -- INVARIANT: a cache is a stack. What is popped is what was pushed last, or an error; after a backward it is empty.
 -- @module neap.model_memory
+local build = require "neap.nn.build"
 local core = require "neap.core"
+local count_memory = require "neap.count_memory"
 local module = require "neap.nn.module"
 local op = require "neap.op"
 
@@ -17,51 +22,11 @@ local model_memory = {}
 
 local function fail(code, message, hint) error(core.error { code = code, message = message, hint = hint }, 0) end
 
--- ---- caches ---------------------------------------------------------------------------------------------------------
-
-local Cache = { __name = "neap.cache" }
-Cache.__index = Cache
-Cache.__len = function(cache) return #cache.items end
-Cache.__tostring = function(cache) return ("cache of %s: %d tensors"):format(cache.name, #cache.items) end
-
---- A stack of tensors that grows as needed.
+--- A stack of tensors that grows as needed: cache:push(t [, label]), cache:pop([label | {label =, shape =, dtype =}]), #cache,
+-- cache:labels(), cache:clear(). A refused pop takes nothing.
 -- @param name string of the layer, for messages
 -- @usage local cache = neap.cache "fc1"; cache:push(x); cache:push(w); local w, x = cache:pop(), cache:pop()
-function model_memory.cache(name) return setmetatable({ name = name or "?", items = {} }, Cache) end
-
---- Pushes a tensor; with a label that a pop can ask for.
--- @param label string|nil
--- @return self
-function Cache:push(t, label)
-  if not op.is_tensor(t) then fail("name", ("cache of %s: push expects a tensor, got a %s"):format(self.name, type(t))) end
-  self.items[#self.items + 1] = { tensor = t, label = label }
-  return self
-end
-
---- Takes the tensor that was pushed last.
--- @param expected string|table|nil its label, or { label =, shape =, dtype = }: an error unless the top is that, and nothing is taken
--- @return tensor
-function Cache:pop(expected)
-  local top = self.items[#self.items]
-  if top == nil then fail("released", ("cache of %s: nothing is left to pop"):format(self.name), "each pop needs a push before it") end
-  local e = type(expected) == "table" and expected or { label = expected }
-  if e.label ~= nil and top.label ~= e.label then
-    fail("name", ("cache of %s: pop expects \"%s\", on top is \"%s\""):format(self.name, e.label, tostring(top.label)), "pops go in reverse of pushes")
-  end
-  if e.shape and table.concat(e.shape, ",") ~= table.concat(top.tensor.shape, ",") then
-    fail("shape", ("cache of %s: pop expects (%s), on top is (%s)"):format(self.name, table.concat(e.shape, ","), table.concat(top.tensor.shape, ",")))
-  end
-  if e.dtype and e.dtype ~= top.tensor.dtype then
-    fail("dtype", ("cache of %s: pop expects %s, on top is %s"):format(self.name, e.dtype, top.tensor.dtype))
-  end
-  self.items[#self.items] = nil
-  return top.tensor
-end
-
---- Drops everything.
-function Cache:clear() self.items = {} end
-
--- ---- the four lists ---------------------------------------------------------------------------------------------------
+function model_memory.cache(name) return core.new_cache(name) end
 
 local Memory = { __name = "neap.model_memory" }
 Memory.__index = Memory
@@ -78,15 +43,18 @@ end
 function model_memory.of(root)
   local memory = rawget(root, "_memory")
   if memory == nil then
-    memory = setmetatable({ root = root, layers = layers_of(root), outputs = {}, inputs = {}, caches = {}, attached = {} }, Memory)
+    memory = setmetatable({ root = root, layers = layers_of(root), names = {}, outputs = {}, inputs = {}, caches = {}, attached = {} }, Memory)
     for i, layer in ipairs(memory.layers) do
       local name = module.path_of(layer):gsub("/", ".")
-      memory.caches[i] = model_memory.cache(name ~= "" and name or layer._class)
+      memory.names[i] = name ~= "" and name or layer._class
+      memory.caches[i] = model_memory.cache(memory.names[i])
     end
     rawset(root, "_memory", memory)
   end
   return memory
 end
+
+-- ---- params -------------------------------------------------------------------------------------------------------------
 
 --- Parameters in order of definition, then attached ones: {name, data, diff, velocity}; diff and velocity nil where there are none.
 function Memory:params()
@@ -115,68 +83,111 @@ function Memory:attach_param(name, tensor)
   return entry
 end
 
---- A view of the same storage.
-local function shadow(t) return t:view(table.unpack(t.shape)) end
+-- ---- the chain ----------------------------------------------------------------------------------------------------------
 
-local function clear(self)
-  self.outputs, self.inputs = {}, {}
-  for _, cache in ipairs(self.caches) do cache:clear() end
+--- The layers as nets of one batch.
+local function nets_of(self, shape, dtype)
+  local nets = {}
+  for i, layer in ipairs(self.layers) do
+    local y
+    nets[i], y = build.layer_net(layer, self.names[i], shape, dtype)
+    shape, dtype = y.shape, y.dtype
+  end
+  return nets
 end
 
---- Runs the layers one by one and fills outputs and inputs. In training mode each layer's cache gets its input; in evaluation
--- mode no cache is passed.
--- @return the last output
+--- The chain for inputs like x, in the mode set; kept with the model's nets, and dropped when these change. Smaller batches run in
+-- the memory of the largest, which is the one declared, or the largest so far.
+local function chain_for(self, x)
+  local training = Module.is_training(self.root)
+  local n = x.shape[1]
+  if n == nil then fail("shape", "forward expects a batch as the first dimension, got ()") end
+  local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2) }, " ")
+  local entry = rawget(self.root, "_nets")[id]
+  if entry and entry.chain:has_batch(n) then return entry.chain, training end
+  local nets = nets_of(self, x.shape, x.dtype)
+  if entry == nil or entry.most < n then
+    local most = math.max(n, self.max_batch or 1)
+    local largest = most == n and nets or nets_of(self, { most, table.unpack(x.shape, 2) }, x.dtype)
+    if entry then entry.chain:clear() end
+    entry = { most = most, chain = core.new_chain(Module.workspace(self.root), largest, most, { store = false }) }
+    rawget(self.root, "_nets")[id] = entry -- a layer that has just learnt its width has emptied the table
+  end
+  if not entry.chain:has_batch(n) then entry.chain:add_batch(n, nets) end
+  return entry.chain, training
+end
+
+--- Views of what the chain's list holds, as {name, data, diff}.
+local function read(chain, list)
+  local out = {}
+  for i = 1, chain:n(list) do out[i] = chain:item(list, i) end
+  return out
+end
+
+--- Declares the largest batch: memory is planned for it at the first forward.
+-- @param n integer
+-- @return self
+function Memory:declare_batch(n)
+  if math.type(n) ~= "integer" or n < 1 then fail("attribute", "declare_batch expects an integer of at least 1, got " .. tostring(n)) end
+  self.max_batch = n
+  return self
+end
+
+--- Runs the layers one by one and fills outputs and inputs, whose data are views until the next forward. In training mode each
+-- layer's cache gets what its backward reads; in evaluation mode no cache is passed.
+-- @return a copy of the last output
 function Memory:forward(x)
   if not op.is_tensor(x) then fail("name", "forward expects a tensor, got a " .. type(x)) end
-  clear(self)
-  local training, ws = Module.is_training(self.root), Module.workspace(self.root)
-  self.step = ws:step()
-  for i, layer in ipairs(self.layers) do
-    local name = self.caches[i].name
-    local below = self.outputs[i - 1]
-    local input = { name = name, data = below and shadow(below.data) or x }
-    if training then self.caches[i]:push(input.data, "x") end
-    local y = layer(input.data)
-    self.inputs[i], self.outputs[i] = input, { name = name, data = y }
-  end
-  return self.outputs[#self.outputs].data
-end
-
---- Statistics of a layer (a batch norm's), which a second forward within its backward must not count twice.
-local function statistics(ws, layer)
-  local kept = {}
-  for _, record in ipairs(module.records(layer)) do
-    local name = module.blob_name(record)
-    if record.role == "state" and ws:has(name) then kept[name] = ws:fetch(name) end
-  end
-  return kept
+  local before = self.chain
+  local chain, training = chain_for(self, x)
+  if before and before ~= chain then before:clear() end
+  self.chain = chain
+  Module.workspace(self.root):feed("input", x)
+  chain:forward(training)
+  self.outputs, self.inputs = read(chain, "outputs"), read(chain, "inputs")
+  for i in ipairs(self.layers) do self.caches[i] = chain:cache(i) end
+  return self.outputs[#self.outputs].data:clone()
 end
 
 --- The layers in reverse: pops each cache, fills the diffs of outputs, inputs and parameters.
 -- @param dy gradient of the last output
 -- @return gradient of the input, nil for integer inputs
 function Memory:backward(dy)
-  local root, ws, gradients = self.root, Module.workspace(self.root), {}
-  if self.outputs[1] == nil then fail("released", "backward: no forward has run", "memory:forward(x) in training mode comes before") end
-  local step = ws:step()
-  for i = #self.layers, 1, -1 do
-    local layer, x = self.layers[i], self.caches[i]:pop("x")
-    local kept = statistics(ws, layer)
-    self.outputs[i].diff = dy
-    ws:step(self.step) -- each layer draws the numbers of its forward
-    dy = Module.backward(layer, x, dy)
-    for name, t in pairs(kept) do ws:feed(name, t) end
-    for name, t in pairs(rawget(root, "_gradients")) do
-      if not name:match "^input%d+$" then gradients[name] = gradients[name] and gradients[name] + t or t end
-    end
-    self.inputs[i].diff = dy
+  count_memory.check_gradients(self.root, "memory:backward", 2)
+  local chain, ws, gradients = self.chain, Module.workspace(self.root), {}
+  if chain == nil or self.outputs[1] == nil then
+    fail("released", "backward: no forward has run", "memory:forward(x) in training mode comes before")
   end
-  ws:step(step + 1)
-  rawset(root, "_gradients", gradients)
-  return dy
+  if not op.is_tensor(dy) then fail("name", "backward expects a tensor, got a " .. type(dy)) end
+  ws:feed(self.outputs[#self.outputs].diff_blob, dy)
+  chain:backward()
+  for _, list in ipairs { "outputs", "inputs" } do
+    for i, entry in ipairs(self[list]) do
+      if entry.data then entry.diff = chain:item(list, i).diff end
+    end
+  end
+  for _, entry in ipairs(read(chain, "params")) do gradients[entry.blob] = entry.diff end
+  rawset(self.root, "_gradients", gradients)
+  local dx = self.inputs[1].diff
+  return dx and dx:clone()
+end
+
+--- Lets go of one entry of "outputs" or "inputs", in any order; the bytes return with the last entry that shares them, once no
+-- tensor of them is held. Twice is an error.
+-- @param list "outputs" or "inputs"
+-- @param i integer
+function Memory:drop(list, i)
+  if self.chain == nil then fail("released", "drop: no forward has run") end
+  self.chain:drop(list, i)
+  local entry = self[list][i]
+  entry.data, entry.diff = nil, nil
 end
 
 --- Lets go of outputs, inputs and what caches hold; parameters stay.
-function Memory:free() clear(self) end
+function Memory:free()
+  self.outputs, self.inputs = {}, {}
+  for _, cache in ipairs(self.caches) do cache:clear() end
+  if self.chain then self.chain:clear() end
+end
 
 return model_memory

@@ -29,9 +29,14 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
                    neap_dtype_name(got.dtype), neap_shape_text(&got.shape, b));
 }
 
-/* Attaches what was detached when a blob was dropped. */
+/* A program whose blobs were dropped, by this chain or another one of the workspace, is attached anew: that makes them. */
 static neap_status run(neap_chain *chain, neap_session *session, neap_error *error) {
-  NEAP_TRY(neap_workspace_attach(chain->ws, neap_session_program(session), error));
+  neap_program *program = neap_session_program(session);
+  bool whole = true;
+  for (int b = 0; whole && b < neap_program_n_blobs(program); b++)
+    whole = neap_workspace_has(chain->ws, neap_program_blob_at(program, b)->name);
+  if (!whole) neap_workspace_detach(chain->ws, program);
+  NEAP_TRY(neap_workspace_attach(chain->ws, program, error));
   return neap_session_run(session, error);
 }
 

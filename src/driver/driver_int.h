@@ -127,7 +127,6 @@ struct neap_chain {
   neap_chain_state state;
   int at;        /* batch of the last forward */
   uint32_t step; /* the workspace's counter then: its random numbers are those of the backward too */
-  bool trimmed;  /* a blob has been taken out of the workspace: programs must be attached anew */
   neap_arena room;
 };
 

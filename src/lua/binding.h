@@ -198,6 +198,7 @@ void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_range(lua_State *L);
+void neap_lua_open_chain(lua_State *L);
 void neap_lua_open_count(lua_State *L); /* count.c: dry runs and counts by class; after plans and nets */
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);

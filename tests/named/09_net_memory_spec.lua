@@ -175,6 +175,117 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
+  it("hold in caches what each layer's backward reads, as views: nothing is computed again", function()
+    local model = nn.Sequential { input = { 1, 6, 6 }, seed = 2, nn.Conv2d { 1, 2, kernel = 3, name = "conv" }, nn.BatchNorm2d { 2, name = "norm" },
+      nn.Tanh { name = "tanh" }, nn.Flatten { name = "flat" }, nn.Linear { 32, 3, name = "fc" } }
+    local memory = model:memory()
+    memory:forward(neap.ones(2, 1, 6, 6))
+    assert.are.same({ "input" }, model.caches[1]:labels())
+    assert.are.equal(3, #model.caches[2]) -- x, and the batch's mean and variance
+    assert.are.equal(1, #model.caches[3])
+    assert.are.equal(0, #model.caches[4]) -- a view needs nothing
+    assert.are.same({ "input" }, model.caches[5]:labels())
+    local cached = model.caches[3]:pop() -- tanh's own output
+    model.outputs[3].data:fill_(0.25)
+    assert.are.equal(0.25, cached[{ 1, 1, 1, 1 }])
+    assert.has_error(function() memory:backward(neap.ones(2, 3)) end) -- what was popped is missed
+    memory:forward(neap.ones(2, 1, 6, 6))
+    memory:backward(neap.ones(2, 3))
+    for _, cache in ipairs(model.caches) do assert.are.equal(0, #cache) end
+  end)
+
+  it("drop entries in any order, each once, and the shadow of a dropped output still has its numbers", function()
+    local model = nn.Sequential { input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 } }
+    local memory = model:memory()
+    memory:forward(neap.ones(8, 64))
+    memory:free()
+    local empty = held()
+    local orders = { { 1, 2, 3, 4, 5, 6 }, { 6, 5, 4, 3, 2, 1 }, { 2, 5, 1, 4, 6, 3 }, { 4, 1, 5, 2, 3, 6 }, { 3, 6, 1, 2, 5, 4 } }
+    for round, order in ipairs(orders) do
+      memory:forward(neap.ones(8, 64))
+      if round % 2 == 0 then memory:backward(neap.ones(8, 64)) end
+      for _, k in ipairs(order) do
+        local list, i = k <= 3 and "outputs" or "inputs", (k - 1) % 3 + 1
+        local other, twin = k <= 3 and "inputs" or "outputs", k <= 3 and i + 1 or i - 1
+        local entry = model[other][twin]
+        local value = entry and entry.data and entry.data[{ 1, 1 }]
+        memory:drop(list, i)
+        assert.is_nil(model[list][i].data)
+        assert.has_error(function() memory:drop(list, i) end)
+        if value then assert.are.equal(value, model[other][twin].data[{ 1, 1 }]) end
+      end
+      if round % 2 == 1 then memory:backward(neap.ones(8, 64)) end -- the caches hold all that it reads
+      memory:free()
+      assert.is_true(held() <= empty + 8 * 64 * 4) -- the gradient of the output, which is the caller's, stays
+    end
+  end)
+
+  it("run any batch up to the declared one in the same bytes, and are what the whole model gives", function()
+    local function make()
+      return nn.Sequential { input = { 1, 8, 8 }, seed = 6, nn.Conv2d { 1, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 },
+        nn.Flatten(), nn.Linear { 36, 5 } }
+    end
+    local model, whole = make(), make()
+    local memory, bytes = model:memory():declare_batch(7), nil
+    for k, n in ipairs { 3, 7, 1, 7, 2, 5, 3 } do
+      local x, dy = neap.zeros { n, 1, 8, 8 }, neap.zeros { n, 5 }
+      local at = 0.1 * k
+      for _, t in ipairs { x, dy } do
+        t:apply_(function()
+          at = (at + 0.61803398875) % 1
+          return 2 * at - 1
+        end)
+      end
+      do
+        local y = memory:forward(x)
+        local dx = memory:backward(dy)
+        assert.is_true(whole(x):close(y, { rtol = 1e-4, atol = 1e-5 }))
+        local running = whole:param("norm1.running_var").data:clone() -- an eager backward counts its forward too
+        assert.is_true(running:close(model:param("norm1.running_var").data, { rtol = 1e-4, atol = 1e-5 }))
+        assert.is_true(whole:backward(x, dy):close(dx, { rtol = 1e-4, atol = 1e-4 }))
+        for name, p in whole:parameters() do assert.is_true(p.grad:close(model:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), name) end
+        whole:param("norm1.running_mean").data, whole:param("norm1.running_var").data =
+          model:param("norm1.running_mean").data:clone(), model:param("norm1.running_var").data:clone()
+      end
+      local ws = model:workspace()
+      bytes = bytes or ws:held_bytes()
+      assert.are.equal(bytes, ws:held_bytes())
+    end
+  end)
+
+  it("draw one mask a step: the gradient through dropout is that of the numbers that its forward dropped", function()
+    local model = nn.Sequential { input = { 50 }, seed = 3, nn.Dropout { 0.5 }, nn.Dropout { 0.5 } }
+    local memory = model:memory()
+    local first
+    for _ = 1, 3 do
+      local y = memory:forward(neap.ones(4, 50))
+      assert.is_true(memory:backward(neap.ones(4, 50)):equal(y)) -- 0 or 4, at the same places
+      local a, b = model.outputs[1].data, model.outputs[2].data
+      local both = 0
+      for i = 1, 50 do both = both + ((a[{ 1, i }] ~= 0 and b[{ 1, i }] == 0) and 1 or 0) end
+      assert.is_true(both > 0) -- the layers' masks differ
+      assert.is_false(first ~= nil and first:equal(y)) -- and so do the steps'
+      first = y
+    end
+  end)
+
+  it("alternate between training and evaluation, whose layers keep nothing and leave statistics alone", function()
+    local model = nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 3 } }
+    local memory = model:memory()
+    local x = neap.ones(4, 6)
+    for _ = 1, 2 do
+      model:train()
+      memory:forward(x)
+      memory:backward(neap.ones(4, 3))
+      model:eval()
+      local kept = model:param("norm1.running_mean").data:clone()
+      local y = memory:forward(x)
+      assert.is_true(model(x):close(y, { rtol = 1e-6, atol = 1e-6 }))
+      for _, cache in ipairs(model.caches) do assert.are.equal(0, #cache) end
+      assert.is_true(kept:equal(model:param("norm1.running_mean").data))
+    end
+  end)
+
   it("pass no cache at inference", function()
     local model = by_hand()
     model:eval()

@@ -235,6 +235,23 @@ function Module.summary(self, o)
     order = { "parameters", "trainable", "mult_adds", "parameter_bytes" } }
 end
 
+--- The net of one layer alone, for chains of layers (neap.model_memory).
+-- @param m module
+-- @param name string of the net
+-- @param shape table of its input, called "input"
+-- @param dtype string
+-- @return net with one input and one output, the output's blob
+function build.layer_net(m, name, shape, dtype)
+  local y
+  local net = building(name, Module.is_training(m), false, function(record)
+    local x = record.net:input("input", shape, dtype)
+    y = m(x)
+    if y.name == x.name then y = record.net:Copy(x) end -- a layer that hands its input on
+    record.net:outputs { y }
+  end).net
+  return net, y
+end
+
 -- ---- eager -------------------------------------------------------------------------------------------------------------
 
 --- Nets for eager calls are kept by what they were built for: module, mode, shapes.

@@ -54,7 +54,10 @@ local function gradient_of(record)
   local gradients = rawget(root, "_gradients")
   if gradients and gradients[name] then return gradients[name] end
   local ws = Module.workspace(root)
-  if ws:has(name .. "_grad") then return ws:view(name .. "_grad") end
+  if not ws:has(name .. "_grad") then return nil end
+  local ok, got = pcall(ws.view, ws, name .. "_grad")
+  if ok then return got end
+  if got.code ~= "released" then error(got, 0) end -- made, and not computed yet: there is none
 end
 
 Parameter.__index = function(p, key)

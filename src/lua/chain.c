@@ -1,0 +1,268 @@
+/* chain.c: chains of layers and their caches as Lua sees them; lua/neap/model_memory.lua makes a model's memory of them.
+ *
+ * A cache is one of its own (new_cache), or that of a chain's layer, whose handle then keeps the chain alive.
+ */
+#include "lua/binding.h"
+
+#include <string.h>
+
+#define NEAP_LUA_CHAIN "neap.chain"
+#define NEAP_LUA_CACHE "neap.cache"
+
+/* ---- caches ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct cache_handle {
+  neap_cache own;
+  neap_cache *at; /* `own`, or of the chain in the user value */
+} cache_handle;
+
+static neap_cache *cache_at(lua_State *L, int index) {
+  cache_handle *h = luaL_checkudata(L, index, NEAP_LUA_CACHE);
+  return h->at;
+}
+
+static int cache_release(lua_State *L) {
+  cache_handle *h = luaL_checkudata(L, 1, NEAP_LUA_CACHE);
+  neap_cache_fini(&h->own);
+  return 0;
+}
+
+static int cache_length(lua_State *L) {
+  lua_pushinteger(L, cache_at(L, 1)->n);
+  return 1;
+}
+
+static int cache_to_text(lua_State *L) {
+  const neap_cache *cache = cache_at(L, 1);
+  lua_pushfstring(L, "cache of %s: %d tensors", cache->name, cache->n);
+  return 1;
+}
+
+/* new_cache(name) -> cache */
+static int new_cache(lua_State *L) {
+  const char *name = neap_intern(luaL_optstring(L, 1, "?"));
+  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
+  h->own.name = name != NULL ? name : "?";
+  h->at = &h->own;
+  return 1;
+}
+
+/* cache:push(tensor [, label]) -> cache */
+static int cache_push(lua_State *L) {
+  neap_cache *cache = cache_at(L, 1);
+  if (!neap_lua_is_tensor(L, 2))
+    neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s", cache->name, luaL_typename(L, 2));
+  const char *label = luaL_optstring(L, 3, NULL);
+  NEAP_LUA_TRY(L, neap_cache_push(cache, neap_lua_tensor_at(L, 2), label, &error));
+  lua_settop(L, 1);
+  return 1;
+}
+
+/* What the pop expects, from nil, a label or {label =, shape =, dtype =} at index 2. */
+static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
+  neap_cache_want want = {0};
+  if (lua_istable(L, 2)) {
+    if (lua_getfield(L, 2, "label") != LUA_TNIL) want.label = luaL_checkstring(L, -1);
+    if (lua_getfield(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
+    if (lua_getfield(L, 2, "shape") != LUA_TNIL) {
+      neap_lua_shape(L, lua_gettop(L), shape, "pop");
+      want.shape = shape;
+    }
+  } else {
+    want.label = luaL_optstring(L, 2, NULL);
+  }
+  return want;
+}
+
+/* cache:pop([label | {label =, shape =, dtype =}]) -> tensor */
+static int cache_pop(lua_State *L) {
+  neap_cache *cache = cache_at(L, 1);
+  neap_shape shape = {0};
+  lua_settop(L, 2);
+  neap_cache_want want = read_want(L, &shape);
+  neap_lua_tensor *out = neap_lua_new_tensor(L);
+  NEAP_LUA_TRY(L, neap_cache_pop(cache, &want, &out->t, &error));
+  return 1;
+}
+
+static int cache_clear(lua_State *L) {
+  neap_cache_clear(cache_at(L, 1));
+  return 0;
+}
+
+/* cache:labels() -> list, the oldest first; false where there is none */
+static int cache_labels(lua_State *L) {
+  const neap_cache *cache = cache_at(L, 1);
+  lua_createtable(L, cache->n, 0);
+  for (int i = 0; i < cache->n; i++) {
+    if (cache->item[i].label != NULL)
+      lua_pushstring(L, cache->item[i].label);
+    else
+      lua_pushboolean(L, 0);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* ---- chains ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct handle {
+  neap_chain *chain;
+} handle;
+
+static neap_chain *chain_at(lua_State *L, int index) {
+  const handle *h = luaL_checkudata(L, index, NEAP_LUA_CHAIN);
+  return h->chain;
+}
+
+static int release(lua_State *L) {
+  handle *h = luaL_checkudata(L, 1, NEAP_LUA_CHAIN);
+  neap_chain_free(h->chain);
+  h->chain = NULL;
+  return 0;
+}
+
+/* Nets of the list at `index`, in order; the room stays on the stack. */
+static const neap_net **nets_at(lua_State *L, int index, int *n) {
+  luaL_checktype(L, index, LUA_TTABLE);
+  *n = (int)luaL_len(L, index);
+  const neap_net **net = neap_lua_room(L, (size_t)(*n + 1) * sizeof *net);
+  for (int i = 0; i < *n; i++) {
+    lua_rawgeti(L, index, i + 1);
+    net[i] = neap_lua_net_at(L, -1)->net;
+    lua_pop(L, 1);
+  }
+  return net;
+}
+
+/* new_chain(ws, {net, ..}, max_batch, options) -> chain */
+static int new_chain(lua_State *L) {
+  int n;
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  int64_t most = luaL_checkinteger(L, 3);
+  lua_settop(L, 4);
+  const neap_net **net = nets_at(L, 2, &n);
+  lua_rawgeti(L, 2, 1);
+  neap_compile_options options = neap_lua_compile_options(L, 4, lua_gettop(L));
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CHAIN);
+  NEAP_LUA_TRY(L, neap_chain_new(ws, n, net, most, &options, &h->chain, &error));
+  return 1;
+}
+
+static int has_batch(lua_State *L) {
+  lua_pushboolean(L, neap_chain_has_batch(chain_at(L, 1), luaL_checkinteger(L, 2)));
+  return 1;
+}
+
+/* chain:add_batch(n, {net, ..}) */
+static int add_batch(lua_State *L) {
+  neap_chain *chain = chain_at(L, 1);
+  int64_t batch = luaL_checkinteger(L, 2);
+  int n;
+  const neap_net **net = nets_at(L, 3, &n);
+  if (n != neap_chain_n_layers(chain))
+    neap_lua_fail(L, NEAP_ARGUMENT, "add_batch expects %d nets, got %d", neap_chain_n_layers(chain), n);
+  NEAP_LUA_TRY(L, neap_chain_add_batch(chain, batch, net, &error));
+  return 0;
+}
+
+/* chain:forward(train) */
+static int forward(lua_State *L) {
+  neap_chain *chain = chain_at(L, 1);
+  neap_error error = {0};
+  if (neap_chain_forward(chain, lua_toboolean(L, 2), &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  neap_lua_collect(L);
+  return 0;
+}
+
+static int backward(lua_State *L) {
+  neap_chain *chain = chain_at(L, 1);
+  neap_error error = {0};
+  if (neap_chain_backward(chain, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  neap_lua_collect(L);
+  return 0;
+}
+
+static neap_list list_at(lua_State *L, int index) {
+  static const char *const name[] = {"params", "outputs", "inputs", "caches", NULL};
+  return (neap_list)luaL_checkoption(L, index, NULL, name);
+}
+
+/* chain:item(list, i) -> {name, layer, blob, diff_blob, data, diff} */
+static int item(lua_State *L) {
+  const neap_chain *chain = chain_at(L, 1);
+  neap_list list = list_at(L, 2);
+  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 3), neap_chain_n(chain, list), "the entry");
+  neap_chain_item entry = {0};
+  lua_createtable(L, 0, 6);
+  neap_lua_tensor *data = neap_lua_new_tensor(L), *diff = neap_lua_new_tensor(L);
+  NEAP_LUA_TRY(L, neap_chain_item_at(chain, list, (int)i, &entry, &error));
+  data->t = entry.data, diff->t = entry.diff; /* the handles own them from here on */
+  bool has_diff = diff->t.storage != NULL;
+  lua_pushvalue(L, -3);
+  neap_lua_set_text(L, "name", entry.name);
+  neap_lua_set_text(L, "layer", entry.layer);
+  neap_lua_set_text(L, "blob", entry.blob);
+  neap_lua_set_text(L, "diff_blob", entry.diff_blob);
+  lua_pushvalue(L, -3);
+  lua_setfield(L, -2, "data");
+  if (has_diff) {
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, "diff");
+  }
+  return 1;
+}
+
+static int length(lua_State *L) {
+  lua_pushinteger(L, neap_chain_n(chain_at(L, 1), list_at(L, 2)));
+  return 1;
+}
+
+/* chain:drop(list, i) */
+static int drop(lua_State *L) {
+  neap_chain *chain = chain_at(L, 1);
+  neap_list list = list_at(L, 2);
+  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 3), neap_chain_n(chain, list), "the entry");
+  NEAP_LUA_TRY(L, neap_chain_drop(chain, list, (int)i, &error));
+  return 0;
+}
+
+static int clear(lua_State *L) {
+  neap_chain_clear(chain_at(L, 1));
+  return 0;
+}
+
+/* chain:cache(layer) -> cache */
+static int cache(lua_State *L) {
+  neap_chain *chain = chain_at(L, 1);
+  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 2), neap_chain_n_layers(chain), "the layer");
+  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
+  h->at = neap_chain_cache(chain, (int)i);
+  lua_pushvalue(L, 1);
+  lua_setiuservalue(L, -2, 1);
+  return 1;
+}
+
+static int to_text(lua_State *L) {
+  lua_pushfstring(L, "chain of %d layers", neap_chain_n_layers(chain_at(L, 1)));
+  return 1;
+}
+
+void neap_lua_open_chain(lua_State *L) {
+  static const luaL_Reg cache_meta[] = {
+    {"__gc", cache_release}, {"__len", cache_length}, {"__tostring", cache_to_text}, {NULL, NULL}};
+  static const luaL_Reg cache_methods[] = {
+    {"push", cache_push}, {"pop", cache_pop}, {"clear", cache_clear}, {"labels", cache_labels}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"has_batch", has_batch}, {"add_batch", add_batch},
+                                     {"forward", forward},     {"backward", backward},
+                                     {"item", item},           {"n", length},
+                                     {"drop", drop},           {"clear", clear},
+                                     {"cache", cache},         {NULL, NULL}};
+  neap_lua_class(L, NEAP_LUA_CACHE, "Cache", cache_meta, cache_methods);
+  neap_lua_class(L, NEAP_LUA_CHAIN, "Chain", meta, methods);
+  lua_pushcfunction(L, new_cache);
+  lua_setfield(L, -2, "new_cache");
+  lua_pushcfunction(L, new_chain);
+  lua_setfield(L, -2, "new_chain");
+}
