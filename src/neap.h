@@ -359,7 +359,7 @@ typedef struct neap_dry_run {
 } neap_dry_run;
 /* With neither mem_param nor policy among the options, mem_param's defaults hold, as in Caffe. */
 NEAP_API neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out, neap_error *error);
-/* All of it as text: totals, layers with their blobs, slots; end it with neap_free. */
+/* All of it as text, in which steps count from 1: totals, layers with their blobs, slots; end it with neap_free. */
 NEAP_API neap_status neap_dry_run_text(const neap_dry_run *log, char **out, neap_error *error);
 NEAP_API void neap_dry_run_free(neap_dry_run *log);
 
@@ -380,8 +380,8 @@ NEAP_API neap_status neap_net_count(const neap_net *net, const neap_options *opt
 
 /* Where optnet rewrites a net in place and must be able to undo it, Neap never changes a net: each session has its own plan, so
  * that undoing is opening another session, with policy "none" say. What stays in a workspace from training is the gradients of
- * its parameters. This gives them back, and returns their bytes; they return to the system at once, but for what a session of
- * a child workspace holds until its next run. Parameters, state and results stay as they are. The next run that computes
+ * its parameters. This gives them back and says how many bytes that were; the system has them at once, but for what a session
+ * of a child workspace holds until its next run. Parameters, state and results stay as they are. The next run that computes
  * gradients, of a session that is open or of a new one, makes them again. */
 NEAP_API int64_t neap_workspace_drop_gradients(neap_workspace *workspace);
 
