@@ -153,6 +153,23 @@ static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const
   return NEAP_OK;
 }
 
+/* Blobs that are there, but that nobody has written, such as a gradient that a program made room for and has not computed yet: the
+ * init op fills their bytes, and with `mark`, which can't fail, they count as filled. */
+static neap_status fill_found(const neap_workspace *ws, const neap_net *net, neap_role role, bool mark, neap_error *error) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != role || blob->init < 0) continue;
+    neap_found found = neap_workspace_find(ws, blob->name);
+    neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+    if (cell == NULL || cell->tensor.storage == NULL || cell->filled) continue;
+    if (mark)
+      cell->filled = true;
+    else
+      NEAP_TRY(fill(ws, neap_net_init_at(net, blob->init), blob, &cell->tensor, error));
+  }
+  return NEAP_OK;
+}
+
 /* Cells for all names of a batch; what has been added is undone by the caller. */
 static neap_status add_names(neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
   for (int i = 0; i < b->n; i++) {
@@ -201,11 +218,13 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
   int n_before = ws->n_cell;
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = collect(ws, net, &batches[i], &room, error);
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_all(ws, net, &batches[i], error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_found(ws, net, batches[i].role, false, error);
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = add_names(ws, net, &batches[i], error);
   while (status != NEAP_OK && ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) {
     move_views(ws, net, &batches[i]);
     adopt(ws, net, &batches[i]);
+    (void)fill_found(ws, net, batches[i].role, true, NULL);
   }
   for (int i = 0; i < N_BATCH; i++) drop_views(&batches[i]);
   neap_arena_fini(&room);

@@ -92,7 +92,8 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
 void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context);
 
 /* Makes the blobs that `net` declares and does not find (one segment per region) and fills them from the net's init ops.
- * Blobs that exist with the same type stay as they are. Random inits draw from the workspace's seed. */
+ * Blobs that exist with the same type stay as they are; those that nobody has written yet are filled. Random inits draw from the
+ * workspace's seed. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error);
 /* Finds or makes the program's resident blobs, grows the arena, attaches base pointers. The workspace does not own the
  * program; detach before freeing it. */

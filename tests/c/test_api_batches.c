@@ -1,0 +1,540 @@
+/* test_api_batches.c: the largest batch that fits, and large batches as micro-batches, as users of neap.h meet them. */
+#include "check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { IN = 6, HIDDEN = 8, CLASSES = 3, MOST = 24, PARAMS = HIDDEN * IN + HIDDEN + CLASSES * HIDDEN + CLASSES };
+
+static const char *const parameter[] = {"w1", "b1", "w2", "b2"};
+static const int size_of[] = {HIDDEN * IN, HIDDEN, CLASSES *HIDDEN, CLASSES};
+static const char *const shape_of[] = {"(8,6)", "(8)", "(3,8)", "(3)"};
+
+typedef enum method { NONE, SGD, ADAM, CLIPPED, N_METHOD } method;
+
+/* A classifier of n rows, with its gradient and an update. CLIPPED writes the clipped gradients over the names of the gradients,
+ * and scales the rate by a constant that is computed before the gradients are. */
+static neap_status make_net(int64_t n, method update, neap_net **out, neap_error *error) {
+  NEAP_TRY(neap_net_new("classifier", out, error));
+  neap_net *net = *out;
+  NEAP_TRY(
+    neap_net_add_text(net, error, "input x f32 (%lld,6)\ninput y i32 (%lld)\ninput lr f32 (1)", (long long)n, (long long)n));
+  for (int i = 0; i < 4; i++)
+    NEAP_TRY(
+      neap_net_add_text(net, error, "param %s f32 %s = %s", parameter[i], shape_of[i], i % 2 == 0 ? "Xavier" : "Constant"));
+  NEAP_TRY(neap_net_add_text(net, error,
+                             "half = Constant() { shape = {1}, value = 0.5 }\nrate = Mul(lr, half)\n"
+                             "sum = FC(x, w1, b1)\nhidden = Tanh(sum)\nscore = FC(hidden, w2, b2)\n"
+                             "loss = SoftmaxCrossEntropy(score, y)\naccuracy = Accuracy(score, y)"));
+  if (update == NONE) return neap_net_add_text(net, error, "outputs loss, accuracy, score");
+  NEAP_TRY(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, error));
+  if (update == CLIPPED)
+    NEAP_TRY(neap_net_add_text(net, error, "norm = GradNorm(w1_grad, b1_grad, w2_grad, b2_grad) as norm_op"));
+  for (int i = 0; i < 4; i++) {
+    const char *p = parameter[i], *shape = shape_of[i];
+    if (update == CLIPPED)
+      NEAP_TRY(neap_net_add_text(net, error,
+                                 "%s_grad = ClipByNorm(%s_grad, norm) { max = 0.1 } as clip_%s\n%s = Sgd(%s, %s_grad, rate)", p,
+                                 p, p, p, p, p));
+    else if (update == SGD)
+      NEAP_TRY(neap_net_add_text(net, error,
+                                 "state %s.m f32 %s = Constant\n%s, %s.m = Sgd(%s, %s_grad, lr, %s.m) { momentum = 0.9 }", p,
+                                 shape, p, p, p, p, p));
+    else
+      NEAP_TRY(neap_net_add_text(net, error,
+                                 "state %s.m f32 %s = Constant\nstate %s.v f32 %s = Constant\nstate %s.t i64 () = Constant\n"
+                                 "%s, %s.m, %s.v, %s.t = Adam(%s, %s_grad, lr, %s.m, %s.v, %s.t)",
+                                 p, shape, p, shape, p, p, p, p, p, p, p, p, p, p));
+  }
+  return neap_net_add_text(net, error,
+                           update == CLIPPED ? "outputs loss, accuracy, score, norm" : "outputs loss, accuracy, score");
+}
+
+/* Batch k of n rows, the same for everybody. Label `bad_row` is out of range; -1: none is. */
+static neap_status write_batch(neap_workspace *ws, int64_t n, int k, int64_t bad_row, neap_error *error) {
+  float x[MOST * IN], lr = 0.1f;
+  int32_t y[MOST];
+  double at = 0.37 * k;
+  for (int64_t i = 0; i < n * IN; i++) {
+    at = fmod(at + 0.61803398875, 1);
+    x[i] = (float)(2 * at - 1);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    at = fmod(at + 0.61803398875, 1);
+    y[i] = i == bad_row ? 99 : (int32_t)(at * CLASSES);
+  }
+  NEAP_TRY(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, IN}, x, error));
+  NEAP_TRY(neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, &n, y, error));
+  return neap_workspace_write(ws, "lr", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &lr, error);
+}
+
+/* All parameters, or with "_grad" behind their names all gradients. */
+static neap_status read_all(neap_workspace *ws, const char *suffix, float out[PARAMS], neap_error *error) {
+  for (int i = 0, at = 0; i < 4; at += size_of[i++]) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%s", parameter[i], suffix);
+    NEAP_TRY(neap_workspace_read(ws, name, NEAP_DTYPE_F32, size_of[i], out + at, error));
+  }
+  return NEAP_OK;
+}
+
+static double distance(const float a[PARAMS], const float b[PARAMS]) {
+  double most = 0;
+  for (int i = 0; i < PARAMS; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+  return most;
+}
+
+/* What steps of 12 rows leave: losses, accuracies, the norm of the last one, parameters, gradients, scores of the last part. */
+typedef struct outcome {
+  float loss[3], accuracy[3], norm, parameter[PARAMS], gradient[PARAMS];
+} outcome;
+
+/* Three steps of 12 rows: as one for rows 0, else as micro-batches. */
+static neap_status train(method update, int64_t rows, const neap_options *options, outcome *out, neap_error *error) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_micro *micro = NULL;
+  memset(out, 0, sizeof *out);
+  neap_status status = make_net(12, update, &net, error);
+  if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
+  if (status == NEAP_OK)
+    status =
+      rows == 0 ? neap_session_open(ws, net, options, &session, error) : neap_micro_open(ws, net, rows, options, &micro, error);
+  neap_net_free(net);
+  for (int k = 0; k < 3 && status == NEAP_OK; k++) {
+    status = write_batch(ws, 12, k, -1, error);
+    if (status == NEAP_OK) status = rows == 0 ? neap_session_run(session, error) : neap_micro_run(micro, 0, NULL, error);
+    if (status == NEAP_OK) status = neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &out->loss[k], error);
+    if (status == NEAP_OK) status = neap_workspace_read(ws, "accuracy", NEAP_DTYPE_F32, 1, &out->accuracy[k], error);
+  }
+  if (status == NEAP_OK && update == CLIPPED) status = neap_workspace_read(ws, "norm", NEAP_DTYPE_F32, 1, &out->norm, error);
+  if (status == NEAP_OK) status = read_all(ws, "", out->parameter, error);
+  if (status == NEAP_OK) status = read_all(ws, "_grad", out->gradient, error);
+  neap_session_free(session);
+  neap_micro_free(micro);
+  neap_workspace_release(ws);
+  return status;
+}
+
+/* ---- micro-batches ------------------------------------------------------------------------------------------------ */
+
+TEST(micro_batches_are_the_step_of_the_large_batch) {
+  static const char *const policy[] = {NULL, "name", "none", "pool"};
+  for (method u = SGD; u < N_METHOD && check_failures == 0; u++)
+    for (int dag = 0; dag < 2; dag++) {
+      outcome whole, parts;
+      CHECK_OK(train(u, 0, &(neap_options){.dag = dag}, &whole, &error));
+      CHECK(distance(whole.gradient, (float[PARAMS]){0}) > 1e-3); /* there is something to learn */
+      for (int p = 0; p < 4; p++)
+        for (int64_t rows = 1; rows <= 12; rows += rows == 1 ? 3 : rows == 4 ? 1 : 7) { /* 1, 4; 5 with an uneven last part; 12 */
+          if (dag && p == 3) continue;                                                  /* a pool has no dag */
+          CHECK_OK(train(u, rows, &(neap_options){.dag = dag, .policy = policy[p]}, &parts, &error));
+          CHECK(distance(whole.parameter, parts.parameter) < 1e-5);
+          CHECK(distance(whole.gradient, parts.gradient) < 1e-5);
+          CHECK_NEAR(whole.norm, parts.norm, 1e-5);
+          for (int k = 0; k < 3; k++) {
+            CHECK_NEAR(whole.loss[k], parts.loss[k], 1e-5);
+            CHECK_NEAR(whole.accuracy[k], parts.accuracy[k], 1e-5);
+          }
+        }
+    }
+}
+
+TEST(any_number_of_rows_is_a_step_in_the_same_memory) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  CHECK_OK(make_net(12, ADAM, &net, &error));
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(write_batch(ws, MOST, 1, -1, &error)); /* before and after the programs are made */
+  CHECK_OK(neap_micro_open(ws, net, 5, NULL, &micro, &error));
+  CHECK_EQ(neap_micro_rows(micro), 5);
+  int64_t arena = neap_micro_figures(micro).arena_bytes, n_step = 0;
+  for (int64_t rows = 1; rows <= MOST; rows += 1 + rows / 3) {
+    float score[5 * CLASSES];
+    int n_dim = 0;
+    int64_t dim[NEAP_MAX_DIM] = {0};
+    CHECK_OK(write_batch(ws, rows, (int)rows, -1, &error));
+    CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+    CHECK_OK(neap_workspace_shape(ws, "x", NULL, &n_dim, dim, &error)); /* the large batch is the caller's, and is as it was */
+    CHECK(n_dim == 2 && dim[0] == rows && dim[1] == IN);
+    CHECK_OK(neap_workspace_shape(ws, "score", NULL, &n_dim, dim, &error)); /* of the last part */
+    CHECK_EQ(dim[0], rows % 5 == 0 ? 5 : rows % 5);
+    CHECK_OK(neap_workspace_read(ws, "score", NEAP_DTYPE_F32, dim[0] * CLASSES, score, &error));
+    CHECK_EQ(neap_micro_figures(micro).n_step, ++n_step);
+    CHECK_EQ(neap_micro_figures(micro).arena_bytes, arena);
+  }
+  neap_micro_free(micro);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+TEST(micro_batches_hold_what_their_figures_say) {
+  outcome ignored;
+  for (int dag = 0; dag < 2; dag++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = NULL;
+    neap_micro *micro = NULL;
+    neap_figures whole = {0};
+    neap_options options = {.dag = dag};
+    CHECK_OK(make_net(MOST, ADAM, &net, &error));
+    CHECK_OK(neap_net_forecast(net, &options, &whole, NULL, &error));
+    CHECK_OK(neap_workspace_open(5, &ws, &error));
+    CHECK_OK(neap_micro_open(ws, net, 4, &options, &micro, &error));
+    CHECK_OK(write_batch(ws, MOST, 1, -1, &error));
+    CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+    neap_figures figures = neap_micro_figures(micro);
+    CHECK(figures.arena_bytes < whole.arena_bytes && figures.total_bytes < whole.total_bytes);
+    CHECK_EQ(figures.parameter_bytes, whole.parameter_bytes);
+    CHECK_EQ(figures.gradient_bytes, whole.gradient_bytes); /* accumulators in the place of gradients, not beside them */
+    CHECK(figures.held_bytes <= figures.total_bytes + MOST * IN * 4 + MOST * 4); /* and the large batch */
+    neap_micro_free(micro);
+    neap_net_free(net);
+    neap_workspace_release(ws);
+  }
+  CHECK_OK(train(SGD, 4, NULL, &ignored, &error));
+}
+
+TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  float first[PARAMS], second[PARAMS], loss = 0, mean = 0;
+  CHECK_OK(make_net(4, SGD, &net, &error));
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
+  CHECK_OK(write_batch(ws, 8, 1, -1, &error));
+  CHECK_OK(neap_micro_run(micro, 2, (const double[]){1, 0}, &error)); /* the first four rows alone */
+  CHECK_OK(read_all(ws, "_grad", first, &error));
+  CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &mean, &error));
+  neap_workspace_release(ws);
+  neap_micro_free(micro);
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
+  CHECK_OK(write_batch(ws, 4, 1, -1, &error));
+  float x[4 * IN];
+  CHECK_OK(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 4 * IN, x, &error));
+  CHECK_OK(write_batch(ws, 8, 1, -1, &error));
+  int32_t y[8];
+  CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_I32, 8, y, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, IN}, x, &error));
+  CHECK_OK(neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, (int64_t[]){4}, y, &error));
+  CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+  CHECK_OK(read_all(ws, "_grad", second, &error));
+  CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss, &error));
+  CHECK(distance(first, second) < 1e-6);
+  CHECK_NEAR(mean, loss, 1e-6);
+  CHECK_FAILS(neap_micro_run(micro, 2, (const double[]){1, 0}, &error), NEAP_ARGUMENT, "1 micro-batches of 4, got 2 weights");
+  neap_micro_free(micro);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+/* ---- what goes wrong ---------------------------------------------------------------------------------------------- */
+
+TEST(a_step_that_breaks_off_leaves_nothing_behind) {
+  neap_net *net = NULL;
+  neap_workspace *broken = NULL, *clean = NULL;
+  neap_micro *a = NULL, *b = NULL;
+  float before[PARAMS], after[PARAMS], expected[PARAMS], sums[PARAMS], later[PARAMS];
+  for (int dag = 0; dag < 2; dag++) {
+    neap_options options = {.dag = dag};
+    CHECK_OK(make_net(12, ADAM, &net, &error));
+    CHECK_OK(neap_workspace_open(5, &broken, &error));
+    CHECK_OK(neap_workspace_open(5, &clean, &error));
+    CHECK_OK(neap_micro_open(broken, net, 4, &options, &a, &error));
+    CHECK_OK(neap_micro_open(clean, net, 4, &options, &b, &error));
+    for (int k = 0; k < 2; k++) {
+      CHECK_OK(write_batch(broken, 12, k, -1, &error));
+      CHECK_OK(write_batch(clean, 12, k, -1, &error));
+      CHECK_OK(neap_micro_run(a, 0, NULL, &error));
+      CHECK_OK(neap_micro_run(b, 0, NULL, &error));
+      CHECK_OK(read_all(broken, "", before, &error));
+      CHECK_OK(read_all(broken, "_grad", sums, &error));
+      /* A label in the last micro-batch that no class has: the first two have added their gradients by then. */
+      CHECK_OK(write_batch(broken, 12, 7, 9, &error));
+      CHECK_FAILS(neap_micro_run(a, 0, NULL, &error), NEAP_DATA, "99");
+      CHECK_OK(read_all(broken, "", after, &error));
+      CHECK_OK(read_all(broken, "_grad", later, &error));
+      CHECK(memcmp(before, after, sizeof before) == 0);
+      CHECK(memcmp(sums, later, sizeof sums) != 0); /* it was in the middle */
+      neap_interrupt(true);
+      CHECK_OK(write_batch(broken, 12, 8, -1, &error));
+      CHECK_FAILS(neap_micro_run(a, 0, NULL, &error), NEAP_INTERRUPTED, "interrupted");
+      neap_interrupt(false);
+      int64_t dim[NEAP_MAX_DIM];
+      CHECK_OK(neap_workspace_shape(broken, "x", NULL, NULL, dim, &error));
+      CHECK_EQ(dim[0], 12); /* lent inputs are back */
+      CHECK_OK(read_all(broken, "", after, &error));
+      CHECK(memcmp(before, after, sizeof before) == 0);
+    }
+    CHECK_OK(read_all(broken, "", after, &error));
+    CHECK_OK(read_all(clean, "", expected, &error));
+    CHECK(memcmp(after, expected, sizeof after) == 0);
+    CHECK_EQ(neap_micro_figures(a).n_step, 2);
+    neap_micro_free(a);
+    neap_micro_free(b);
+    neap_net_free(net);
+    neap_workspace_release(broken);
+    neap_workspace_release(clean);
+  }
+}
+
+static void *interrupt_later(void *spins) {
+  for (volatile int i = 0; i < *(const int *)spins; i++) continue;
+  neap_interrupt(true);
+  return NULL;
+}
+
+/* Wherever the interrupt meets the step: it has happened as a whole, or not at all. */
+TEST(an_interrupted_step_has_happened_or_not) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  CHECK_OK(make_net(12, SGD, &net, &error));
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(neap_micro_open(ws, net, 1, NULL, &micro, &error));
+  CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+  CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+  int64_t done = 1;
+  for (int i = 0; i < 60; i++) {
+    float before[PARAMS], after[PARAMS];
+    neap_error own = {0};
+    pthread_t thread;
+    int spins = i * 2000;
+    CHECK_OK(read_all(ws, "", before, &error));
+    CHECK_EQ(pthread_create(&thread, NULL, interrupt_later, &spins), 0);
+    neap_status status = neap_micro_run(micro, 0, NULL, &own);
+    pthread_join(thread, NULL);
+    neap_interrupt(false);
+    CHECK(status == NEAP_OK || status == NEAP_INTERRUPTED);
+    done += status == NEAP_OK;
+    CHECK_OK(read_all(ws, "", after, &error));
+    CHECK((memcmp(before, after, sizeof before) == 0) == (status != NEAP_OK));
+    CHECK_EQ(neap_micro_figures(micro).n_step, done);
+  }
+  neap_micro_free(micro);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+TEST(what_can_not_be_split_is_refused_with_its_reason) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  neap_net *part = NULL, *whole = NULL;
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(make_net(12, NONE, &net, &error));
+  CHECK_FAILS(neap_micro_open(ws, net, 4, NULL, &micro, &error), NEAP_GRAPH, "has no Gradient op");
+  neap_net_free(net);
+  CHECK_OK(make_net(12, SGD, &net, &error));
+  CHECK_FAILS(neap_micro_open(ws, net, -1, NULL, &micro, &error), NEAP_ARGUMENT, "got -1");
+  CHECK_FAILS(neap_micro_open(ws, net, 13, NULL, &micro, &error), NEAP_ARGUMENT, "to 12, the net's batch, got 13");
+  CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT, "give budget_bytes or total_bytes");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = -1}, &micro, &error), NEAP_ARGUMENT,
+              "can't be negative");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = 100}, &micro, &error), NEAP_MEMORY, "the total is");
+  neap_net *expanded = NULL;
+  CHECK_OK(neap_net_expand(net, &expanded, &error));
+  CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH, "has no Gradient op");
+  neap_net_free(expanded);
+
+  /* An op that would have to know the gradient of the whole batch and the loss of each micro-batch. */
+  CHECK_OK(neap_net_add_text(net, &error, "both = Mul(b2_grad, loss)"));
+  neap_error own = {0};
+  CHECK_EQ(neap_net_split_micro(net, &part, &whole, &own), NEAP_GRAPH);
+  CHECK(strcmp(own.op, "Mul") == 0 && strcmp(own.blob, "loss") == 0 && own.hint[0] != '\0');
+  CHECK(strstr(own.message, "\"both\"") != NULL && strstr(own.message, "\"b2_grad\"") != NULL);
+  CHECK(part == NULL && whole == NULL);
+  neap_net_free(net);
+
+  CHECK_OK(neap_net_read("net n\nparam w f32 (3)\nl = Mean(w)\nw_grad = Gradient(l, w)\n", &net, &error));
+  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_ARGUMENT, "no input with a batch");
+  neap_net_free(net);
+
+  CHECK_OK(make_net(12, SGD, &net, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
+  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_RELEASED, "\"x\""); /* nothing was written */
+  CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+  CHECK_OK(neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, (int64_t[]){2}, (int32_t[]){0, 1}, &error));
+  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "expected 12 rows");
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){2, 2}, (float[]){0, 1, 2, 3}, &error));
+  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "\"x\"");
+  CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+  CHECK_OK(neap_micro_run(micro, 0, NULL, &error)); /* and all is well again */
+  neap_micro_free(micro);
+  neap_micro_free(NULL);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+/* ---- what fits ---------------------------------------------------------------------------------------------------- */
+
+TEST(fit_batch_is_exact) {
+  for (method u = NONE; u < N_METHOD; u++)
+    for (int dag = 0; dag < 2; dag++)
+      for (int limit = 0; limit < 3; limit++) {
+        neap_options options = {.dag = dag, .budget_bytes = limit != 1 ? 20001 : 0, .total_bytes = limit != 0 ? 30011 : 0};
+        neap_net *net = NULL, *large = NULL;
+        neap_figures found = {0}, figures = {0};
+        int64_t n = 0, most = 0;
+        CHECK_OK(make_net(3, u, &net, &error));
+        CHECK_OK(neap_net_fit_batch(net, &options, 0, &n, &found, &error));
+        CHECK(n > 3);
+        for (int64_t rows = n; rows <= n + 1; rows++) { /* the same net, written for these rows */
+          neap_error own = {0};
+          CHECK_OK(make_net(rows, u, &large, &error));
+          CHECK_EQ(neap_net_forecast(large, &options, &figures, NULL, &own), rows == n ? NEAP_OK : NEAP_MEMORY);
+          CHECK(rows == n || own.least_bytes > 0);
+          neap_net_free(large);
+        }
+        CHECK_EQ(found.total_bytes, figures.total_bytes);
+        CHECK(limit == 1 || found.arena_bytes <= 20001);
+        CHECK(limit == 0 || found.total_bytes <= 30011);
+        CHECK_OK(neap_net_fit_batch(net, &options, 7, &most, NULL, &error));
+        CHECK_EQ(most, 7);
+        neap_net_free(net);
+      }
+}
+
+TEST(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do) {
+  neap_net *net = NULL, *inputless = NULL;
+  neap_figures figures;
+  int64_t n = 77;
+  CHECK_OK(make_net(3, SGD, &net, &error));
+  neap_error own = {0};
+  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1}, 0, &n, &figures, &own), NEAP_MEMORY);
+  CHECK(own.least_bytes > 1);
+  CHECK_EQ(n, 77);
+  CHECK_OK(neap_net_fit_batch(net, &(neap_options){.budget_bytes = own.least_bytes}, 0, &n, &figures, &error));
+  CHECK(n >= 1);
+  CHECK_FAILS(neap_net_fit_batch(net, NULL, 0, &n, NULL, &error), NEAP_ARGUMENT, "budget_bytes or total_bytes");
+  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1 << 20}, -1, &n, NULL, &error), NEAP_ARGUMENT, "got -1");
+  CHECK_OK(neap_net_read("net n\nparam w f32 (3)\ny = Relu(w)\n", &inputless, &error));
+  CHECK_FAILS(neap_net_fit_batch(inputless, &(neap_options){.budget_bytes = 1 << 20}, 0, &n, NULL, &error), NEAP_ARGUMENT,
+              "no input with a batch");
+  neap_net_free(inputless);
+  neap_net_free(net);
+}
+
+/* Tensor bytes that the process holds, by the only public window: what a session saw at the end of its last run. */
+static int64_t held(neap_session *session) {
+  CHECK_OK(neap_session_run(session, &error));
+  return neap_session_figures(session).held_bytes;
+}
+
+TEST(forecasts_and_searches_allocate_no_tensor) {
+  neap_net *small = NULL, *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_figures figures;
+  int64_t n = 0;
+  CHECK_OK(neap_net_read("net small\ninput a f32 (1)\nb = Relu(a)\noutputs b\n", &small, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_OK(neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){1}, (float[]){1}, &error));
+  CHECK_OK(neap_session_open(ws, small, NULL, &session, &error));
+  int64_t before = held(session);
+  CHECK_OK(make_net(MOST, ADAM, &net, &error));
+  for (int dag = 0; dag < 2; dag++) {
+    CHECK_OK(neap_net_forecast(net, &(neap_options){.dag = dag}, &figures, NULL, &error));
+    CHECK(figures.total_bytes > 0);
+    CHECK_OK(neap_net_fit_batch(net, &(neap_options){.dag = dag, .total_bytes = 1 << 22}, 0, &n, &figures, &error));
+    CHECK(n > MOST && figures.total_bytes > 1 << 21);
+    CHECK_EQ(held(session), before);
+  }
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  neap_net_free(small);
+  neap_net_free(net);
+}
+
+TEST(micro_batches_are_as_large_as_fits) {
+  for (int dag = 0; dag < 2; dag++)
+    for (int by_total = 0; by_total < 2; by_total++) {
+      neap_net *net = NULL;
+      neap_workspace *ws = NULL;
+      neap_micro *micro = NULL, *none = NULL;
+      outcome whole;
+      float parameters[PARAMS];
+      neap_options options = {.dag = dag, .budget_bytes = by_total ? 0 : 900, .total_bytes = by_total ? 3010 : 0};
+      CHECK_OK(train(SGD, 0, &(neap_options){.dag = dag}, &whole, &error));
+      CHECK_OK(make_net(12, SGD, &net, &error));
+      CHECK_OK(neap_workspace_open(5, &ws, &error));
+      CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error), NEAP_MEMORY,
+                  ""); /* the whole does not */
+      CHECK_OK(neap_micro_open(ws, net, 0, &options, &micro, &error));
+      int64_t rows = neap_micro_rows(micro);
+      CHECK(rows > 1 && rows < 12);
+      CHECK_FAILS(neap_micro_open(ws, net, rows + 1, &options, &none, &error), NEAP_MEMORY, "");
+      for (int k = 0; k < 3; k++) {
+        CHECK_OK(write_batch(ws, 12, k, -1, &error));
+        CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+      }
+      CHECK_OK(read_all(ws, "", parameters, &error));
+      CHECK(distance(whole.parameter, parameters) < 1e-5);
+      neap_figures figures = neap_micro_figures(micro);
+      CHECK(by_total ? figures.total_bytes <= 3010 : figures.arena_bytes <= 900);
+      neap_micro_free(micro);
+      neap_net_free(net);
+      neap_workspace_release(ws);
+    }
+}
+
+/* ---- by scopes ---------------------------------------------------------------------------------------------------- */
+
+/* The two nets of a split, run by hand: a micro-batch in a frame that sees parameters and gradients of the workspace, and that the
+ * next micro-batch finds empty again; then the update around the frames. */
+TEST(gradients_are_accumulated_by_scopes) {
+  static const char *const seen[] = {"w1", "b1", "w2", "b2", "w1_grad", "b1_grad", "w2_grad", "b2_grad"};
+  for (int dag = 0; dag < 2; dag++) {
+    neap_options options = {.dag = dag};
+    neap_net *net = NULL, *micro = NULL, *update = NULL;
+    neap_workspace *ws = NULL, *frame = NULL;
+    neap_session *end = NULL, *part = NULL;
+    neap_scope *scope = NULL;
+    outcome whole;
+    float x[12 * IN], got[PARAMS];
+    int32_t y[12];
+    CHECK_OK(train(SGD, 0, &options, &whole, &error));
+    CHECK_OK(make_net(4, SGD, &net, &error));
+    CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
+    CHECK_OK(neap_workspace_open(5, &ws, &error));
+    CHECK_OK(neap_session_open(ws, update, &options, &end, &error));
+    CHECK_OK(neap_workspace_create_scope(ws, "parts", &scope, &error));
+    for (int k = 0; k < 3; k++) {
+      CHECK_OK(write_batch(ws, 12, k, -1, &error));
+      CHECK_OK(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 12 * IN, x, &error));
+      CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_I32, 12, y, &error));
+      for (int p = 0; p < 3; p++) {
+        float weight = 1.0f / 3, keep = p > 0;
+        CHECK_OK(neap_scope_push(scope, ws, 8, seen, seen, &frame, &error));
+        CHECK_OK(neap_workspace_write(frame, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, IN}, x + p * 4 * IN, &error));
+        CHECK_OK(neap_workspace_write(frame, "y", NEAP_DTYPE_I32, 1, (int64_t[]){4}, y + p * 4, &error));
+        CHECK_OK(neap_workspace_write(frame, "micro.weight", NEAP_DTYPE_F32, 0, NULL, &weight, &error));
+        CHECK_OK(neap_workspace_write(frame, "micro.keep", NEAP_DTYPE_F32, 0, NULL, &keep, &error));
+        if (part == NULL) CHECK_OK(neap_session_open(frame, micro, &options, &part, &error));
+        CHECK_OK(neap_session_run(part, &error));
+        neap_scope_clear(scope);
+      }
+      CHECK_OK(neap_session_run(end, &error));
+    }
+    CHECK_OK(read_all(ws, "", got, &error));
+    CHECK(distance(whole.parameter, got) < 1e-5);
+    neap_session_free(part);
+    neap_session_free(end);
+    neap_net_free(net);
+    neap_net_free(micro);
+    neap_net_free(update);
+    neap_workspace_release(ws);
+  }
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(any_number_of_rows_is_a_step_in_the_same_memory),
+             T(micro_batches_hold_what_their_figures_say), T(weights_are_the_callers_where_rows_do_not_count_alike),
+             T(a_step_that_breaks_off_leaves_nothing_behind), T(an_interrupted_step_has_happened_or_not),
+             T(what_can_not_be_split_is_refused_with_its_reason), T(fit_batch_is_exact),
+             T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do), T(forecasts_and_searches_allocate_no_tensor),
+             T(micro_batches_are_as_large_as_fits), T(gradients_are_accumulated_by_scopes));
+}
