@@ -100,13 +100,13 @@ static const char *name_of(const canvas *c, int v) { return c->graph->value[v].n
 
 static bool is_inside_character(char c) { return ((unsigned char)c & 0xC0u) == 0x80u; }
 
-/* What of `text` fits into `width` pixels: all of it, or its beginning and its end, which is where names differ ("conv…_grad").
- * "" when no more than a few characters would. */
+/* What of `text` fits into `width` pixels: all of it, else its beginning and, where there is room, its end, which is where
+ * names differ ("block1/co…_grad"). "" when no more than a few characters would. */
 static const char *fitting(const char *text, double width, char room[2 * WIDTH / CHARACTER]) {
   int n = (int)strlen(text), most = (int)(width / CHARACTER);
   if (n <= most) return text;
   if (most < 5) return "";
-  int head = most / 2, tail = n - (most - 1 - head);
+  int end = most < 12 ? 0 : most / 3, head = most - 1 - end, tail = n - end;
   while (head > 0 && is_inside_character(text[head])) head--;
   while (tail < n && is_inside_character(text[tail])) tail++;
   snprintf(room, 2 * WIDTH / CHARACTER, "%.*s…%s", head, text, text + tail);
@@ -186,11 +186,27 @@ static int find_boxes(const canvas *c, member *list, box *boxes) {
   return n_box;
 }
 
+/* Along the box, with its bytes below where there is room; in a tall narrow one from its foot upwards. */
+static void label_box(const canvas *c, const char *text, size_t bytes, double x, double y, double width, double height) {
+  char along_room[2 * WIDTH / CHARACTER], up_room[2 * WIDTH / CHARACTER], turn[96];
+  const char *along = height >= 10 ? fitting(text, width - 4, along_room) : "";
+  const char *up = along != text && width >= 8 && height > width ? fitting(text, height - 6, up_room) : "";
+  if (up[0] != '\0' && (up == text || along[0] == '\0')) {
+    int at_x = (int)(x + width / 2 + 3.5), at_y = (int)(y + height - 4);
+    snprintf(turn, sizeof turn, "transform=\"rotate(-90 %d %d)\"%s", at_x, at_y, width < 11 ? " font-size=\"8.5\"" : "");
+    add_text(c, at_x, at_y, turn, up);
+  } else if (along[0] != '\0') {
+    bool two_lines = height >= 26 && width >= 60;
+    add_text(c, x + 3, fmin(y + height / 2 + (two_lines ? 0 : 4), y + height - 2), "", along);
+    if (two_lines) add_bytes(c, x + 3, y + height / 2 + 12, "fill=\"#444\" font-size=\"9\"", bytes);
+  }
+}
+
 /* Its title, which a browser shows under the pointer, has all names. */
 static void draw_box(const canvas *c, const box *b, const member *list, int number) {
   double x = x_of(c, b->from), width = x_of(c, b->to + 1) - x;
   double y = y_of(c, b->offset + b->bytes), height = y_of(c, b->offset) - y;
-  char text[512], room[2 * WIDTH / CHARACTER];
+  char text[512];
   neap_buffer_add(c->out, "<g class=\"box\"><title>");
   for (int i = 0; i < b->n; i++) {
     if (i > 0) neap_buffer_add(c->out, ", ");
@@ -206,10 +222,7 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
     snprintf(text, sizeof text, "%s (+%d)", name_of(c, list[b->at].value), b->n - 1);
   else
     snprintf(text, sizeof text, "%s", name_of(c, list[b->at].value));
-  const char *label = height >= 10 ? fitting(text, width - 4, room) : "";
-  bool two_lines = height >= 26 && width >= 60;
-  if (label[0] != '\0') add_text(c, x + 3, fmin(y + height / 2 + (two_lines ? 0 : 4), y + height - 2), "", label);
-  if (label[0] != '\0' && two_lines) add_bytes(c, x + 3, y + height / 2 + 12, "fill=\"#444\" font-size=\"9\"", b->bytes);
+  label_box(c, text, b->bytes, x, y, width, height);
   neap_buffer_add(c->out, "</g>\n");
 }
 

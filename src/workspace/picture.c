@@ -153,7 +153,7 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
     most = NEAP_MAX(most, row[i].bytes);
     if (!row[i].borrowed) total += row[i].counted_bytes;
   }
-  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %-12s\n", name_width, "name", "region", "dtype", shape_width, "shape",
+  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %s\n", name_width, "name", "region", "dtype", shape_width, "shape",
                   "bytes", "steps");
   for (int i = 0; i < n; i++)
     neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %-12s %s\n", name_width, row[i].name, row[i].region,
