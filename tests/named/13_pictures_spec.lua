@@ -212,4 +212,66 @@ describe("pictures:", function()
     file:close()
     os.remove(path)
   end)
+
+  it("what a subnet takes and gives is joined to it by operand, also where it goes by another name inside: loops and branches", function()
+    local net = neap.net "loop"
+    local x = net:input("x", { 3 })
+    local _, y = net:While { init = { net:const(0), x }, max = 5,
+      cond = function(_, i) return i:lt(5) end, body = function(b, i, h) return i + 1, b:Tanh(h) end }
+    net:Sum(y, "loss")
+    net:gradient("loss", { wrt = { x } })
+    for _, text in ipairs { net:dot(), net:plan():dot() } do
+      local nodes, edges = read_dot(text)
+      local into, out_of, kept = 0, 0, 0
+      for _, e in ipairs(edges) do
+        local from_inside, to_inside = e[1]:find "^o%d+s%d+_v", e[2]:find "^o%d+s%d+_v"
+        if e[1]:find "^v%d+$" and to_inside then
+          into = into + (nodes[e[1]].label:find "^x\\n" and not nodes[e[2]].label:find "^x\\n" and 1 or 0)
+          kept = kept + (nodes[e[1]].label:find "%.frames\\n" and 1 or 0)
+        end
+        if from_inside and e[2]:find "^v%d+$" then out_of = out_of + 1 end
+      end
+      assert.is_true(into >= 1, "x is not joined to the state that begins with it")
+      assert.is_true(kept >= 1, "the frames are not joined to the backward that reads them")
+      assert.is_true(out_of >= 3, "results are not joined to what they become") -- both states, and the gradient of x
+      assert.is_truthy(text:find(", backward\"", 1, true))
+      render(text)
+    end
+  end)
+
+  it("branches that overlay each other have the colours of the bytes that they share", function()
+    local net = neap.net "overlay"
+    local x, c = net:input("x", { 1000 }), net:input("c", {}, "bool")
+    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(x)) end, function(b) return b:Relu(b:Sigmoid(x)) end))
+    local place, n = {}, 0
+    for colour, offset in net:plan({ in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip="offset (%d+),' do
+      assert.are.equal(place[offset] or colour, colour)
+      n, place[offset] = n + 1, colour
+    end
+    assert.are.equal(2, n) -- what Exp makes, what Sigmoid makes
+    assert.is_not_nil(place["0"])
+    assert.are.equal("0", next(place))
+    assert.is_nil(next(place, "0"))
+  end)
+
+  it("a workspace as SVG shows what else it holds, whoever made the program: names with < and & are escaped", function()
+    local ws <close> = neap.workspace { store = false }
+    local net = neap.net "small"
+    net:Tanh(net:Exp(net:input("x", { 4 })), "y")
+    ws:feed("spare<&>", neap.zeros { 100 })
+    ws:feed("x", neap.zeros { 4 })
+    local program <close> = ws:compile(net)
+    local path = os.tmpname()
+    assert.is_true(ws:picture(path)) -- made, and not yet run
+    local svg = support.read_file(path)
+    check_xml(svg)
+    assert.is_truthy(svg:find("<title>spare&lt;&amp;&gt;\n400 B</title>", 1, true))
+    assert.is_truthy(svg:find(">other blobs<", 1, true))
+    program:run()
+    program:close()
+    assert.is_false((pcall(ws.picture, ws, path))) -- nothing is left to draw
+    assert.are.equal(svg, support.read_file(path))
+    assert.is_truthy(tostring(ws:picture()):find("spare<&>", 1, true))
+    os.remove(path)
+  end)
 end)
