@@ -14,11 +14,10 @@
 
 static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a chain of layers"); }
 
-/* "layer 2, net "fc1": " in front of what went wrong in it. */
-static neap_status in_layer(const neap_chain *chain, int i, const neap_error *inner, neap_error *error) {
+neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner, neap_error *error) {
   if (error == NULL || error->code != NEAP_OK) return inner->code;
   *error = *inner;
-  snprintf(error->message, sizeof error->message, "layer %d, net \"%.100s\": %.600s", i, chain->layer[i].name, inner->message);
+  snprintf(error->message, sizeof error->message, "layer \"%.100s\": %.600s", chain->layer[i].name, inner->message);
   return inner->code;
 }
 
@@ -60,7 +59,7 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
   for (int k = 0; k < i; k++)
     if (strcmp(chain->layer[k].name, layer->name) == 0) {
       neap_hint(error, "\"net NAME\" is the layer's name");
-      return neap_fail(error, NEAP_NAME, "layer %d has this name already", k);
+      return neap_fail(error, NEAP_NAME, "another layer has this name");
     }
   return NEAP_OK;
 }
@@ -182,7 +181,8 @@ static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_
     if (i == 0) step->in.shape.dim[0] = batch->n;
     neap_graph_options options = input_type(&layer->input, &step->in);
     neap_error inner = {0};
-    if (neap_graph_type(net, &options, layer->output, &step->out, &inner) != NEAP_OK) return in_layer(chain, i, &inner, error);
+    if (neap_graph_type(net, &options, layer->output, &step->out, &inner) != NEAP_OK)
+      return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
 }
@@ -198,9 +198,9 @@ static neap_status check_link(const neap_chain *chain, int i, const neap_type *g
   snprintf(inner.got, sizeof inner.got, "%s %.110s", neap_dtype_name(got->dtype), neap_shape_text(&got->shape, b));
   neap_hint(&inner, "all layers are declared at the batch of the first one's input");
   neap_fail(&inner, want->dtype != got->dtype ? NEAP_DTYPE : NEAP_SHAPE,
-            "input \"%s\" expects %s %s, and layer %d, net \"%s\", gives %s %s", chain->layer[i].own_input,
-            neap_dtype_name(want->dtype), a, i - 1, chain->layer[i - 1].name, neap_dtype_name(got->dtype), b);
-  return in_layer(chain, i, &inner, error);
+            "input \"%s\" expects %s %s, and layer \"%s\" below gives %s %s", chain->layer[i].own_input,
+            neap_dtype_name(want->dtype), a, chain->layer[i - 1].name, neap_dtype_name(got->dtype), b);
+  return neap_chain_in_layer(chain, i, &inner, error);
 }
 
 /* At the declared batch, where shapes can be compared as the user wrote them. */
@@ -211,7 +211,7 @@ static neap_status check_links(neap_chain *chain, neap_error *error) {
     neap_type out;
     neap_error inner = {0};
     if (neap_graph_type(chain->layer[i].net, &options, chain->layer[i].output, &out, &inner) != NEAP_OK)
-      return in_layer(chain, i, &inner, error);
+      return neap_chain_in_layer(chain, i, &inner, error);
     NEAP_TRY(check_link(chain, i + 1, &out, error));
   }
   return NEAP_OK;
@@ -267,8 +267,8 @@ neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_ne
     const neap_net_blob *in = neap_net_find_blob(layer[i], chain->layer[i].own_input),
                         *out = neap_net_find_blob(layer[i], chain->layer[i].own_output);
     if (in == NULL || out == NULL || in->type.dtype == NEAP_DTYPE_NONE)
-      return neap_fail(error, NEAP_NAME, "chain: layer %d at batch %lld expects input \"%s\" and output \"%s\"", i,
-                       (long long)batch, chain->layer[i].own_input, chain->layer[i].own_output);
+      return neap_fail(error, NEAP_NAME, "chain: layer \"%s\" at batch %lld expects input \"%s\" and output \"%s\"",
+                       chain->layer[i].name, (long long)batch, chain->layer[i].own_input, chain->layer[i].own_output);
   }
   return add_batch(chain, batch, layer, error);
 }
@@ -396,7 +396,7 @@ static neap_status check_backward(const neap_chain *chain, int i, neap_error *er
   neap_hint(&inner, "only the first layer may read integers when the chain trains");
   neap_fail(&inner, NEAP_DTYPE, "input \"%s\" expects a floating-point dtype, so that a gradient passes, got %s",
             chain->layer[i].own_input, neap_dtype_name(chain->batch[0].step[i].in.dtype));
-  return in_layer(chain, i, &inner, error);
+  return neap_chain_in_layer(chain, i, &inner, error);
 }
 
 /* The programs of one layer at one batch: the range of the largest batch first, in whose memory all of them run. */
@@ -424,7 +424,7 @@ neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, 
     neap_error inner = {0};
     neap_status status = prepare_layer(chain, i, at, part, net, &inner);
     free_nets(net);
-    if (status != NEAP_OK) return in_layer(chain, i, &inner, error);
+    if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
 }
@@ -453,7 +453,7 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net, co
     if (chain->layer[i].name == NULL) return no_memory(error);
     neap_status status = check_layer(chain, i, net[i], &inner);
     if (status == NEAP_OK) status = name_layer(chain, i, net[i], &inner);
-    if (status != NEAP_OK) return in_layer(chain, i, &inner, error);
+    if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   NEAP_TRY(check_links(chain, error));
   for (int i = 0; i < n; i++) NEAP_TRY(list_wrt(chain, i, error));

@@ -5,7 +5,6 @@
  */
 #include "driver/driver_int.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- what the caller gives -------------------------------------------------------------------------------------------------- */
@@ -38,14 +37,6 @@ static neap_status run(neap_chain *chain, neap_session *session, neap_error *err
   if (!whole) neap_workspace_detach(chain->ws, program);
   NEAP_TRY(neap_workspace_attach(chain->ws, program, error));
   return neap_session_run(session, error);
-}
-
-/* The message names the net, which is the layer's; its position goes in front. */
-static neap_status in_layer(int i, const neap_error *inner, neap_error *error) {
-  if (error == NULL || error->code != NEAP_OK) return inner->code;
-  *error = *inner;
-  snprintf(error->message, sizeof error->message, "layer %d, %.700s", i, inner->message);
-  return inner->code;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------------ */
@@ -93,7 +84,8 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   chain->step = neap_workspace_step(chain->ws);
   for (int i = 0; i < chain->n_layer; i++) {
     neap_error inner = {0};
-    if (run(chain, chain->batch[at].step[i].session[part], &inner) != NEAP_OK) return in_layer(i, &inner, error);
+    if (run(chain, chain->batch[at].step[i].session[part], &inner) != NEAP_OK)
+      return neap_chain_in_layer(chain, i, &inner, error);
   }
   neap_status status = take_values(chain, train, error);
   if (status != NEAP_OK)
@@ -180,7 +172,7 @@ static neap_status run_backward(neap_chain *chain, neap_error *error) {
     if (session == NULL) continue;
     neap_workspace_set_step(chain->ws, chain->step);
     neap_status status = step->repeats ? run_repeating(chain, i, session, &inner) : run(chain, session, &inner);
-    if (status != NEAP_OK) return in_layer(i, &inner, error);
+    if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
 }

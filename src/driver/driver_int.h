@@ -130,7 +130,9 @@ struct neap_chain {
   neap_arena room;
 };
 
-/* chain.c: the sessions of one part of all layers at batch `at`, made where they are missing. */
+/* chain.c: `inner` with "layer "fc1": " in front of its message, into error; returns its code. */
+neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner, neap_error *error);
+/* The sessions of one part of all layers at batch `at`, made where they are missing. */
 neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error);
 /* Position of a batch, made when it is missing. */
 neap_status neap_chain_find_batch(neap_chain *chain, int64_t batch, int *at, neap_error *error);

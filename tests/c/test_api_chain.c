@@ -371,11 +371,11 @@ TEST(what_is_no_layer_is_refused_with_its_place_what_is_expected_and_what_it_got
              *whole = "net b\ninput x i64 (2,3)\ny = Relu(x)\n";
   CHECK_OK(try_open(1, (const char *[]){fine}, 2, NULL, &error));
   CHECK_FAILS(try_open(2, (const char *[]){fine, wide}, 2, NULL, &error), NEAP_SHAPE,
-              "layer 1, net \"b\": input \"x\" expects f32 (2,4), and layer 0, net \"a\", gives f32 (2,3)");
+              "layer \"b\": input \"x\" expects f32 (2,4), and layer \"a\" below gives f32 (2,3)");
   CHECK_FAILS(try_open(2, (const char *[]){fine, whole}, 2, NULL, &error), NEAP_DTYPE, "expects i64 (2,3)");
-  CHECK_FAILS(try_open(2, (const char *[]){fine, fine}, 2, NULL, &error), NEAP_NAME, "layer 0 has this name already");
+  CHECK_FAILS(try_open(2, (const char *[]){fine, fine}, 2, NULL, &error), NEAP_NAME, "another layer has this name");
   CHECK_FAILS(try_open(1, (const char *[]){"net a\ninput x f32 (2,3)\ninput z f32 (2,3)\ny = Add(x, z)\n"}, 2, NULL, &error),
-              NEAP_GRAPH, "layer 0, net \"a\": a layer has one input, got 2 (x, z)");
+              NEAP_GRAPH, "layer \"a\": a layer has one input, got 2 (x, z)");
   CHECK_FAILS(try_open(1, (const char *[]){"net a\ninput x f32 (2,3)\ny = Relu(x)\nz = Tanh(x)\n"}, 2, NULL, &error), NEAP_GRAPH,
               "one output, got 2");
   CHECK_FAILS(try_open(1, (const char *[]){"net a\nparam p f32 (2,3) = Xavier\ny = Relu(p)\n"}, 2, NULL, &error), NEAP_GRAPH,

@@ -1,0 +1,172 @@
+/* test_chain.c: chains of layers when memory is refused, and the stack of tensors that their caches are. */
+#include "check.h"
+
+#include "driver/driver.h"
+
+/* ---- the stack ----------------------------------------------------------------------------------------------------------- */
+
+static neap_tensor tensor_of(neap_dtype dtype, int64_t n) {
+  neap_tensor t = {0};
+  neap_shape shape = NEAP_SHAPE(n);
+  CHECK_OK(neap_tensor_new(&t, dtype, &shape, &error));
+  return t;
+}
+
+TEST(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing) {
+  neap_cache cache = {.name = "fc1"};
+  neap_tensor a = tensor_of(NEAP_DTYPE_F32, 2), b = tensor_of(NEAP_DTYPE_I64, 3), out = {0};
+  neap_shape two = NEAP_SHAPE(2), three = NEAP_SHAPE(3);
+  for (int k = 0; k < 50; k++) CHECK_OK(neap_cache_push(&cache, k % 2 == 0 ? &a : &b, k % 2 == 0 ? "a" : NULL, &error));
+  CHECK_EQ(cache.n, 50);
+  CHECK_EQ(neap_storage_n_ref(a.storage), 26);
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.label = "a"}, &out, &error), NEAP_NAME, "on top is \"nothing by name\"");
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.dtype = NEAP_DTYPE_F32}, &out, &error), NEAP_DTYPE, "on top is i64");
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.shape = &two}, &out, &error), NEAP_SHAPE, "expects (2), on top is (3)");
+  CHECK_EQ(cache.n, 50);
+  CHECK_OK(neap_cache_pop(&cache, &(neap_cache_want){.shape = &three, .dtype = NEAP_DTYPE_I64}, &out, &error));
+  CHECK(out.storage == b.storage);
+  neap_tensor_fini(&out);
+  CHECK_OK(neap_cache_drop(&cache, 48, &error));
+  CHECK_FAILS(neap_cache_drop(&cache, 48, &error), NEAP_RELEASED, "\"a\" was dropped already");
+  CHECK_FAILS(neap_cache_drop(&cache, 49, &error), NEAP_ARGUMENT, "has 49 tensors");
+  CHECK_FAILS(neap_cache_pop(&cache, NULL, &out, &error), NEAP_RELEASED, "was dropped");
+  CHECK_OK(neap_cache_check(&cache, 1, &(neap_cache_want){.dtype = NEAP_DTYPE_I64}, &error));
+  neap_cache_clear(&cache);
+  CHECK_FAILS(neap_cache_pop(&cache, NULL, &out, &error), NEAP_RELEASED, "nothing is left");
+  CHECK_EQ(neap_storage_n_ref(a.storage), 1);
+  neap_memory_fail_nth(1, true);
+  cache.cap = 0, neap_free(cache.item), cache.item = NULL;
+  CHECK(neap_cache_push(&cache, &a, "a", NULL) == NEAP_MEMORY);
+  neap_memory_fail_nth(0, false);
+  CHECK_EQ(cache.n, 0);
+  CHECK_EQ(neap_storage_n_ref(a.storage), 1);
+  neap_cache_fini(&cache);
+  neap_tensor_fini(&a);
+  neap_tensor_fini(&b);
+}
+
+/* ---- refused memory ---------------------------------------------------------------------------------------------------------- */
+
+static const char *const layer_text[] = {
+  "net one\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nstate m f32 (4) = Constant\nh = FC(x, w)\n"
+  "param g f32 (4) = Constant { value = 1 }\nparam b f32 (4) = Constant\n"
+  "y, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 (4) = Constant\n"
+  "v = RunningAverage(v, var)\noutputs y\n",
+  "net two\ninput x f32 (2,4)\ny = Dropout(x) { rate = 0.5, training = true }\n",
+  "net three\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nt = Tanh(x)\ny = FC(t, w)\n"};
+enum { N_LAYER = 3 };
+
+static neap_status feed(neap_workspace *ws, const char *name, neap_error *error) {
+  neap_tensor t = {0};
+  neap_shape shape = NEAP_SHAPE(2, 4);
+  NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, error));
+  for (int i = 0; i < 8; i++) neap_element_set(t.dtype, neap_tensor_data(&t), i, i - 3);
+  neap_status status = neap_workspace_feed(ws, name, &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
+/* Everything that a chain does, once. */
+static neap_status live(const neap_net *const *net, neap_chain **out, neap_workspace **ws, neap_error *error) {
+  neap_chain_item item = {0};
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 1}, ws, error));
+  NEAP_TRY(neap_chain_new(*ws, N_LAYER, net, 3, &options, out, error));
+  NEAP_TRY(feed(*ws, "x", error));
+  NEAP_TRY(feed(*ws, "three/output_grad", error));
+  NEAP_TRY(neap_chain_forward(*out, false, error));
+  NEAP_TRY(neap_chain_forward(*out, true, error));
+  NEAP_TRY(neap_chain_backward(*out, error));
+  NEAP_TRY(neap_chain_item_at(*out, NEAP_LIST_OUTPUTS, 1, &item, error));
+  neap_chain_item_fini(&item);
+  NEAP_TRY(neap_chain_drop(*out, NEAP_LIST_OUTPUTS, 0, error));
+  NEAP_TRY(neap_chain_drop(*out, NEAP_LIST_INPUTS, 1, error));
+  NEAP_TRY(neap_chain_forward(*out, true, error));
+  neap_chain_clear(*out);
+  return NEAP_OK;
+}
+
+/* The same calls once more on what a refusal left: they go well, and give what they give without one. */
+static void check_usable(neap_chain *chain, neap_workspace *ws) {
+  CHECK_OK(feed(ws, "x", &error));
+  CHECK_OK(feed(ws, "three/output_grad", &error));
+  CHECK_OK(neap_chain_forward(chain, true, &error));
+  CHECK_OK(neap_chain_backward(chain, &error));
+  CHECK_EQ(neap_chain_n(chain, NEAP_LIST_CACHES), 0);
+}
+
+static int64_t held(void) {
+  neap_memory_stats m = neap_memory_read();
+  return m.held_bytes[NEAP_DATA_BYTES];
+}
+
+TEST(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works) {
+  neap_net *net[N_LAYER] = {0};
+  for (int i = 0; i < N_LAYER; i++) CHECK_OK(neap_net_read(layer_text[i], &net[i], &error));
+  int64_t before = held();
+  bool passed = false;
+  for (int n = 1; n < 100000 && !passed; n += 1 + n / 100) {
+    neap_chain *chain = NULL;
+    neap_workspace *ws = NULL;
+    neap_error said = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = live((const neap_net *const *)net, &chain, &ws, &said);
+    neap_memory_fail_nth(0, false);
+    CHECK(status == NEAP_OK || (status == NEAP_MEMORY && said.message[0] != '\0'));
+    if (status != NEAP_OK && status != NEAP_MEMORY) printf("  %d: %s\n", n, said.message);
+    if (chain != NULL) check_usable(chain, ws);
+    passed = status == NEAP_OK;
+    neap_chain_free(chain);
+    neap_workspace_release(ws);
+    CHECK_EQ(held(), before);
+  }
+  CHECK(passed);
+  for (int i = 0; i < N_LAYER; i++) neap_net_free(net[i]);
+}
+
+/* ---- halves ------------------------------------------------------------------------------------------------------------------ */
+
+TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
+  neap_net *net = NULL;
+  neap_halves halves = {0};
+  const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
+  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
+  CHECK_OK(
+    neap_net_read("net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w)\nt = Tanh(a)\n"
+                  "s = Sigmoid(t)\ny = Mul(s, t)\nn = RunningAverage(n, s)\noutputs y\n",
+                  &net, &error));
+  CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
+  CHECK(!halves.repeats);
+  CHECK_EQ(neap_net_n_outputs(halves.forward), 3); /* y, and t and s; a is read by nobody */
+  CHECK_EQ(neap_net_n_ops(halves.forward), 5);     /* what makes the seed is not among them */
+  CHECK(neap_net_find_blob(halves.backward, "t")->role == NEAP_ROLE_INPUT);
+  CHECK(neap_net_find_blob(halves.backward, "s")->role == NEAP_ROLE_INPUT);
+  CHECK(neap_net_find_blob(halves.backward, "a") == NULL);
+  for (int i = 0; i < neap_net_n_ops(halves.backward); i++) {
+    const neap_net_op *op = neap_net_op_at(halves.backward, i);
+    CHECK(op->origin.backward || op->n_in == 0);
+    CHECK((op->op->effects & NEAP_EFFECT_COMMIT) == 0);
+  }
+  neap_net_free(halves.forward);
+  neap_net_free(halves.backward);
+  neap_net_free(net);
+}
+
+TEST(a_backward_that_needs_overwritten_state_is_refused) {
+  neap_net *net = NULL;
+  neap_halves halves = {0};
+  const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
+  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
+  CHECK_OK(neap_net_read("net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = Mul(x, n)\noutputs y\n",
+                         &net, &error));
+  CHECK_FAILS(neap_graph_halves(net, &spec, NULL, &halves, &error), NEAP_GRAPH, "\"n\"");
+  CHECK(halves.forward == NULL && halves.backward == NULL);
+  neap_net_free(net);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
+             T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
+             T(halves_take_across_what_the_backward_reads_and_nothing_else),
+             T(a_backward_that_needs_overwritten_state_is_refused));
+}
