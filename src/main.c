@@ -2,6 +2,7 @@
  * stop at its next instruction, and Lua code at its next line, as stock lua does; a second one ends the process. */
 #include "lua/binding.h"
 
+#include <errno.h>
 #include <lualib.h>
 #include <poll.h>
 #include <signal.h>
@@ -122,6 +123,15 @@ static int run(lua_State *L) {
   return 1;
 }
 
+/* What was printed has arrived: else a full disk would look like success. Says so, and returns false, when it has not. */
+static bool flush_output(void) {
+  bool failed_before = ferror(stdout) != 0;
+  errno = 0;
+  if (fflush(stdout) == 0 && !failed_before) return true;
+  fprintf(stderr, "neap: standard output: cannot be written%s%s\n", errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
+  return false;
+}
+
 int main(int argc, char **argv) {
   lua_State *L = luaL_newstate();
   if (L == NULL) {
@@ -140,5 +150,5 @@ int main(int argc, char **argv) {
   main_state = NULL;
   signal(SIGINT, SIG_DFL);
   lua_close(L);
-  return code;
+  return !flush_output() && code == EXIT_SUCCESS ? EXIT_FAILURE : code;
 }

@@ -63,6 +63,38 @@ describe("the command line", function()
     end
   end)
 
+  it("draws a plan into files, or for - to standard output", function()
+    local out, code, err = neap "plan lenet --train --svg lenet.svg --dot lenet.dot"
+    assert.equal(0, code, err)
+    assert.equal("", out .. err)
+    support.check_xml(support.read_file(folder .. "/lenet.svg"))
+    support.render(support.read_file(folder .. "/lenet.dot"))
+    assert.equal(support.read_file(folder .. "/lenet.svg"), (neap "plan lenet --train --svg -"))
+    assert.matches("lenet.*, inference", (neap "plan lenet --svg -"))
+    assert.equal(0, select(2, neap "plan lenet --svg lenet.svg")) -- takes the place of the old one
+    assert.matches("inference", support.read_file(folder .. "/lenet.svg"))
+  end)
+
+  it("ends with 1 and one line when what it writes has no room: the file that was there stays, and no other is left", function()
+    write("old.svg", "old")
+    for _, words in ipairs { "plan lenet --svg nowhere/a.svg", "plan lenet --dot .", "plan lenet --svg ''", "plan lenet --svg /dev/full" } do
+      local out, code, err = neap(words)
+      assert.equal(1, code, words)
+      assert.equal("", out, words)
+      assert.matches("^neap: [^\n]*cannot be written[^\n]*\n$", err, words)
+    end
+    local _, code = support.shell(("cd %s && (ulimit -f 4; NEAP_DB=off exec %s plan lenet --train --svg old.svg) 2>stderr"):format(folder, program))
+    assert.equal(1, code)
+    assert.equal("neap: old.svg: cannot be written: File too large\n", support.read_file(folder .. "/stderr"))
+    assert.equal("old", support.read_file(folder .. "/old.svg"))
+    assert.equal("", (support.shell("ls " .. folder .. " | grep tmp")))
+    for _, words in ipairs { "plan lenet", "plan lenet --svg -", "ops Conv", "--help", "-e 'print(1)'" } do
+      local _, failed, err = neap(words .. " >/dev/full")
+      assert.equal(1, failed, words)
+      assert.matches("^neap: standard output: cannot be written[^\n]*\n$", err, words)
+    end
+  end)
+
   it("runs scripts with their own arguments, options too", function()
     write("s.lua", "print(neap.version ~= nil, #arg, arg[0], ...)")
     assert.equal("true\t3\ts.lua\ta\t--help\t-e\n", (neap "s.lua a --help -e"))

@@ -13,9 +13,18 @@ local function overview(plan, args, assumed)
     lines[#lines + 1] = "over steps " .. tostring(plan:curve())
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
-  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --values"):format(args.net, args.train and " --train" or "",
+  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg FILE"):format(args.net, args.train and " --train" or "",
     args.batch and " --batch " .. args.batch or "")
   return table.concat(lines, "\n")
+end
+
+--- Writes a picture of the plan, as `kind` "dot" or "svg" says, to a file, or for "-" to standard output.
+local function draw(plan, kind, path)
+  if path == "-" then
+    io.stdout:write(plan[kind](plan))
+  else
+    require("neap.cli").need(plan[kind](plan, path))
+  end
 end
 
 return {
@@ -33,6 +42,8 @@ return {
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
+    command:option "--svg":argname "<file>":description "Draw bytes by name over op order; - writes to standard output."
+    command:option "--dot":argname "<file>":description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
   end,
   run = function(args)
     local cli, netfile = require "neap.cli", require "neap.netfile"
@@ -42,7 +53,10 @@ return {
     local file = netfile.load(args.net)
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
     local plan = net:plan { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor, budget = args.budget }
-    if args.ops then
+    if args.svg or args.dot then
+      if args.svg then draw(plan, "svg", args.svg) end
+      if args.dot then draw(plan, "dot", args.dot) end
+    elseif args.ops then
       cli.show(plan:ops(), args)
     elseif args.values then
       cli.show(plan:values(), args)
