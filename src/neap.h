@@ -214,9 +214,13 @@ NEAP_API neap_status neap_net_new(const char *name, neap_net **out, neap_error *
 /* Appends lines, formatted as by printf; line by line: after an error the lines before it are part of the net. */
 NEAP_API neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *format, ...) NEAP_PRINTF(3, 4);
 /* Appends the gradient of a loss of one element with respect to n_wrt blobs; with `wrt` NULL every parameter that is not
- * frozen. Gradients are named by `names`, or NAME_grad where that is NULL. `line` (may be NULL) is named in errors. */
+ * frozen. Gradients are named by `names`, or NAME_grad where that is NULL. `line` (may be NULL) is named in errors. A blob that the
+ * loss does not depend on, or only through ops without a gradient, has zeros. */
 NEAP_API neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt,
                                            const char *const *names, const char *line, neap_error *error);
+/* The same, of n_wrt blobs; without allow_unused such a blob is a GRAPH error of what plans or opens the net. */
+NEAP_API neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt,
+                                              const char *const *names, bool allow_unused, const char *line, neap_error *error);
 NEAP_API const char *neap_net_name(const neap_net *net); /* lives as long as the process */
 /* The net as text that reads back; end it with neap_free. */
 NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *error);

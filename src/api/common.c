@@ -50,9 +50,6 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
 }
 
 neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
-  int64_t total = 0;
-  for (int r = 0; r < NEAP_N_REGION; r++)
-    if (r != NEAP_REGION_ARGUMENT) total += (int64_t)plan->region_bytes[r];
   return (neap_figures){.n_op = graph->n_node,
                         .arena_bytes = (int64_t)plan->arena_bytes,
                         .lower_bound_bytes = (int64_t)plan->lower_bound_bytes,
@@ -63,6 +60,6 @@ neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
                         .io_bytes = (int64_t)plan->region_bytes[NEAP_REGION_IO],
                         .constant_bytes = (int64_t)plan->region_bytes[NEAP_REGION_CONSTANT],
                         .frame_bytes = (int64_t)plan->region_bytes[NEAP_REGION_FRAME],
-                        .total_bytes = total,
+                        .total_bytes = (int64_t)neap_plan_total_bytes(plan),
                         .proved = plan->proved};
 }

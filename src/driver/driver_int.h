@@ -32,8 +32,6 @@ void neap_way_drop_result(neap_way *w);
 void neap_way_fini(neap_way *w); /* whatever has not been handed over */
 /* The most scratch of one op: no limit above this one changes a choice. */
 size_t neap_most_scratch(const neap_choices *choices);
-/* Bytes of all regions but ARGUMENT, whose bytes are those of other values. */
-size_t neap_total_bytes(const neap_plan *plan);
 /* session.c: a session of what has been planned; takes graph and plan over. `range` NULL, or whose maximum sets the room of
  * the blobs. */
 neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,

@@ -286,13 +286,6 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
   return status;
 }
 
-size_t neap_total_bytes(const neap_plan *plan) {
-  size_t bytes = 0;
-  for (int r = 0; r < NEAP_N_REGION; r++)
-    if (r != NEAP_REGION_ARGUMENT) bytes += plan->region_bytes[r];
-  return bytes;
-}
-
 /* After a failure *out owns nothing; its warning may still say what the store lost. */
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
   neap_way w = {.net = net};
@@ -304,7 +297,7 @@ neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *op
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;
-    out->total_bytes = neap_total_bytes(w.plan);
+    out->total_bytes = neap_plan_total_bytes(w.plan);
     w.graph = NULL;
     w.plan = NULL;
   }

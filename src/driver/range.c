@@ -187,7 +187,7 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net, const 
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;
-    out->total_bytes = neap_total_bytes(w.plan);
+    out->total_bytes = neap_plan_total_bytes(w.plan);
     out->plan_id = is_largest(range, &w) ? range->plan_id : 0;
     w.graph = NULL;
     w.plan = NULL;

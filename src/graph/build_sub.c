@@ -105,6 +105,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   build_begin_emit(b, error);
   if (spec->n_seed > 0) {
     NEAP_TRY(sub_gradient(b, spec, result, out, error));
+    for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++) spec->flows[i] = spec->flows[i] || out[i] != NEAP_NO_VALUE;
     for (int i = 0; i < spec->n_wrt; i++)
       if (out[i] == NEAP_NO_VALUE) out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
     NEAP_TRY(b->emit_status);

@@ -8,11 +8,15 @@
 
 #include <string.h>
 
+/* The If of the backward: its inputs are the condition, the captures and the output gradients that arrive; its outputs are the
+ * gradients of the captures `wrt`. Lists lie in the graph's arena. */
 typedef struct if_gradient {
-  int n_cap, n_seed, n_wrt; /* captures, output gradients that arrive, inputs wanted */
+  int n_cap, n_seed, n_wrt; /* captures, output gradients that arrive, captures wanted */
   int *seed_result, *seed_param, *wrt, *in_argument, *out_argument;
-  neap_type *in_type;
+  neap_value_id *in;
+  neap_type *in_type; /* of the inputs behind the condition */
   const char **in_name, **out_name;
+  bool *flows; /* by wrt: a gradient arrives there in some branch */
 } if_gradient;
 
 static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out,
@@ -32,7 +36,8 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
                         .n_wrt = g->n_wrt,
                         .seed_result = g->seed_result,
                         .seed_param = g->seed_param,
-                        .wrt = g->wrt};
+                        .wrt = g->wrt,
+                        .flows = g->flows};
   return build_sub(b, &spec, out, error);
 }
 
@@ -57,71 +62,111 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
   }
 }
 
-neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
-                              neap_error *error) {
+/* The lists for the If `node`, all captures wanted that `want` says. */
+static neap_status list_operands(neap_builder *b, const neap_node *node, const neap_value_id *dout, const bool *want,
+                                 if_gradient *g, neap_error *error) {
   neap_graph *graph = b->graph;
-  const neap_node node = graph->node[index];
-  int most = node.n_in + node.n_out + 1;
-  if (strcmp(node.op->name, "If") != 0 && strcmp(node.op->name, "AsyncIf") != 0)
-    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
-  if_gradient g = {.n_cap = node.n_in - 1};
-  int *ints = neap_arena_alloc(&graph->arena, 5 * (size_t)most * sizeof *ints);
-  g.in_type = neap_arena_alloc(&graph->arena, (size_t)most * sizeof *g.in_type);
-  g.in_name = neap_arena_alloc(&graph->arena, 2 * (size_t)most * sizeof *g.in_name);
-  neap_value_id *in = neap_arena_alloc(&graph->arena, (size_t)most * sizeof *in);
-  if (ints == NULL || g.in_type == NULL || g.in_name == NULL || in == NULL) return graph_no_memory(error);
-  g.seed_result = ints, g.seed_param = ints + most, g.wrt = ints + 2 * most, g.in_argument = ints + 3 * most,
-  g.out_argument = ints + 4 * most;
-  g.out_name = g.in_name + most;
-  in[0] = node.in[0];
-  for (int i = 0; i < g.n_cap; i++) {
-    in[1 + i] = node.in[1 + i];
-    g.in_type[i] = graph->value[node.in[1 + i]].type;
-    g.in_name[i] = graph->value[node.in[1 + i]].name;
-    if (want[1 + i]) g.wrt[g.n_wrt++] = i;
+  size_t most = (size_t)(node->n_in + node->n_out + 1);
+  int *ints = neap_arena_alloc(&graph->arena, 5 * most * sizeof *ints);
+  *g = (if_gradient){.n_cap = node->n_in - 1,
+                     .in = build_ids(b, (int)most),
+                     .in_type = neap_arena_alloc(&graph->arena, most * sizeof *g->in_type),
+                     .in_name = neap_arena_alloc(&graph->arena, 2 * most * sizeof *g->in_name),
+                     .flows = neap_arena_alloc(&graph->arena, most * sizeof *g->flows)};
+  if (ints == NULL || g->in == NULL || g->in_type == NULL || g->in_name == NULL || g->flows == NULL)
+    return graph_no_memory(error);
+  g->seed_result = ints, g->seed_param = ints + most, g->wrt = ints + 2 * most, g->in_argument = ints + 3 * most;
+  g->out_argument = ints + 4 * most, g->out_name = g->in_name + most;
+  g->in[0] = node->in[0];
+  for (int i = 0; i < g->n_cap; i++) {
+    g->in[1 + i] = node->in[1 + i];
+    g->in_type[i] = graph->value[node->in[1 + i]].type;
+    g->in_name[i] = graph->value[node->in[1 + i]].name;
+    if (want[1 + i]) g->wrt[g->n_wrt++] = i;
   }
-  for (int k = 0; k < node.n_out; k++) {
-    g.out_name[k] = graph->value[node.out[k]].name;
+  for (int k = 0; k < node->n_out; k++) {
+    g->out_name[k] = graph->value[node->out[k]].name;
     if (dout[k] < 0) continue;
-    g.seed_result[g.n_seed] = k;
-    g.seed_param[g.n_seed] = g.n_cap + g.n_seed;
-    g.in_type[g.n_cap + g.n_seed] = graph->value[dout[k]].type;
-    in[1 + g.n_cap + g.n_seed++] = dout[k];
+    g->seed_result[g->n_seed] = k;
+    g->seed_param[g->n_seed] = g->n_cap + g->n_seed;
+    g->in_type[g->n_cap + g->n_seed] = graph->value[dout[k]].type;
+    g->in[1 + g->n_cap + g->n_seed++] = dout[k];
   }
-  int n_in = 1 + g.n_cap + g.n_seed, made;
-  for (int i = 0; i < n_in - 1; i++) g.in_argument[i] = 1 + i;
-  for (int k = 0; k < g.n_wrt; k++) g.out_argument[k] = n_in + k;
-  /* The subgraphs are made before the node, with the forward's first stream: a repeated op draws the same numbers. */
-  uint32_t *shared = b->stream, stream = node.stream + 1;
-  neap_graph *sub[2] = {NULL, NULL};
+  for (int i = 0; i < g->n_cap + g->n_seed; i++) g->in_argument[i] = 1 + i;
+  for (int k = 0; k < g->n_wrt; k++) g->out_argument[k] = 1 + g->n_cap + g->n_seed + k;
+  return NEAP_OK;
+}
+
+static void free_branches(neap_graph **sub) {
+  neap_graph_free(sub[0]);
+  neap_graph_free(sub[1]);
+  sub[0] = sub[1] = NULL;
+}
+
+/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op draws the same numbers. */
+static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g, neap_graph **sub,
+                                  neap_error *error) {
+  uint32_t *shared = b->stream, stream = node->stream + 1;
   neap_status status = NEAP_OK;
   b->stream = &stream;
-  for (int s = 0; s < node.n_sub && s < 2 && status == NEAP_OK; s++) status = if_sub(b, &node, s, &g, &sub[s], error);
+  memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
+  for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++) status = if_sub(b, node, s, g, &sub[s], error);
   b->stream = shared;
-  if (status != NEAP_OK) {
-    neap_graph_free(sub[0]);
-    return status;
-  }
-  drop_unread(&g, node.n_sub, sub, in);
-  made = graph_add_node(graph, node.op, n_in, g.n_wrt);
-  if (made < 0) return graph_no_memory(error);
+  if (status != NEAP_OK) free_branches(sub);
+  return status;
+}
+
+/* Captures that no gradient reaches in either branch are wanted no more: they have none, which is not the same as zeros. True
+ * when there were any. */
+static bool drop_still(if_gradient *g) {
+  int n = 0;
+  for (int k = 0; k < g->n_wrt; k++)
+    if (g->flows[k]) g->wrt[n++] = g->wrt[k];
+  bool dropped = n < g->n_wrt;
+  g->n_wrt = n;
+  return dropped;
+}
+
+/* The node of the backward, which takes the subgraphs over in any case, and its outputs: gradients of the captures in din. */
+static neap_status add_backward(neap_builder *b, const neap_node *node, const if_gradient *g, neap_graph **sub,
+                                neap_value_id *din, neap_error *error) {
+  neap_graph *graph = b->graph, **list = neap_arena_copy(&graph->arena, sub, 2 * sizeof *sub);
+  int n_in = 1 + g->n_cap + g->n_seed, made = list != NULL ? graph_add_node(graph, node->op, n_in, g->n_wrt) : -1;
+  if (made < 0) return free_branches(sub), graph_no_memory(error);
   neap_node *back = &graph->node[made];
-  memcpy(back->in, in, (size_t)n_in * sizeof *in);
-  back->attrs = node.attrs, back->name = node.name, back->scope = node.scope, back->line = node.line;
+  memcpy(back->in, g->in, (size_t)n_in * sizeof *back->in);
+  back->attrs = node->attrs, back->name = node->name, back->scope = node->scope, back->line = node->line;
   back->phase = NEAP_PHASE_BACKWARD;
   back->stream = (*b->stream)++;
-  back->sub = neap_arena_copy(&graph->arena, sub, sizeof sub);
-  if (back->sub == NULL) return graph_no_memory(error);
-  back->n_sub = node.n_sub;
-  for (int s = 0; s < node.n_sub; s++)
+  back->sub = list;
+  back->n_sub = node->n_sub;
+  for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; n < sub[s]->n_node; n++) back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
-  for (int k = 0; k < g.n_wrt; k++) {
-    int v = graph_add_value(graph, graph->value[node.in[1 + g.wrt[k]]].name, &g.in_type[g.wrt[k]]);
+  for (int k = 0; k < g->n_wrt; k++) {
+    int v = graph_add_value(graph, g->in_name[g->wrt[k]], &g->in_type[g->wrt[k]]);
     if (v < 0) return graph_no_memory(error);
     graph->value[v].node = made;
     graph->value[v].position = k;
     graph->node[made].out[k] = v;
-    din[1 + g.wrt[k]] = v;
+    din[1 + g->wrt[k]] = v;
   }
   return NEAP_OK;
+}
+
+neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
+                              neap_error *error) {
+  const neap_node node = b->graph->node[index]; /* by value: adding nodes moves the list */
+  if (strcmp(node.op->name, "If") != 0 && strcmp(node.op->name, "AsyncIf") != 0)
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
+  if_gradient g;
+  neap_graph *sub[2] = {NULL, NULL};
+  NEAP_TRY(list_operands(b, &node, dout, want, &g, error));
+  NEAP_TRY(build_branches(b, &node, &g, sub, error));
+  if (drop_still(&g)) {
+    free_branches(sub);
+    if (g.n_wrt == 0) return NEAP_OK;
+    NEAP_TRY(build_branches(b, &node, &g, sub, error));
+  }
+  drop_unread(&g, node.n_sub, sub, g.in);
+  return add_backward(b, &node, &g, sub, din, error);
 }

@@ -99,6 +99,7 @@ typedef struct neap_sub_spec {
    * of the parameters `wrt`. n_seed 0: a plain subgraph. Parameters behind the net's own have no name. */
   int n_seed, n_wrt;
   const int *seed_result, *seed_param, *wrt;
+  bool *flows;     /* by wrt, may be NULL: set where a gradient arrives; where none does the result is zeros */
   int n_recompute; /* net ops, 0-based */
   const int64_t *recompute;
 } neap_sub_spec;

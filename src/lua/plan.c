@@ -20,8 +20,7 @@ static void look_into(handle *h, neap_session *session) {
   h->graph = neap_program_graph(program);
   h->plan = neap_program_plan(program);
   h->plan_id = neap_session_plan_id(session);
-  h->total_bytes = 0;
-  for (int r = 0; r < NEAP_N_REGION; r++) h->total_bytes += h->plan->region_bytes[r];
+  h->total_bytes = neap_plan_total_bytes(h->plan);
 }
 
 /* The plan at `index`, its fields up to date: raises `argument` for another thing, `released` when its program was closed. */

@@ -16,6 +16,13 @@ typedef struct range {
   int64_t start, step, n;
 } range;
 
+/* How many positions lie from `start` to `last`, both in [0, size), `step` apart; a step may be any number but 0. */
+static int64_t count_positions(int64_t start, int64_t last, int64_t step) {
+  uint64_t far = step > 0 ? (uint64_t)(last - start) : (uint64_t)(start - last),
+           stride = step > 0 ? (uint64_t)step : -(uint64_t)step;
+  return (int64_t)(far / stride) + 1;
+}
+
 /* The ranges of all dimensions of x; dimensions not named are taken whole. Fails when the lists differ in length, an axis or a
  * position is out of range, or a step is 0. An empty range may lie anywhere; its start is set to 0. */
 static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out[NEAP_MAX_DIM], neap_error *error) {
@@ -35,13 +42,16 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
     int64_t start = a[STARTS].ints[i] < 0 ? a[STARTS].ints[i] + size : a[STARTS].ints[i];
     int64_t last = a[ENDS].ints[i] < 0 ? a[ENDS].ints[i] + size : a[ENDS].ints[i] - 1;
     if (step == 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "steps must not be 0");
-    int64_t count = step > 0 ? (last < start ? 0 : (last - start) / step + 1) : (last > start ? 0 : (start - last) / -step + 1);
+    bool empty = step > 0 ? last < start : last > start;
     char text[NEAP_SHAPE_TEXT];
     /* Both ends of a range are checked, and with a constant step all positions lie between them. */
-    if (count > 0 && (start < 0 || start >= size || last < 0 || last >= size))
+    if (!empty && (start < 0 || start >= size || last < 0 || last >= size))
       return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the range %lld..%lld leaves a dimension of %lld in x %s",
-                             (long long)start + 1, (long long)last + 1, (long long)size, neap_shape_text(x, text));
-    out[d] = (range){count > 0 ? start : 0, step, count};
+                             (long long)start + (start < INT64_MAX), (long long)last + 1, (long long)size,
+                             neap_shape_text(x, text));
+    int64_t count = empty ? 0 : count_positions(start, last, step);
+    /* A step that is never taken may be larger than any stride can be. */
+    out[d] = (range){empty ? 0 : start, count > 1 ? step : 1, count};
   }
   return NEAP_OK;
 }

@@ -29,12 +29,13 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
     w.end[d] = pad->n == 2 * w.n ? pad->ints[w.n + i] : w.begin[d];
     w.n_in *= w.in[d];
     w.n_out *= w.out[d];
-    w.n_kernel *= w.kernel[d];
+    w.n_kernel = (int64_t)((uint64_t)w.n_kernel * (uint64_t)w.kernel[d]); /* infer refuses what wraps around */
   }
   return w;
 }
 
-/* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. */
+/* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. Their numbers are so small that
+ * neither a window's reach nor a padded size leaves the integers. */
 static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
   for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++) {
     int got = c->attrs[a].n;
@@ -43,10 +44,12 @@ static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
                            c->op->attrs[a].name, n, a == NEAP_WINDOW_PAD ? " (or begins and ends)" : "", n, got);
   }
   for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++)
-    for (int i = 0; i < c->attrs[a].n; i++)
-      if (c->attrs[a].ints[i] < (a == NEAP_WINDOW_PAD ? 0 : 1))
-        return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects values of at least %d, got %lld", c->op->attrs[a].name,
-                               a == NEAP_WINDOW_PAD ? 0 : 1, (long long)c->attrs[a].ints[i]);
+    for (int i = 0; i < c->attrs[a].n; i++) {
+      int64_t least = a == NEAP_WINDOW_PAD ? 0 : 1, x = c->attrs[a].ints[i];
+      if (x < least || x > INT32_MAX)
+        return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects values from %lld to %lld, got %lld", c->op->attrs[a].name,
+                               (long long)least, (long long)INT32_MAX, (long long)x);
+    }
   return NEAP_OK;
 }
 
@@ -57,9 +60,13 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   NEAP_TRY(check_lists(c, x->n_dim - 2, error));
   *w = neap_window_of(c->attrs, x, NULL, kernel);
+  int64_t n_kernel = 1;
   w->n_out = 1;
   for (int d = 0; d < 3; d++) {
     if (d < 3 - w->n) continue;
+    if (__builtin_mul_overflow(n_kernel, w->kernel[d], &n_kernel))
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a window of (%lld,%lld,%lld) has more elements than can be counted",
+                             (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->kernel[2]);
     int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1, padded = w->in[d] + w->begin[d] + w->end[d];
     if (padded < reach || w->in[d] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
@@ -73,7 +80,8 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
     w->out[d] = (ceil ? room + w->stride[d] - 1 : room) / w->stride[d] + 1;
     /* Rounded up, the last window may begin in the padding behind x: it is dropped, as in PyTorch. */
     if (ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->begin[d]) w->out[d]--;
-    w->n_out *= w->out[d];
+    if (__builtin_mul_overflow(w->n_out, w->out[d], &w->n_out))
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has more windows than can be counted", neap_shape_text(x, text));
   }
   return NEAP_OK;
 }

@@ -70,6 +70,13 @@ neap_plan *neap_plan_new(const neap_graph *graph) {
   return NULL;
 }
 
+size_t neap_plan_total_bytes(const neap_plan *plan) {
+  size_t bytes = 0;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (r != NEAP_REGION_ARGUMENT) bytes += plan->region_bytes[r];
+  return bytes;
+}
+
 /* Plans of subnets are freed with their owner: `sub` has a NULL-terminated list by node. */
 void neap_plan_free(neap_plan *plan) {
   if (plan == NULL) return;

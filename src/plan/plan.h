@@ -101,6 +101,8 @@ typedef struct neap_plan {
 
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error);
 void neap_plan_free(neap_plan *plan);
+/* Of all regions but ARGUMENT, whose bytes are the owner's: what the plan holds. */
+size_t neap_plan_total_bytes(const neap_plan *plan);
 /* The plan `like`, made for a graph of the same form with values at least as large (neap_graph_check_form), for this one:
  * same order, storages, addresses and arena. PLAN error when something does not fit its place. Verify it as any other. */
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error);

@@ -142,6 +142,23 @@ TEST(wrong_use_says_what_where_expected_and_got) {
   neap_net_free(net);
 }
 
+TEST(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked) {
+  static const char text[] =
+    "net still\ninput x f32 (2)\nparam w f32 (2) = Constant { value = 0.5 }\nf = Floor(w)\nz = Mul(x, f)\nloss = Sum(z)\n";
+  const char *const wrt[] = {"w"};
+  neap_figures figures;
+  for (int allowed = 0; allowed < 2; allowed++) {
+    neap_net *net = NULL;
+    CHECK_OK(neap_net_read(text, &net, &error));
+    CHECK_OK(neap_net_add_gradient_of(net, "loss", 1, wrt, NULL, allowed, NULL, &error));
+    if (allowed)
+      CHECK_OK(neap_net_forecast(net, NULL, &figures, NULL, &error));
+    else
+      CHECK_FAILS(neap_net_forecast(net, NULL, &figures, NULL, &error), NEAP_GRAPH, "\"loss\" does not depend on \"w\"");
+    neap_net_free(net);
+  }
+}
+
 TEST(a_net_made_line_by_line_prints_what_reads_back) {
   neap_net *net = NULL, *again = NULL;
   char *text = NULL, *second = NULL;
@@ -323,7 +340,7 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
-             T(a_net_made_line_by_line_prints_what_reads_back), T(a_checkpoint_carries_the_parameters),
-             T(a_dynamic_session_takes_any_shapes_and_lengths), T(smaller_batches_run_in_the_memory_of_the_largest),
-             T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
+             T(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked), T(a_net_made_line_by_line_prints_what_reads_back),
+             T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
+             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
 }

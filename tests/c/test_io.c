@@ -2,13 +2,15 @@
 #include "check.h"
 #include "io/io.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <dirent.h>
 
 #define SAMPLES "../shared/data/formats/"
 #define MNIST "../shared/data/datasets/mnist/"
@@ -624,6 +626,72 @@ TEST(refused_memory_leaves_nothing_behind) {
   free_items(item);
 }
 
+/* A temporary file as a process that was killed leaves it, or, when its descriptor is kept, as a live one holds it. */
+static int half_written(const char *name) {
+  int fd = open(in_folder(name), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  CHECK(fd >= 0 && write(fd, "half", 4) == 4 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+  return fd;
+}
+
+TEST(what_killed_writers_of_a_path_left_is_removed_and_nothing_else) {
+  char path[400];
+  snprintf(path, sizeof path, "%s", in_folder("c.npy"));
+  int n_before = n_files();
+  neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3));
+  neap_io_item item = {(char *)"", t};
+  char own[64];
+  snprintf(own, sizeof own, "c.npy.%ld-1.tmp", (long)getpid()); /* in a container the next process may have the same number */
+  close(half_written("c.npy.4711-0.tmp"));
+  close(half_written(own));
+  int live = half_written("c.npy.4712-0.tmp");
+  static const char *const others[] = {"c.npy.4711-0.tmp2", "c.npy.x-0.tmp",    "c.npy.4711.tmp",
+                                       "c.npy.-.tmp",       "d.npy.4711-0.tmp", "c.npy.1-2-3.tmp"};
+  for (int i = 0; i < NEAP_COUNT(others); i++) put_file(others[i], "kept", 4);
+  CHECK(mkdir(in_folder("c.npy.4713-0.tmp"), 0700) == 0);
+  CHECK(symlink("c.npy.x-0.tmp", in_folder("c.npy.4714-0.tmp")) == 0);
+  CHECK_OK(neap_io_save(path, 1, &item, 0, NULL, &error));
+  CHECK(!there(in_folder("c.npy.4711-0.tmp")) && !there(in_folder(own)));
+  CHECK(there(in_folder("c.npy.4712-0.tmp")));
+  for (int i = 0; i < NEAP_COUNT(others); i++) CHECK(there(in_folder(others[i])));
+  CHECK(there(in_folder("c.npy.4713-0.tmp")) && there(in_folder("c.npy.4714-0.tmp")));
+  close(live); /* as if it had been killed */
+  CHECK_OK(neap_io_save(path, 1, &item, 0, NULL, &error));
+  CHECK(!there(in_folder("c.npy.4712-0.tmp")));
+  for (int i = 0; i < NEAP_COUNT(others); i++) unlink(in_folder(others[i]));
+  rmdir(in_folder("c.npy.4713-0.tmp")), unlink(in_folder("c.npy.4714-0.tmp")), unlink(path);
+  neap_tensor_fini(&t);
+  CHECK_EQ(n_files(), n_before);
+}
+
+/* Saves one path over and over; the number of failures. */
+static void *save_often(void *context) {
+  const char *path = context;
+  neap_tensor t = {0};
+  neap_error error = {0};
+  neap_shape shape = NEAP_SHAPE(1000);
+  intptr_t n_failed = neap_tensor_new(&t, NEAP_DTYPE_U8, &shape, &error) != NEAP_OK;
+  neap_io_item item = {(char *)"", t};
+  for (int i = 0; i < 60 && n_failed == 0; i++) n_failed += neap_io_save(path, 1, &item, 0, NULL, &error) != NEAP_OK;
+  neap_tensor_fini(&t);
+  return (void *)n_failed;
+}
+
+TEST(writers_of_one_path_do_not_take_each_others_files_away) {
+  enum { N = 4 };
+  char path[400];
+  snprintf(path, sizeof path, "%s", in_folder("same.npy"));
+  int n_before = n_files();
+  pthread_t thread[N];
+  for (int i = 0; i < N; i++) CHECK_EQ(pthread_create(&thread[i], NULL, save_often, path), 0);
+  for (int i = 0; i < N; i++) {
+    void *n_failed = NULL;
+    pthread_join(thread[i], &n_failed);
+    CHECK_EQ((intptr_t)n_failed, 0);
+  }
+  CHECK_EQ(n_files(), n_before + 1); /* whatever came last, and no temporary file */
+  unlink(path);
+}
+
 TEST(a_full_disk_leaves_the_old_file) {
   static const char *const names[] = {"full.npy", "full.npz", "full.safetensors"};
   neap_io_item small = {"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4))},
@@ -664,14 +732,16 @@ static void empty_folder(void) {
 int main(int argc, char **argv) {
   snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
   if (mkdtemp(folder) == NULL) return 1;
-  int failed = RUN(
-    argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
-    T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats), T(mapped_fortran_order_is_a_view),
-    T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked), T(npz_that_is_wrong_is_refused),
-    T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
-    T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
-    T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
-    T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind), T(a_full_disk_leaves_the_old_file));
+  int failed =
+    RUN(argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
+        T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
+        T(mapped_fortran_order_is_a_view), T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked),
+        T(npz_that_is_wrong_is_refused), T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
+        T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
+        T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
+        T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind),
+        T(what_killed_writers_of_a_path_left_is_removed_and_nothing_else),
+        T(writers_of_one_path_do_not_take_each_others_files_away), T(a_full_disk_leaves_the_old_file));
   empty_folder();
   return failed;
 }

@@ -754,10 +754,34 @@ TEST(fc_engines_agree) {
   }
 }
 
+/* Lists that a file may hold: the sums and products of their numbers must not leave the integers. */
+TEST(windows_of_any_size_are_sized_or_refused) {
+  static const int64_t sizes[] = {1, 2, 3, INT32_MAX, (int64_t)INT32_MAX + 1, INT64_MAX / 2, INT64_MAX};
+  static const char *const attr[] = {"kernel", "stride", "dilation", "pad"};
+  enum { N = NEAP_COUNT(sizes) };
+  for (int at = 0; at < 16 * N * N; at++) {
+    run r = new_run("MaxPool", NEAP_ENGINE_REF);
+    neap_error error = {0};
+    r.n_in = 1, r.n_out = 1;
+    r.in[0].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1, 1, 4, 4, 4)};
+    set_ints(&r, "kernel", 1, (int64_t[]){2});
+    set_ints(&r, attr[at % 4], 1, &sizes[at / 16 % N]);
+    set_ints(&r, attr[at / 4 % 4], 1, &sizes[at / 16 / N]);
+    neap_status status = infer(&r, &error);
+    CHECK(status == NEAP_OK || status == NEAP_SHAPE || status == NEAP_ATTRIBUTE);
+    if (status == NEAP_OK) CHECK(r.out[0].type.shape.dim[4] >= 1 && r.out[0].type.shape.dim[4] <= 3 + 2 * 2);
+  }
+  run r = new_run("MaxPool", NEAP_ENGINE_REF);
+  r.n_in = 1, r.n_out = 1;
+  r.in[0].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1, 1, 4)};
+  set_ints(&r, "kernel", 1, (int64_t[]){INT64_MAX});
+  CHECK_FAILS(infer(&r, &error), NEAP_ATTRIBUTE, "kernel expects values from 1 to 2147483647, got 9223372036854775807");
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops),
              T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit), T(pools_agree_with_naive_loops),
              T(global_average_pool_agrees_with_the_mean), T(max_pool_lets_nan_win_and_takes_the_first_of_equals),
-             T(pools_say_what_does_not_fit), T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree),
-             T(fc_engines_agree));
+             T(pools_say_what_does_not_fit), T(windows_of_any_size_are_sized_or_refused),
+             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree), T(fc_engines_agree));
 }

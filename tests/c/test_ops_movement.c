@@ -277,6 +277,39 @@ TEST(slice_takes_the_range_and_its_gradient_puts_it_back) {
   release_all();
 }
 
+TEST(slice_survives_positions_at_the_ends_of_the_numbers) {
+  static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -6, -5, -1, 0, 1, 5, 6, INT64_MAX - 1, INT64_MAX};
+  static const int64_t steps[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX};
+  op_call c = new_call("Slice", 1, 1);
+  c.in[0] = tensor(NEAP_DTYPE_F32, SHAPE(5));
+  for (int s = 0; s < NEAP_COUNT(ends); s++)
+    for (int e = 0; e < NEAP_COUNT(ends); e++)
+      for (int t = 0; t < NEAP_COUNT(steps); t++) {
+        SET_INTS(&c, "starts", ends[s]);
+        SET_INTS(&c, "ends", ends[e]);
+        SET_INTS(&c, "steps", steps[t]);
+        neap_error error = {0};
+        neap_status status = infer(&c, &error);
+        CHECK(status == NEAP_OK || status == NEAP_SHAPE);
+        if (status == NEAP_OK) CHECK(c.out[0].type.shape.dim[0] >= 0 && c.out[0].type.shape.dim[0] <= 5);
+      }
+  SET_INTS(&c, "starts", 0);
+  SET_INTS(&c, "ends", -1);
+  SET_INTS(&c, "steps", INT64_MAX);
+  run_op(&c);
+  CHECK_EQ(elems(&c.out[0]), 1); /* one step leads out */
+  SET_INTS(&c, "starts", -1);
+  SET_INTS(&c, "ends", 1);
+  SET_INTS(&c, "steps", INT64_MIN);
+  run_op(&c);
+  CHECK(elems(&c.out[0]) == 1 && get(&c.out[0], 0) == get(&c.in[0], 4));
+  SET_INTS(&c, "starts", INT64_MIN);
+  SET_INTS(&c, "ends", -1);
+  SET_INTS(&c, "steps", 1);
+  CHECK_FAILS(infer(&c, &error), NEAP_SHAPE, "leaves a dimension of 5");
+  release_all();
+}
+
 TEST(expand_repeats) {
   op_call c = new_call("Expand", 1, 1);
   c.in[0] = tensor(NEAP_DTYPE_F64, SHAPE(3, 1));
@@ -808,9 +841,10 @@ TEST(reorder_keeps_values_and_zeroes_padding) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(permute_moves_every_element), T(concat_and_split_are_inverse),
-             T(slice_takes_the_range_and_its_gradient_puts_it_back), T(expand_repeats), T(reshape_finds_the_free_size),
-             T(embedding_looks_up_adds_up_and_reports), T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients),
-             T(cross_entropy_follows_its_definition), T(cross_entropy_in_f32_and_bad_labels), T(norms_and_their_gradients),
-             T(matmul_follows_numpy), T(attention_tiles_give_what_the_definition_says), T(attention_gradients),
-             T(attention_reads_packed_and_row_forms), T(reorder_keeps_values_and_zeroes_padding));
+             T(slice_takes_the_range_and_its_gradient_puts_it_back), T(slice_survives_positions_at_the_ends_of_the_numbers),
+             T(expand_repeats), T(reshape_finds_the_free_size), T(embedding_looks_up_adds_up_and_reports),
+             T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients), T(cross_entropy_follows_its_definition),
+             T(cross_entropy_in_f32_and_bad_labels), T(norms_and_their_gradients), T(matmul_follows_numpy),
+             T(attention_tiles_give_what_the_definition_says), T(attention_gradients), T(attention_reads_packed_and_row_forms),
+             T(reorder_keeps_values_and_zeroes_padding));
 }

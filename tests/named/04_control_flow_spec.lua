@@ -118,6 +118,30 @@ describe("If", function()
     end
   end)
 
+  it("has no gradient where neither branch gives one: asked for, that is an error, and zeros when they are allowed", function()
+    local function build(branch, o)
+      local net = neap.net "still"
+      local x, c, w = net:input("x", { 2 }), net:input("c", {}, "bool"), net:param("w", { 2 }, 0.5)
+      local y = net:If(c, function(b) return b:Mul { x, branch(b, w) } end, function(b) return b:Relu(x) end)
+      local grads = net:gradient(net:Sum(y, "loss"), o)
+      net:outputs { grads[w], grads[x] }
+      return net, grads[w].name, grads[x] and grads[x].name
+    end
+    local function floor(b, w) return b:Floor(w) end
+    raises("\"loss\" does not depend on \"w\"", function() build(floor, { wrt = { "w" } }):check() end)
+    for _, taken in ipairs { true, false } do
+      local net, dw, dx = build(floor, { wrt = { "x", "w" }, allow_unused = true })
+      local feeds = { x = neap.tensor { 2, 3 }, c = neap.tensor(taken) }
+      local out = run(net, feeds)
+      assert.are.same({ 0, 0 }, out[dw]:totable())
+      assert.are.same(taken and { 0, 0 } or { 1, 1 }, out[dx]:totable())
+      -- Where one branch gives a gradient there is one, whichever branch runs.
+      net, dw = build(function(b, v) return b:Tanh(v) end, { wrt = { "x", "w" } })
+      out = run(net, feeds)
+      assert.is_true((out[dw][1] ~= 0) == taken)
+    end
+  end)
+
   it("is the same op as AsyncIf, whose branch may overlap other ops in dag", function()
     local function build(kind)
       local net = neap.net "f"

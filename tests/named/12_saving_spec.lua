@@ -287,6 +287,8 @@ describe("saving and mapping:", function()
       seen[#seen + 1] = step
     end
     assert.are.equal(8, #seen)
+    assert(neap.save(path, { a = neap.ones(2) }))
+    assert.is_falsy(listing():find("tmp", 1, true), listing()) -- what the killed ones had begun is gone
   end)
 
   it("a full disk gives nil, message and code, leaves the old file, and the process lives", function()
