@@ -435,16 +435,17 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
 /* Gradient accumulation: one step of a large batch as micro-batches, in the memory of one of them. `net` is the whole training
  * net: forward, gradients, and what follows from them (clipping, update ops). A run adds the gradients of the micro-batches up,
  * each with its share of the rows, and then updates once. Without batch statistics and random ops that is the step of the large
- * batch, within rounding. Of the net above, 64 rows in the memory that 16 KiB leave for some of them:
+ * batch, within rounding. A net that declares 1024 rows, trained in half a MiB and the rows themselves:
  *
  *   neap_micro *micro = NULL;
- *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 16384}, &micro, &error)) goto end;
- *   if (neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){64, 2}, x, &error)) goto end;
- *   if (neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){64}, label, &error)) goto end;
- *   if (neap_micro_run(micro, 0, NULL, &error)) goto end;
+ *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 1 << 19}, &micro, &error)) goto end;
+ *   for (int step = 0; step < n_step; step++) {
+ *     if (neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){1024, 2}, x[step], &error)) goto end;
+ *     if (neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){1024}, label[step], &error)) goto end;
+ *     if (neap_micro_run(micro, 0, NULL, &error)) goto end;
+ *   }
  *   if (neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss, &error)) goto end;
  *   printf("loss %.4f, %lld rows at a time\n", (double)loss, (long long)neap_micro_rows(micro));
- *   neap_micro_free(micro);
  *
  * Floating-point outputs that have one element in a micro-batch (a mean loss, an accuracy) are the weighted means over all of
  * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch. */

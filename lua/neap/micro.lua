@@ -1,6 +1,6 @@
 --- Gradient accumulation: one step of a large batch, run as micro-batches.
 --
--- net:_split_micro makes two nets of a training net (src/net/split.c says which op goes where): a micro-batch, whose gradients
+-- net:split_micro makes two nets of a training net (src/net/split.c says which op goes where): a micro-batch, whose gradients
 -- are added to accumulators with the micro-batch's share of the rows as weight, and the update, which reads the accumulators as
 -- gradients. For nets without batch statistics the two are the step of the large batch, within rounding.
 --

@@ -119,7 +119,7 @@ local function net_of(self, mode, n)
     input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
     metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
   if mode ~= "micro" then return net, blobs end
-  local part, update = net:_split_micro()
+  local part, update = net:split_micro()
   return part, blobs, update
 end
 
