@@ -125,11 +125,15 @@ static void add_value(const drawing *d, int v) {
   }
 }
 
+/* What the backward or an update reads of an earlier phase hangs on long edges: they are pale, so that the chains show. */
 static void add_edge(const drawing *d, int step, int v, bool into_op) {
   if (v == NEAP_NO_VALUE || !d->drawn[v]) return;
+  int maker = d->graph->value[v].node;
+  neap_phase made = maker >= 0 ? d->graph->node[maker].phase : NEAP_PHASE_FORWARD;
   indent(d);
   if (into_op)
-    neap_buffer_add(d->out, "%sv%d -> %so%d;\n", d->prefix, v + 1, d->prefix, step + 1);
+    neap_buffer_add(d->out, "%sv%d -> %so%d%s;\n", d->prefix, v + 1, d->prefix, step + 1,
+                    made < d->graph->node[node_at(d, step)].phase ? " [color=\"#b4b4b4\"]" : "");
   else
     neap_buffer_add(d->out, "%so%d -> %sv%d;\n", d->prefix, step + 1, d->prefix, v + 1);
 }
@@ -270,7 +274,7 @@ void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *
   add_quoted(out, graph->name);
   neap_buffer_add(out,
                   "\" {\n  rankdir=TB; compound=true; newrank=true; nslimit=2; nslimit1=2;\n"
-                  "  node [fontname=\"sans-serif\" fontsize=10 margin=\"0.08,0.04\" height=0.3]; edge [arrowsize=0.6];\n"
+                  "  node [fontname=\"sans-serif\" fontsize=10 margin=\"0.14,0.05\" height=0.3]; edge [arrowsize=0.6];\n"
                   "  label=\"");
   add_quoted(out, graph->name);
   if (plan != NULL)
