@@ -670,10 +670,11 @@ NEAP_API neap_status neap_chain_open(neap_workspace *workspace, int n, const nea
                                      const neap_options *options, neap_chain **out, neap_error *error);
 /* Reads the first layer's input in the workspace, whose first dimension is the batch. Without `train` Dropout does nothing, norms
  * read their running statistics, state stays as it is, and nothing is cached. A second forward takes the place of the first: its
- * caches, and the views of entries. */
+ * caches, and the views of entries. A layer that fails (DATA, INTERRUPTED) ends the pass and leaves no entries; state that the
+ * layers below it have written stays. */
 NEAP_API neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
 /* Reads the gradient of the last output, which the caller has written. RELEASED when the caches do not hold what a training
- * forward left: none has run, it has had its backward, or an entry was dropped. */
+ * forward left: none has run, it has had its backward, or an entry was dropped. When a layer fails the caches stay as they were. */
 NEAP_API neap_status neap_chain_backward(neap_chain *chain, neap_error *error);
 NEAP_API int neap_chain_n(const neap_chain *chain, neap_list list);
 /* RELEASED for an entry that was dropped. */

@@ -128,7 +128,7 @@ static neap_status make_forward(cut *c, const neap_halves_spec *spec, neap_net *
   for (int i = c->n_saved - 1; i >= 0; i--) /* in order of definition */
     if (c->saved[i] != output[0]) output[n++] = c->saved[i];
   neap_net_cut part = {
-    .name = neap_net_name(c->net), .take = c->is_forward, .n_output = n, .output = output, .stream = spec->stream};
+    .name = neap_net_name(c->net), .take = c->is_forward, .n_output = n, .output = output, .keep = true, .stream = spec->stream};
   return neap_net_part(c->net, &part, out, error);
 }
 

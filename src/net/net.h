@@ -189,6 +189,7 @@ typedef struct neap_net_cut {
   const neap_type *input_type;
   int n_output;
   const char *const *output;
+  bool keep;       /* blobs to keep stay so; else they are values like any other */
   uint32_t stream; /* added to the random streams that ops remember, so that parts of several nets draw different numbers */
 } neap_net_cut;
 /* A new net: the ops taken, in their order, with what `net` declares. An optional output at the end of an op that nothing in the

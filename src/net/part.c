@@ -25,6 +25,15 @@ static neap_status copy_declarations(const neap_net *net, neap_net *to, neap_err
   return NEAP_OK;
 }
 
+/* The keeps of `net`, of blobs that `to` makes. */
+static neap_status copy_keeps(const neap_net *net, neap_net *to, neap_error *error) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob, *copy = neap_net_find_blob(to, blob->name);
+    if (blob->keep && copy != NULL && copy->type.dtype == NEAP_DTYPE_NONE) NEAP_TRY(neap_net_keep(to, blob->name, error));
+  }
+  return NEAP_OK;
+}
+
 static neap_status refuse_subnets(const neap_net *net, const neap_net_op *op, neap_error *error) {
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
     if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
@@ -104,7 +113,7 @@ static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const
     if (blob->gradient_of == NULL || copy == NULL || copy->type.dtype != NEAP_DTYPE_NONE) continue;
     NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of, blob->role == NEAP_ROLE_GRADIENT, error));
   }
-  return NEAP_OK;
+  return cut->keep ? copy_keeps(net, to, error) : NEAP_OK;
 }
 
 neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out, neap_error *error) {
@@ -199,6 +208,7 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   if (status == NEAP_OK && name == NULL) status = no_memory(error);
   for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = neap_net_output_at(net, k);
   if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
+  if (status == NEAP_OK) status = copy_keeps(net, to, error);
   neap_free((void *)name);
   if (status != NEAP_OK) {
     neap_net_free(to);

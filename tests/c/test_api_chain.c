@@ -472,6 +472,99 @@ TEST(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_train
   neap_workspace_release(ws);
 }
 
+TEST(a_chain_learns_with_an_update_net_beside_it) {
+  static const char *const text[] = {
+    "net fc1\ninput x f32 (4,2)\nparam fc1.w f32 (8,2) = Xavier\nparam fc1.b f32 (8) = Constant\nh = FC(x, fc1.w, fc1.b)\n"
+    "y = Tanh(h)\nkeep h\n",
+    "net fc2\ninput x f32 (4,8)\nparam fc2.w f32 (1,8) = Xavier\nparam fc2.b f32 (1) = Constant\ny = FC(x, fc2.w, fc2.b)\n"};
+  static const char update_text[] =
+    "net update\ninput lr f32 (1)\nparam fc1.w f32 (8,2)\nparam fc1.b f32 (8)\nparam fc2.w f32 (1,8)\nparam fc2.b f32 (1)\n"
+    "input fc1.w_grad f32 (8,2)\ninput fc1.b_grad f32 (8)\ninput fc2.w_grad f32 (1,8)\ninput fc2.b_grad f32 (1)\n"
+    "fc1.w = Sgd(fc1.w, fc1.w_grad, lr)\nfc1.b = Sgd(fc1.b, fc1.b_grad, lr)\n"
+    "fc2.w = Sgd(fc2.w, fc2.w_grad, lr)\nfc2.b = Sgd(fc2.b, fc2.b_grad, lr)\n";
+  const float x[4][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}}, want[4] = {0, 1, 1, 0}, lr = 0.3f;
+  for (int dag = 0; dag < 2; dag++) {
+    neap_workspace *ws = NULL;
+    neap_net *net[2] = {0}, *update = NULL;
+    neap_chain *chain = NULL;
+    neap_session *session = NULL;
+    neap_options options = {.dag = dag};
+    float loss = 0, dy[4];
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(text[i], &net[i], &error));
+    CHECK_OK(neap_net_read(update_text, &update, &error));
+    CHECK_OK(neap_chain_open(ws, 2, (const neap_net *const *)net, 4, &options, &chain, &error));
+    CHECK_OK(neap_workspace_write(ws, "lr", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &lr, &error));
+    for (int step = 0; step < 400; step++) {
+      CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 2}, x, &error));
+      CHECK_OK(neap_chain_forward(chain, true, &error));
+      neap_entry out = entry(chain, NEAP_LIST_OUTPUTS, 1);
+      if (out.data.data == NULL) break;
+      loss = 0;
+      for (int i = 0; i < 4; i++) {
+        float d = ((const float *)out.data.data)[i] - want[i];
+        loss += d * d / 4;
+        dy[i] = d / 2;
+      }
+      CHECK_OK(neap_workspace_write(ws, out.diff_blob, NEAP_DTYPE_F32, 2, (int64_t[]){4, 1}, dy, &error));
+      CHECK_OK(neap_chain_backward(chain, &error));
+      if (session == NULL) CHECK_OK(neap_session_open(ws, update, &options, &session, &error));
+      CHECK_OK(neap_session_run(session, &error));
+    }
+    CHECK(loss < 0.01f);
+    float h[32];
+    CHECK_OK(neap_workspace_read(ws, "fc1/h", NEAP_DTYPE_F32, 32, h, &error)); /* a kept blob of the layer */
+    CHECK_NEAR(tanh(h[5]), ((const float *)entry(chain, NEAP_LIST_OUTPUTS, 0).data.data)[5], 1e-6);
+    neap_session_free(session);
+    neap_chain_free(chain);
+    for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+    neap_net_free(update);
+    neap_workspace_release(ws);
+  }
+}
+
+TEST(planned_steps_give_the_bits_of_unplanned_ones) {
+  static const char *const policy[] = {"none", "name", "offset"};
+  static double want[3 * 48 + 54 + 3], got[3 * 48 + 54 + 3];
+  for (int k = 0; k < 6; k++) {
+    setting s = open_with(&(neap_options){.policy = policy[k % 3], .dag = k >= 3, .n_thread = 1, .engine = "ref"});
+    for (int step = 0; step < 2; step++) {
+      write_batch(&s, 5 - 2 * step, step);
+      CHECK_OK(neap_chain_forward(s.chain, true, &error));
+      CHECK_OK(neap_chain_backward(s.chain, &error));
+    }
+    memcpy(got, param(s.chain, "fc1.w").diff.data, 3 * 48 * 8);
+    memcpy(got + 3 * 48, param(s.chain, "conv1.w").diff.data, 54 * 8);
+    CHECK_OK(neap_workspace_read(s.ws, "norm1.v", NEAP_DTYPE_F64, 3, got + 3 * 48 + 54, &error));
+    if (k == 0)
+      memcpy(want, got, sizeof got);
+    else
+      CHECK(memcmp(want, got, sizeof got) == 0);
+    close_setting(&s);
+  }
+}
+
+TEST(bad_data_in_a_layer_ends_the_pass_and_names_it) {
+  static const char text[] =
+    "net words\ninput x i64 (2,3)\nparam table f32 (5,2) = Xavier\ne = Embedding(x, table)\ny = Flatten(e)\n";
+  neap_workspace *ws = NULL;
+  neap_net *net = NULL;
+  neap_chain *chain = NULL;
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_chain_open(ws, 1, (const neap_net *const *)&net, 2, NULL, &chain, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_I64, 2, (int64_t[]){2, 3}, (int64_t[]){0, 1, 9, 0, 0, 0}, &error));
+  CHECK_FAILS(neap_chain_forward(chain, true, &error), NEAP_DATA, "layer \"words\": ");
+  CHECK_EQ(neap_chain_n(chain, NEAP_LIST_OUTPUTS), 0);
+  CHECK_FAILS(neap_chain_backward(chain, &error), NEAP_RELEASED, "no forward pass");
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_I64, 2, (int64_t[]){1, 3}, (int64_t[]){0, 1, 4}, &error));
+  CHECK_OK(neap_chain_forward(chain, true, &error));
+  CHECK_EQ(entry(chain, NEAP_LIST_OUTPUTS, 0).data.dim[0], 1);
+  neap_chain_free(chain);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradients_of_parameters_and_input_are_those_of_finite_differences),
              T(lists_name_what_a_step_leaves_and_caches_hold_what_the_backward_reads),
@@ -483,5 +576,7 @@ int main(int argc, char **argv) {
              T(what_is_no_layer_is_refused_with_its_place_what_is_expected_and_what_it_got),
              T(attached_parameters_are_in_the_list_under_their_own_names),
              T(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients),
-             T(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains));
+             T(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains),
+             T(a_chain_learns_with_an_update_net_beside_it), T(planned_steps_give_the_bits_of_unplanned_ones),
+             T(bad_data_in_a_layer_ends_the_pass_and_names_it));
 }
