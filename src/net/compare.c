@@ -1,8 +1,9 @@
 /* compare.c: what two nets have in common beside the names of their blobs: which op reads what which op wrote, and where an op
  * works in place. Subnets are compared with their owners.
  *
- * All outputs of a net are numbered, op after op. A *reading* of an input is the number of the last earlier output of its name,
- * or nobody's: then the blob is declared or comes from around, and such blobs are told apart by nothing. O(operands).
+ * All outputs of a net are numbered, op after op. A *reading* of an input is the number of the last earlier output of its name;
+ * in a subnet, of what its owner hands it, the position there; or nobody's: then the blob is declared, and such blobs are told
+ * apart by nothing. O(operands).
  */
 #include "net/net_int.h"
 
@@ -24,7 +25,21 @@ static bool say(neap_buffer *where, int i, const neap_net_op *a, const neap_net_
   return false;
 }
 
-static bool same_subnets(const neap_net_op *x, const neap_net_op *y, neap_buffer *where, bool *memory);
+/* The names that `owner` hands to its subnet get readings by position, below all others: what an interface takes, or what a Do
+ * binds. False when memory is refused. */
+static bool note_captures(neap_map *last, const neap_net *sub, const neap_net_op *owner) {
+  enum { FIRST = -3 };
+  for (int k = 0; k < sub->n_sub_input; k++)
+    if (!neap_map_set(last, sub->sub_input[k], FIRST - k)) return false;
+  if (neap_net_do_body(owner) != sub) return true;
+  const neap_attr_value *inner = &owner->attrs[neap_op_attr_index(owner->op, "inner_blobs")];
+  const neap_attr_value *outer = &owner->attrs[neap_op_attr_index(owner->op, "outer_blobs_idx")];
+  for (int k = 0; k < inner->n && k < outer->n; k++)
+    if (!neap_map_set(last, inner->names[k], FIRST - (int)outer->ints[k])) return false;
+  return true;
+}
+
+static bool same_subnets(int i, const neap_net_op *x, const neap_net_op *y, neap_buffer *where, bool *memory);
 
 /* Type, device, arity, and the same reading of each input. */
 static bool same_op(int i, const neap_net_op *x, const neap_net_op *y, const neap_map *last_x, const neap_map *last_y,
@@ -34,8 +49,8 @@ static bool same_op(int i, const neap_net_op *x, const neap_net_op *y, const nea
   if (x->n_in != y->n_in || x->n_out != y->n_out) return say(where, i, x, y, "they differ in the number of operands");
   for (int k = 0; k < x->n_in; k++)
     if (reading_of(last_x, x->in[k]) != reading_of(last_y, y->in[k]))
-      return say(where, i, x, y, "an input comes from different ops");
-  return same_subnets(x, y, where, memory);
+      return say(where, i, x, y, "an input comes from different ops or operands");
+  return same_subnets(i, x, y, where, memory);
 }
 
 /* Also whether the same ops make what the two give: without, a net whose last op writes over an output would be equal. */
@@ -49,11 +64,13 @@ static bool same_results(const neap_net *a, const neap_net *b, const neap_map *l
   return same;
 }
 
-/* *memory: an allocation was refused, and the answer means nothing. */
-static bool same_nets(const neap_net *a, const neap_net *b, neap_buffer *where, bool *memory) {
+/* Subnets with their owners, outermost nets with NULL. *memory: an allocation was refused, and the answer means nothing. */
+static bool same_nets(const neap_net *a, const neap_net *b, const neap_net_op *owner_a, const neap_net_op *owner_b,
+                      neap_buffer *where, bool *memory) {
   neap_map last_a = {0}, last_b = {0};
-  bool same = a->n_op == b->n_op;
-  if (!same && where != NULL)
+  if (owner_a != NULL && !(note_captures(&last_a, a, owner_a) && note_captures(&last_b, b, owner_b))) *memory = true;
+  bool same = a->n_op == b->n_op && !*memory;
+  if (a->n_op != b->n_op && where != NULL)
     neap_buffer_add(where, "nets \"%s\" and \"%s\" have %d and %d ops", a->name, b->name, a->n_op, b->n_op);
   for (int i = 0, first = 0; same && i < a->n_op; first += a->op[i++].n_out) {
     same = same_op(i, &a->op[i], &b->op[i], &last_a, &last_b, where, memory);
@@ -67,19 +84,19 @@ static bool same_nets(const neap_net *a, const neap_net *b, neap_buffer *where, 
   return same;
 }
 
-static bool same_subnets(const neap_net_op *x, const neap_net_op *y, neap_buffer *where, bool *memory) {
+static bool same_subnets(int i, const neap_net_op *x, const neap_net_op *y, neap_buffer *where, bool *memory) {
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     if (x->op->attrs[k].type != NEAP_ATTR_NET) continue;
     const neap_net *p = x->attrs[k].net, *q = y->attrs[k].net;
-    if ((p == NULL) != (q == NULL)) return false;
-    if (p != NULL && !same_nets(p, q, where, memory)) return false;
+    if ((p == NULL) != (q == NULL)) return say(where, i, x, y, "one has a subnet that the other lacks");
+    if (p != NULL && !same_nets(p, q, x, y, where, memory)) return false;
   }
   return true;
 }
 
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error) {
   bool memory = false;
-  *same = same_nets(a, b, where, &memory);
+  *same = same_nets(a, b, NULL, NULL, where, &memory);
   return memory ? neap_fail_memory(error, 64, "comparing two nets") : NEAP_OK;
 }
 

@@ -387,6 +387,41 @@ TEST(names_do_not_count_when_nets_are_compared) {
   neap_net_free(a), neap_net_free(in_place), neap_net_free(other);
 }
 
+/* Two nets that differ in what their subnets do with what they are given. */
+static void check_told_apart(const char *a_text, const char *b_text, const char *words) {
+  neap_net *a = net_of(a_text), *b = net_of(b_text);
+  bool same = false;
+  char *where = NULL;
+  CHECK_OK(neap_net_same(a, a, true, &same, NULL, &error));
+  CHECK(same);
+  CHECK_OK(neap_net_same(a, b, true, &same, &where, &error));
+  CHECK(!same && where != NULL && strstr(where, words) != NULL);
+  neap_free(where);
+  neap_net_free(a), neap_net_free(b);
+}
+
+TEST(captures_that_are_swapped_make_another_net) {
+#define BRANCH(takes, op)                                                                                       \
+  "net f\ninput c f32 (1)\ninput x f32 (2)\np = Relu(x)\nq = Tanh(x)\nsubnet yes\n  r = " op "\n  takes " takes \
+  "\n  gives r\nend\nsubnet no\n  r = Tanh(p)\n  takes " takes                                                  \
+  "\n  gives r\nend\n"                                                                                          \
+  "y = If(c, p, q) { then_net = yes, else_net = no }\noutputs y\n"
+  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("q, p", "Sub(p, q)"), "different ops or operands");
+  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("p, q", "Sub(q, p)"), "different ops or operands");
+#define DO(names, idx)                                                                                        \
+  "net f\ninput a f32 (2)\ninput b f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  input v\n"    \
+  "  w = Sub(u, v)\nend\nc, s = Do(a, b, s) { net = body, inner_blobs = {" names "}, outer_blobs_idx = {" idx \
+  "} }\n"                                                                                                     \
+  "outputs c\n"
+  check_told_apart(DO("u, v, w", "0,1,2"), DO("u, v, w", "1,0,2"), "different ops or operands");
+  check_told_apart(DO("u, v, w", "0,1,2"), DO("v, u, w", "0,1,2"), "different ops or operands");
+  neap_net *a = net_of(DO("u, v, w", "0,1,2")), *b = net_of(DO("v, u, w", "1,0,2"));
+  bool same = false;
+  CHECK_OK(neap_net_same(a, b, true, &same, NULL, &error));
+  CHECK(same); /* the same bindings in another order */
+  neap_net_free(a), neap_net_free(b);
+}
+
 TEST(a_renaming_reaches_subnets_or_is_refused) {
   neap_net *net = trained(if_text), *renamed = NULL, *none = NULL;
   CHECK_OK(neap_net_rename(net, 2, NAMES("h", "m1"), NAMES("state", "n1"), &renamed, &error));
@@ -409,5 +444,6 @@ int main(int argc, char **argv) {
              T(one_free_stands_behind_each_last_reader), T(a_backward_pass_is_written_out_and_freed),
              T(an_estimate_counts_what_is_made_and_what_free_gives_back), T(live_ranges_are_the_planners),
              T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
-             T(names_do_not_count_when_nets_are_compared), T(a_renaming_reaches_subnets_or_is_refused));
+             T(names_do_not_count_when_nets_are_compared), T(captures_that_are_swapped_make_another_net),
+             T(a_renaming_reaches_subnets_or_is_refused));
 }
