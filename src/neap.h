@@ -229,7 +229,8 @@ NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *
 NEAP_API neap_net *neap_net_retain(neap_net *net);
 NEAP_API void neap_net_free(neap_net *net);
 
-/* The net with its backward pass as ops over named blobs: the same parameters, the same bits. */
+/* The net with its backward pass as ops over named blobs, an If's as an If: the same parameters, the same bits. GRAPH for a gradient
+ * through a loop, whose frames have no names. */
 NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error);
 
 /* ---- workspaces ----------------------------------------------------------------------------------------------- */

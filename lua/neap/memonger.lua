@@ -8,9 +8,9 @@
 -- All that computes is C (src/plan/recycle*.c, assign.c; neap.h has the same functions): here arguments are read and results made
 -- into tables.
 --
--- A net with a Gradient op is expanded first, so that its backward pass has names. With subnets (If, While, Recurrent) it can't
--- be: then its forward names are shared as far as the backward pass leaves them, gradients without a name are left to the
--- planner, and what counts ops (another order, Free, estimates) is refused.
+-- A net with a Gradient op is expanded first, so that its backward pass has names; an If's is an If. Only a gradient through a loop
+-- (While, Recurrent) stays as it is written: then forward names are shared as far as the backward pass leaves them, gradients
+-- without a name are left to the planner, and what counts ops (another order, Free, estimates) is refused.
 --
 -- Names that cross into a subnet are renamed there too. Where all blobs take part, names local to a subnet are recycled within
 -- it as well, what it takes and gives being static; a name that a subnet further in has too stays. Positions of ops count from 1; bytes are
@@ -183,8 +183,8 @@ function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   return plan(net, { dag = true, prefix = prefix_of(namescope) })
 end
 
---- Recycles whatever can be, in nets with or without a backward pass. With a Gradient op and subnets: what the backward pass
--- does not read, and then `order` is refused.
+--- Recycles whatever can be, in nets with or without a backward pass. With a gradient through a loop: what the backward pass does
+-- not read, and then `order` is refused.
 -- @param net
 -- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil | "longest_path" | "least_memory",
 --   algo = "greedy" | "exact", time_limit = seconds}
@@ -198,8 +198,8 @@ function memonger.optimize_net(net, o)
     exact = is_exact(o.algo, "optimize_net"), time_limit = o.time_limit }, o.shapes)
 end
 
---- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay. In a net with
--- subnets only gradients that the net asks for by name are blobs; without share_activations there may be nothing to share.
+--- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay. With a gradient
+-- through a loop only gradients that the net asks for by name are blobs; without share_activations there may be nothing to share.
 -- @param net
 -- @param losses heads of the backward pass, checked
 -- @param param_grads names that are not shared, besides those of parameters

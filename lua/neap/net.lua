@@ -283,7 +283,8 @@ end
 --- net:hash() -> text: of what the net computes, names left out.
 function Net:hash(options) return self:_graph(options, "hash") end
 
---- net:expand{x = ..} -> net with the backward pass written out.
+--- net:expand{x = ..} -> net with the backward pass written out, branches of an If included. A gradient through a loop is refused:
+-- the frames it reads have no names.
 function Net:expand(options) return self:_graph(options, "net") end
 
 --- net:graph_text(): values, shapes and ops after inference and gradient, for people.

@@ -84,6 +84,7 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, cons
   }
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
+  b->graph->train = true; /* kernels of forward ops repeated here are chosen with their backward in mind */
   return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
 }
 

@@ -8,20 +8,26 @@
 
 /* ---- commits last ---------------------------------------------------------------------------------------------------- */
 
-/* late[n]: node n writes resident storage, or depends on one that does. Stable: both halves keep their order. An old
- * version's readers are not late, unless for another reason, so they still come first. */
+/* late[n]: node n writes resident storage, depends on one that does, or frees what such a one reads. Stable: both halves keep
+ * their order. An old version's readers are not late, unless for another reason, so they still come first. */
 static neap_status commits_last(neap_graph *graph, neap_error *error) {
   int n = graph->n_node, early = 0;
-  bool *late = neap_alloc_zeroed((size_t)n), *late_value = neap_alloc_zeroed((size_t)graph->n_value);
+  bool *late = neap_alloc_zeroed((size_t)n), *late_value = neap_alloc_zeroed((size_t)graph->n_value),
+       *late_read = neap_alloc_zeroed((size_t)graph->n_value);
   neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
   int *place = neap_alloc((size_t)n * sizeof *place);
-  neap_status status = late == NULL || late_value == NULL || sorted == NULL || place == NULL ? graph_no_memory(error) : NEAP_OK;
+  neap_status status =
+    late == NULL || late_value == NULL || late_read == NULL || sorted == NULL || place == NULL ? graph_no_memory(error) : NEAP_OK;
   if (status != NEAP_OK) goto done;
   for (int i = 0; i < n; i++) {
     const neap_node *node = &graph->node[i];
+    bool release = (node->effects & NEAP_EFFECT_RELEASE) != 0;
     late[i] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (release && node->in[k] >= 0 && late_read[node->in[k]]);
     for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
     for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
+    for (int k = 0; late[i] && k < node->n_in; k++)
+      if (node->in[k] >= 0) late_read[node->in[k]] = true;
     if (late[i] && node->extent > 0) {
       neap_error inner = {0};
       neap_fail(&inner, NEAP_GRAPH, "how long its output is depends on data, so it can't read what an update has written");
@@ -41,6 +47,7 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
 done:
   neap_free(late);
   neap_free(late_value);
+  neap_free(late_read);
   neap_free(sorted);
   neap_free(place);
   return status;

@@ -4,6 +4,11 @@
  * that go by the same name are "name~2", "name~3", except versions of one storage, which are in place by name. What the
  * graph knows and names can't say (roles, whose gradient a blob is, pairs of forward and backward, random streams, devices)
  * goes into the net's own fields, so that the net runs as the graph would: same kernels, same bits.
+ *
+ * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches are forward and backward. What
+ * an If's branch or a loop's body captures goes by the name it has around; states and rows, which a body gets by position, by names
+ * of its own. Only a loop that leaves frames to its backward has no words in a net: see neap_graph_has_net.
+ * INVARIANT: no name in a subnet means something else around it.
  */
 #include "graph/graph_int.h"
 
@@ -11,6 +16,7 @@
 #include <string.h>
 
 typedef struct writer {
+  const struct writer *outer; /* of the net around a subnet; NULL: outermost */
   const neap_graph *graph;
   const neap_net *from; /* may be NULL */
   neap_net *net;
@@ -18,6 +24,7 @@ typedef struct writer {
   neap_map taken;       /* names of blobs */
   const char **op_name; /* by node: as added to the net */
   neap_map op_taken;    /* names of ops */
+  neap_map *sub_taken;  /* names of all subnets, at any depth */
 } writer;
 
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
@@ -38,9 +45,19 @@ static neap_value_id declared_value(const neap_graph *graph, const char *name) {
   return NEAP_NO_VALUE;
 }
 
+/* A blob name that neither this net nor those around it have. NULL when memory is refused. */
+static const char *free_blob_name(writer *w, const char *base) {
+  for (;;) {
+    const char *name = free_name(&w->taken, base);
+    const writer *at = w->outer;
+    while (name != NULL && at != NULL && neap_map_get(&at->taken, name, 0) == 0) at = at->outer;
+    if (name == NULL || at == NULL) return name;
+  }
+}
+
 static neap_status name_root(writer *w, neap_value_id v, neap_error *error) {
   neap_value_id root = w->graph->value[v].root;
-  if (w->name[root] == NULL && (w->name[root] = free_name(&w->taken, w->graph->value[v].name)) == NULL)
+  if (w->name[root] == NULL && (w->name[root] = free_blob_name(w, w->graph->value[v].name)) == NULL)
     return graph_no_memory(error);
   w->name[v] = w->name[root];
   return NEAP_OK;
@@ -114,25 +131,119 @@ static bool is_told(const neap_attr *attr, const neap_attr_value *value) {
   return value->given || value->n != attr->value.n || value->i != attr->value.i;
 }
 
+/* ---- subnets ------------------------------------------------------------------------------------------------------------ */
+
+/* Operands of a control op before those that its subnets take: an If's condition. All subnets take the same. */
+static int n_before_params(const neap_node *node) { return node->n_in - node->sub[0]->n_param; }
+
+/* Whether the operand is captured by name. States and rows of a loop are found by position, a condition by nobody. */
+static bool is_capture(const neap_node *node, int i) {
+  if (node->loop == NULL) return i >= n_before_params(node);
+  return i >= graph_attr_int(node, "n_state") + graph_attr_int(node, "n_seq");
+}
+
+/* A name is taken once, and what no branch reads not at all. */
+static bool is_left_out(const writer *w, const neap_node *node, int i) {
+  if (!is_capture(node, i)) return false;
+  if (node->in[i] < 0) return true;
+  for (int k = 0; k < i; k++)
+    if (is_capture(node, k) && node->in[k] >= 0 && w->name[node->in[k]] == w->name[node->in[i]]) return true;
+  return false;
+}
+
+static neap_status write_nodes(writer *w, neap_error *error);
+
+/* The parameters' names, and those among them that the interface lists, n of them. */
+static neap_status name_params(writer *w, const neap_node *node, const char **takes, int *n, neap_error *error) {
+  static const neap_type untyped = {0};
+  int first = n_before_params(node);
+  for (int i = first; i < node->n_in; i++) {
+    neap_value_id v = w->graph->param[i - first];
+    if (is_capture(node, i)) {
+      w->name[v] = node->in[i] >= 0 ? w->outer->name[node->in[i]] : w->graph->value[v].name; /* unread */
+      if (node->in[i] >= 0 && !neap_map_set(&w->taken, w->name[v], 1)) return graph_no_memory(error);
+    } else {
+      NEAP_TRY(name_root(w, v, error));
+      NEAP_TRY(neap_net_declare(w->net, w->name[v], NEAP_ROLE_INPUT, &untyped, false, NULL, NULL, NULL, error));
+    }
+    if (!is_left_out(w->outer, node, i)) takes[(*n)++] = w->name[v];
+  }
+  return NEAP_OK;
+}
+
+/* Into w->net, which is new. */
+static neap_status write_body(writer *w, const neap_node *node, neap_error *error) {
+  const neap_graph *graph = w->graph;
+  const char **list = neap_alloc(((size_t)graph->n_param + (size_t)graph->n_output + 1) * sizeof *list);
+  const char **gives = list + graph->n_param;
+  int n_takes = 0;
+  if (list == NULL) return graph_no_memory(error);
+  neap_status status = name_params(w, node, list, &n_takes, error);
+  if (status == NEAP_OK) status = name_values(w, error);
+  if (status == NEAP_OK) status = write_nodes(w, error);
+  for (int k = 0; k < graph->n_output && status == NEAP_OK; k++) gives[k] = w->name[graph->output[k]];
+  if (status == NEAP_OK) status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
+  neap_free(list);
+  return status;
+}
+
+static neap_status writer_init(writer *w, neap_error *error) {
+  w->name = neap_alloc_zeroed((size_t)(w->graph->n_value + 1) * sizeof *w->name);
+  w->op_name = neap_alloc_zeroed((size_t)(w->graph->n_node + 1) * sizeof *w->op_name);
+  return w->name == NULL || w->op_name == NULL ? graph_no_memory(error) : NEAP_OK;
+}
+
+static void writer_fini(writer *w) {
+  neap_free((void *)w->name);
+  neap_free((void *)w->op_name);
+  neap_map_fini(&w->taken);
+  neap_map_fini(&w->op_taken);
+}
+
+/* Subgraph s of the node as a subnet, which the net around it owns. */
+static neap_status write_sub(writer *outer, const neap_node *node, int s, const neap_net **out, neap_error *error) {
+  writer w = {.outer = outer, .graph = node->sub[s], .sub_taken = outer->sub_taken};
+  const char *name = free_name(outer->sub_taken, w.graph->name);
+  neap_status status = name == NULL ? graph_no_memory(error) : writer_init(&w, error);
+  if (status == NEAP_OK) status = neap_net_new_sub(outer->net, name, &w.net, error);
+  if (status == NEAP_OK) status = write_body(&w, node, error);
+  if (status == NEAP_OK) *out = w.net;
+  writer_fini(&w);
+  return status;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
+
+/* Into `set`: what the user gave or a rewrite set, and subnets, which are written here. */
+static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, neap_error *error) {
+  int n = 0, s = 0;
+  for (int a = 0; a < neap_op_n_attrs(node->op); a++) {
+    const neap_attr *attr = &node->op->attrs[a];
+    neap_attr_value value = node->attrs[a];
+    bool is_net = attr->type == NEAP_ATTR_NET;
+    if (is_net) NEAP_TRY(write_sub(w, node, s++, &value.net, error));
+    if (is_net || is_told(attr, &value)) set[n++] = (neap_set){attr->name, value};
+  }
+  return NEAP_OK;
+}
+
 static neap_status write_node(writer *w, int n, neap_error *error) {
   const neap_node *node = &w->graph->node[n];
   const char *in[256], *out[256];
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   bool release = (node->op->effects & NEAP_EFFECT_RELEASE) != 0;
-  int n_out = release ? node->n_in : node->n_out, n_attr = 0;
+  int n_in = 0, n_out = release ? node->n_in : node->n_out;
   if (node->n_in > 256 || n_out > 256)
     return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name, node->name);
-  if (node->n_sub > 0)
-    return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with subnets can't be expanded yet", node->op->name, node->name);
-  for (int i = 0; i < node->n_in; i++) in[i] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
+  for (int i = 0; i < node->n_in; i++)
+    if (node->n_sub == 0 || !is_left_out(w, node, i)) in[n_in++] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
-  for (int a = 0; a < neap_op_n_attrs(node->op); a++)
-    if (is_told(&node->op->attrs[a], &node->attrs[a])) set[n_attr++] = (neap_set){node->op->attrs[a].name, node->attrs[a]};
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
+  NEAP_TRY(write_attrs(w, node, set, error));
   inner = name_in_scope(name, node->scope);
   neap_net_call call = {.type = node->op->name,
-                        .n_in = node->n_in,
+                        .n_in = n_in,
                         .n_out = n_out,
                         .in = in,
                         .out = out,
@@ -143,6 +254,11 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
                         .device = node->device,
                         .origin = origin_of(w, n)};
   return neap_net_add(w->net, &call, NULL, error);
+}
+
+static neap_status write_nodes(writer *w, neap_error *error) {
+  for (int n = 0; n < w->graph->n_node; n++) NEAP_TRY(write_node(w, n, error));
+  return NEAP_OK;
 }
 
 /* Outputs, keeps, and whose gradient each blob is. */
@@ -165,20 +281,39 @@ static neap_status write_roles(writer *w, neap_error *error) {
 static neap_status write_net(writer *w, neap_error *error) {
   NEAP_TRY(name_values(w, error));
   NEAP_TRY(declare_inputs(w, error));
-  for (int n = 0; n < w->graph->n_node; n++) NEAP_TRY(write_node(w, n, error));
+  NEAP_TRY(write_nodes(w, error));
   return write_roles(w, error);
 }
 
+/* The first loop, at any depth, that a net can't say; NULL: none. Entries of `recompute` count ops of the net it came from. */
+static const neap_node *framed_loop(const neap_graph *graph) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    int recompute = neap_op_attr_index(node->op, "recompute");
+    if (node->loop != NULL && (node->loop->is_backward || node->loop->frames >= 0)) return node;
+    if (node->loop != NULL && recompute >= 0 && node->attrs[recompute].n > 0) return node;
+    for (int s = 0; s < node->n_sub; s++) {
+      const neap_node *inner = framed_loop(node->sub[s]);
+      if (inner != NULL) return inner;
+    }
+  }
+  return NULL;
+}
+
+bool neap_graph_has_net(const neap_graph *graph) { return framed_loop(graph) == NULL; }
+
 neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error) {
-  writer w = {.graph = graph, .from = from};
-  w.name = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *w.name);
-  w.op_name = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *w.op_name);
-  neap_status status = w.name == NULL || w.op_name == NULL ? graph_no_memory(error) : neap_net_new(graph->name, &w.net, error);
+  const neap_node *loop = framed_loop(graph);
+  neap_map sub_taken = {0};
+  writer w = {.graph = graph, .from = from, .sub_taken = &sub_taken};
+  if (loop != NULL)
+    return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with a gradient through a loop can't be expanded", loop->op->name,
+                     loop->name);
+  neap_status status = writer_init(&w, error);
+  if (status == NEAP_OK) status = neap_net_new(graph->name, &w.net, error);
   if (status == NEAP_OK) status = write_net(&w, error);
-  neap_free((void *)w.name);
-  neap_free((void *)w.op_name);
-  neap_map_fini(&w.taken);
-  neap_map_fini(&w.op_taken);
+  writer_fini(&w);
+  neap_map_fini(&sub_taken);
   if (status != NEAP_OK) {
     neap_net_free(w.net);
     return status;

@@ -309,19 +309,7 @@ static void push_names(lua_State *L, int n, const char *const *names) {
   }
 }
 
-/* Whether the op owns subnets that stay when its net is expanded: a Do's body is written out, what is in it need not be. */
-static bool keeps_subnets(const neap_net_op *op) {
-  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
-    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    if (sub == NULL) continue;
-    if ((op->op->effects & NEAP_EFFECT_PSEUDO) == 0) return true;
-    for (int i = 0; i < neap_net_n_ops(sub); i++)
-      if (keeps_subnets(neap_net_op_at(sub, i))) return true;
-  }
-  return false;
-}
-
-/* net:_ops() -> {type, name, scope, line, device, backward, pseudo, subnets, inputs, outputs} in order */
+/* net:_ops() -> {type, name, scope, line, device, backward, pseudo, inputs, outputs} in order */
 static int ops(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = neap_net_n_ops(net);
@@ -336,7 +324,6 @@ static int ops(lua_State *L) {
     neap_lua_set_text(L, "device", op->device);
     neap_lua_set_bool(L, "backward", op->origin.backward);
     neap_lua_set_bool(L, "pseudo", (op->op->effects & NEAP_EFFECT_PSEUDO) != 0);
-    neap_lua_set_bool(L, "subnets", keeps_subnets(op));
     push_names(L, op->n_in, op->in);
     lua_setfield(L, -2, "inputs");
     push_names(L, op->n_out, op->out);

@@ -233,12 +233,37 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   return status;
 }
 
+/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph. There names conflict also
+ * when they overlap in the text of the net, from the first op that mentions the one to the last. */
+static neap_status add_text_conflicts(opener *o, neap_error *error) {
+  neap_recycle *r = o->r;
+  int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first), *last = first + r->n_blob;
+  if (first == NULL) return no_memory(error);
+  for (int b = 0; b < r->n_blob; b++) first[b] = INT32_MAX, last[b] = -1;
+  for (int i = 0; i < r->n_op; i++) {
+    const neap_net_op *op = neap_net_op_at(r->net, i);
+    for (int k = 0; k < op->n_in + op->n_out; k++) {
+      const char *name = k < op->n_in ? op->in[k] : op->out[k - op->n_in];
+      int b = name != NULL ? neap_map_get(&r->index, name, -1) : -1;
+      if (b < 0) continue; /* absent, or of the net around */
+      first[b] = NEAP_MIN(first[b], i);
+      last[b] = i;
+    }
+  }
+  for (int a = 0; a < r->n_blob; a++)
+    for (int b = 0; b < r->n_blob; b++)
+      if (a != b && first[a] <= last[b] && first[b] <= last[a]) neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
+  neap_free(first);
+  return NEAP_OK;
+}
+
 /* Fills the matrix; on a line, names conflict when their lives overlap. */
 static neap_status find_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_word = (r->n_blob + 63) / 64;
   r->conflict = neap_arena_alloc(&r->arena, ((size_t)r->n_blob * (size_t)r->n_word + 1) * sizeof *r->conflict);
   if (r->conflict == NULL) return no_memory(error);
+  if (!r->by_op) NEAP_TRY(add_text_conflicts(o, error));
   if (o->work.reach != NULL) return find_conflicts_dag(o, error);
   for (int a = 0; a < r->n_blob; a++)
     for (int b = 0; b < r->n_blob; b++)

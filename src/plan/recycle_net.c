@@ -10,30 +10,15 @@ static const neap_recycle_options defaults;
 
 /* ---- what is worked on -------------------------------------------------------------------------------------------------- */
 
-/* Whether the op owns subnets that stay when its net is expanded: a Do's body is written out, what is in it need not be. */
-static bool keeps_subnets(const neap_net_op *op) {
-  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
-    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    if (sub == NULL) continue;
-    if ((op->op->effects & NEAP_EFFECT_PSEUDO) == 0) return true;
-    for (int i = 0; i < neap_net_n_ops(sub); i++)
-      if (keeps_subnets(neap_net_op_at(sub, i))) return true;
-  }
-  return false;
-}
-
 neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options, neap_net **out, neap_error *error) {
-  bool pseudo = false, subnets = false;
+  bool pseudo = false;
   *out = NULL;
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    pseudo = pseudo || (op->op->effects & NEAP_EFFECT_PSEUDO) != 0;
-    subnets = subnets || keeps_subnets(op);
-  }
-  if (!pseudo || subnets) return NEAP_OK;
+  for (int i = 0; i < neap_net_n_ops(net); i++)
+    pseudo = pseudo || (neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0;
+  if (!pseudo) return NEAP_OK;
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
-  neap_status status = neap_graph_to_net(graph, net, out, error);
+  neap_status status = neap_graph_has_net(graph) ? neap_graph_to_net(graph, net, out, error) : NEAP_OK;
   neap_graph_free(graph);
   return status;
 }

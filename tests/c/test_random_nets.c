@@ -1,6 +1,7 @@
 /* test_random_nets.c: the whole way from a net to its plan, and for some to its run, on nets that nobody has thought of: branches,
  * blobs written twice and in place by name, views, several consumers, AddN, Concat and Split, Free, If, While and Recurrent with
- * an Sgd inside, in one another, gradients of it all. Every plan goes through the independent verifier; every run must give the bits of the unplanned run.
+ * an Sgd inside, in one another, gradients of it all. Every plan goes through the independent verifier; every run must give the bits of the unplanned run, and so must the
+ * net written out or with its names recycled.
  *
  * A net is made as text from one seed, so that a failure prints all it takes to see it again: `test_random_nets SEED` prints
  * that net. INVARIANT: the generator writes valid nets only; a net that is refused is a failure here.
@@ -498,8 +499,47 @@ static void compare(void *context, const neap_blob_info *info) {
     c->n_same++;
 }
 
+/* Another net that must compute the same, run with options `o` beside the plain run; counts the blobs that are equal. */
+static int check_like(uint64_t seed, const char *what, const neap_net *net, const neap_compile_options *o, const ran *plain) {
+  ran r = {0};
+  neap_error error = {0};
+  comparison c = {.plain = plain, .other = &r};
+  if (run_net(net, o, true, &r, &error) != NEAP_OK)
+    report(seed, what, error.message);
+  else
+    neap_workspace_each(plain->ws, compare, &c);
+  if (c.different != NULL) report(seed, what, c.different);
+  ran_close(&r);
+  return c.n_same;
+}
+
+/* The net with its backward pass written out, and with its names recycled; where a gradient runs through a loop, recycled as it
+ * stands. */
+static int check_rewritten(uint64_t seed, const neap_net *net, neap_compile_options o, const ran *plain, int *n_written) {
+  int n_same = 0;
+  neap_error error = {0};
+  neap_net *other = NULL;
+  o.plan = (neap_plan_options){.policy = NEAP_POLICY_NONE};
+  if (neap_recycle_write_out(net, NULL, &other, &error) != NEAP_OK) report(seed, "written out", error.message);
+  if (other != NULL) n_same += check_like(seed, "written out", other, &o, plain), ++*n_written;
+  neap_net_free(other);
+  for (int dag = 0; dag < 2 && check_failures == 0; dag++) {
+    neap_recycle_figures f;
+    other = NULL;
+    o.plan = (neap_plan_options){.policy = NEAP_POLICY_NAME, .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE};
+    if (neap_net_recycle(net, &(neap_recycle_options){.dag = dag}, &other, &f, &error) != NEAP_OK)
+      report(seed, "recycled", error.message);
+    else if (f.lower_bound_bytes > f.planned_bytes || f.planned_bytes > f.baseline_bytes)
+      report(seed, "recycled", "the figures are in the wrong order");
+    else
+      n_same += check_like(seed, dag ? "recycled, dag" : "recycled", other, &o, plain);
+    neap_net_free(other);
+  }
+  return n_same;
+}
+
 /* One net: unplanned, then every plan under poison, with the same choices (`engine`, one thread). */
-static int check_runs(uint64_t seed, const char *engine) {
+static int check_runs(uint64_t seed, const char *engine, int *n_written) {
   static const struct {
     const char *name;
     neap_policy policy;
@@ -534,6 +574,7 @@ static int check_runs(uint64_t seed, const char *engine) {
     n_same += c.n_same;
     ran_close(&r);
   }
+  if (runs && check_failures == 0 && seed % 4 == 0) n_same += check_rewritten(seed, net, o, &plain, n_written);
   ran_close(&plain);
   neap_net_free(net);
   free(text);
@@ -541,13 +582,14 @@ static int check_runs(uint64_t seed, const char *engine) {
 }
 
 TEST(random_nets_run_alike_under_every_plan) {
-  int n_same = 0, n = getenv("NEAP_RANDOM_NETS") != NULL ? atoi(getenv("NEAP_RANDOM_NETS")) / 20 : N_RUN;
-  for (uint64_t k = 0; k < (uint64_t)n && check_failures < 5; k++) n_same += check_runs(20000 + k, k % 4 == 3 ? "free" : "ref");
+  int n_written = 0, n_same = 0, n = getenv("NEAP_RANDOM_NETS") != NULL ? atoi(getenv("NEAP_RANDOM_NETS")) / 20 : N_RUN;
+  for (uint64_t k = 0; k < (uint64_t)n && check_failures < 5; k++)
+    n_same += check_runs(20000 + k, k % 4 == 3 ? "free" : "ref", &n_written);
   int64_t live = neap_memory_read().n_live;
-  (void)check_runs(20003, "free"); /* its names are known by now: nothing may stay behind */
+  (void)check_runs(20003, "free", &n_written); /* its names are known by now: nothing may stay behind */
   CHECK_EQ(neap_memory_read().n_live, live);
-  printf("  %d nets, 7 plans each under poison: %d blobs equal bit for bit\n", n, n_same);
-  CHECK(n_same > 20 * n);
+  printf("  %d nets, 7 plans each under poison, %d written out: %d blobs equal bit for bit\n", n, n_written, n_same);
+  CHECK(n_same > 20 * n && n_written * 12 > n);
 }
 
 int main(int argc, char **argv) {
