@@ -290,6 +290,19 @@ function Net:expand(options) return self:_graph(options, "net") end
 --- net:graph_text(): values, shapes and ops after inference and gradient, for people.
 function Net:graph_text(options) return self:_graph(options, "people") end
 
+--- A training net as two, for gradient accumulation by hand; the trainer's `micro` does all of it. The first net runs a micro-batch
+-- and adds the gradients of parameters, times input "micro.weight", to accumulators that are called as the gradients are; where
+-- input "micro.keep" is 0 the sums begin anew. The second one holds what follows from gradients: it reads the sums, updates, and
+-- counts its runs in "micro.steps". Outputs stay with the first, unless they follow from gradients.
+-- @return net, net
+-- @usage local micro, update = net:split_micro()
+-- ws:feed("lr", neap.tensor(0.1))
+-- for i, rows in ipairs(halves) do
+--   ws:run(micro, { x = rows, ["micro.weight"] = neap.tensor(0.5), ["micro.keep"] = neap.tensor(i > 1 and 1.0 or 0.0) })
+-- end
+-- ws:run(update)
+function Net:split_micro() return self:_split_micro() end
+
 --- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With max_batch the plan is that of the
 -- net's batch within the memory of the largest.
 function Net:plan(options)

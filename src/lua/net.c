@@ -144,8 +144,7 @@ static int read_net(lua_State *L) {
   return 1;
 }
 
-/* net:split_micro() -> the net of one micro-batch, whose inputs "micro.weight" and "micro.keep" say its share and whether it goes on
- * with a sum, and the net of the update; accumulators are called as the gradients. */
+/* net:_split_micro() -> the net of one micro-batch, the net of the update */
 static int split_micro(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_lua_net *micro = neap_lua_new(L, sizeof *micro, NEAP_LUA_NET), *update = neap_lua_new(L, sizeof *update, NEAP_LUA_NET);
@@ -446,7 +445,7 @@ void neap_lua_open_net(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"_sub", sub},
                                      {"_copy_sub", copy_sub},
-                                     {"split_micro", split_micro},
+                                     {"_split_micro", split_micro},
                                      {"_local", local_name},
                                      {"_is_scope", is_scope},
                                      {"_has_local", has_local},
