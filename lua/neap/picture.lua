@@ -1,6 +1,7 @@
 --- Pictures of tensors: `x:plot()` in the terminal or as SVG, `x:image(path)` as PNG.
 -- @module neap.picture
 local core = require "neap.core"
+local options = require "neap.options"
 local report = require "neap.report"
 
 local Tensor = core.Tensor
@@ -99,7 +100,12 @@ end
 --- x:image(path [, {grid = columns}]): (H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG file. u8 is taken as it is; other
 -- dtypes are stretched so that the smallest value is black and the largest white.
 -- @return true, or nil, message, code
+-- @usage batch.x:image("batch.png", { grid = 8 })
 function Tensor.image(x, path, o)
+  local columns = options.read("image", { grid = options.none }, o, 2).grid
+  if columns ~= nil and (math.type(columns) ~= "integer" or columns < 1) then
+    error(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(tostring(columns)), 2)
+  end
   local n_dim = x:dim()
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
     error(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")), 2)
@@ -113,8 +119,7 @@ function Tensor.image(x, path, o)
     y = ((y:to "f32" - s.min) * (255 / math.max(s.max - s.min, 1e-30))):to "u8"
   end
   y = y:permute({ 1, 3, 4, 2 }):contiguous()
-  local columns = type(o) == "table" and o.grid or math.ceil(math.sqrt(y:size(1)))
-  local picture = y:size(1) == 1 and y[1] or grid_of(y, columns)
+  local picture = y:size(1) == 1 and y[1] or grid_of(y, columns or math.ceil(math.sqrt(y:size(1))))
   if channels == 1 then picture = picture:select(3, 1) end
   return core.write_png(path, picture:contiguous())
 end

@@ -30,6 +30,10 @@ describe("pictures of tensors", function()
   it("says what it expects", function()
     assert.error_matches(function() neap.rand(2, 4, 4):image(path) end, "1 or 3 channels, got 2")
     assert.error_matches(function() neap.rand(2, 2, 2):plot() end, "1 or 2 dimensions")
+    assert.error_matches(function() neap.rand(2, 2):image(path, { gird = 2 }) end, "did you mean \"grid\"")
+    for _, columns in ipairs { 0, -1, 1.5, "2" } do
+      assert.error_matches(function() neap.rand(4, 1, 2, 2):image(path, { grid = columns }) end, "at least 1, got")
+    end
     local ok, message, code = neap.rand(2, 2):image "/nowhere/at/all.png"
     assert.is_nil(ok)
     assert.equal("io", code)
