@@ -15,9 +15,8 @@ typedef struct infer_context {
 } infer_context;
 
 static const neap_net *subnet_at(const neap_node *node, int subnet) {
-  for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
-    if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) return node->attrs[a].net;
-  return NULL;
+  int a = neap_op_subnet_attr(node->op, subnet);
+  return a >= 0 ? node->attrs[a].net : NULL;
 }
 
 /* Operand position that output k of a control node is a version of: the input of the same name when it is resident. */

@@ -21,9 +21,8 @@ typedef struct if_gradient {
 
 static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out,
                           neap_error *error) {
-  const neap_net *net = NULL;
-  for (int a = 0, k = 0; a < neap_op_n_attrs(node->op); a++)
-    if (node->op->attrs[a].type == NEAP_ATTR_NET && k++ == subnet) net = node->attrs[a].net;
+  int a = neap_op_subnet_attr(node->op, subnet);
+  const neap_net *net = a >= 0 ? node->attrs[a].net : NULL;
   neap_sub_spec spec = {.net = net,
                         .n_in = g->n_cap + g->n_seed,
                         .in_type = g->in_type,

@@ -257,14 +257,7 @@ static void push_value_numbers(lua_State *L, const char *key, int n, const neap_
   lua_setfield(L, -2, key);
 }
 
-/* The name of the attribute that holds subnet k of an op. */
-static const char *subnet_role(const neap_op *op, int k) {
-  for (int a = 0; a < neap_op_n_attrs(op); a++)
-    if (op->attrs[a].type == NEAP_ATTR_NET && k-- == 0) return op->attrs[a].name;
-  return "subnet";
-}
-
-/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the same, with `role`. */
+/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the same. */
 static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
   luaL_checkstack(L, 10, "nesting of subnets");
   lua_createtable(L, 0, 3);
@@ -280,7 +273,6 @@ static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *pl
     lua_createtable(L, node->n_sub, 0);
     for (int k = 0; k < node->n_sub; k++) {
       push_tree(L, node->sub[k], plan->sub[i][k]);
-      neap_lua_set_text(L, "role", subnet_role(node->op, k));
       lua_seti(L, -2, k + 1);
     }
     lua_setfield(L, -2, "subs");

@@ -51,10 +51,8 @@ static neap_status walk(const frame *f, neap_error *error);
 static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
                                 neap_error *error) {
   const frame *outer = infer->graph;
-  int seen = 0;
-  const neap_net *sub = NULL;
-  for (int i = 0; i < neap_op_n_attrs(infer->op); i++)
-    if (infer->op->attrs[i].type == NEAP_ATTR_NET && seen++ == subnet) sub = infer->attrs[i].net;
+  int a = neap_op_subnet_attr(infer->op, subnet);
+  const neap_net *sub = a >= 0 ? infer->attrs[a].net : NULL;
   if (sub == NULL) {
     for (int k = 0; k < n_out; k++) out[k] = infer->out[k];
     return NEAP_OK;

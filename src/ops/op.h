@@ -283,7 +283,8 @@ const char *neap_op_suggest(const char *name);
 int neap_op_n_inputs(const neap_op *op); /* declared */
 int neap_op_n_outputs(const neap_op *op);
 int neap_op_n_attrs(const neap_op *op);
-int neap_op_attr_index(const neap_op *op, const char *name);    /* -1 when unknown */
+int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown */
+int neap_op_subnet_attr(const neap_op *op, int subnet);      /* the attribute that holds subnet 0, 1, ..; -1 when there is none */
 const neap_arg *neap_op_input(const neap_op *op, int position); /* variadic lists repeat their last */
 const neap_arg *neap_op_output(const neap_op *op, int position);
 /* The kernels of an op in the order in which they are tried: all as listed; with `force` those of `engine`, then those of ref.

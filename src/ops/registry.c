@@ -68,6 +68,12 @@ int neap_op_attr_index(const neap_op *op, const char *name) {
   return -1;
 }
 
+int neap_op_subnet_attr(const neap_op *op, int subnet) {
+  for (int i = 0; i < neap_op_n_attrs(op); i++)
+    if (op->attrs[i].type == NEAP_ATTR_NET && subnet-- == 0) return i;
+  return -1;
+}
+
 /* The argument at a position of the call: past the end it is the last one declared, if that is variadic, else NULL. */
 static const neap_arg *arg_at(const neap_arg *args, int n, int position) {
   if (position >= 0 && position < n) return &args[position];

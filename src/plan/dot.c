@@ -159,11 +159,10 @@ static void add_op(const drawing *d, int step) {
 
 static void draw_graph(const drawing *d);
 
-/* The attribute that holds subnet k; a backward loop, whose body the gradient made, has none. */
+/* As the attribute that holds it is called; a backward loop has none, the gradient made its body. */
 static const char *subnet_role(const neap_op *op, int k) {
-  for (int a = 0; a < neap_op_n_attrs(op); a++)
-    if (op->attrs[a].type == NEAP_ATTR_NET && k-- == 0) return op->attrs[a].name;
-  return "body";
+  int a = neap_op_subnet_attr(op, k);
+  return a >= 0 ? op->attrs[a].name : "body";
 }
 
 /* The operand of `node` in whose bytes value `v` of its subnet lies, or from which it is filled, or NEAP_NO_VALUE. A loop's
