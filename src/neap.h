@@ -631,9 +631,9 @@ NEAP_API neap_status neap_assign_verify(int n, const neap_assign_item *item, con
  * p is "p_grad". All these are blobs of the workspace: an update is a net of `p = Sgd(p, p_grad, lr)` that is run there.
  *
  * Memory. Every layer is planned for the largest batch; smaller ones run in the same bytes, in whatever order they come. An input
- * is the same bytes as the output below it, counted once. Nothing that a cache holds is computed again, but masks and
- * positions whose format is a kernel's own (Dropout's, MaxPool's), which the backward makes again from the input, with the same
- * random numbers; and a layer with subnets (If, While, Recurrent), whose cache is its input and whose forward is repeated. */
+ * is the same bytes as the output below it, counted once. What a cache holds is not computed again. Two things are not cached but
+ * repeated, with the same random numbers: a MaxPool, whose note of which element won is in its kernel's own format; and the
+ * forward of a layer with subnets (If, While, Recurrent), whose cache is its input. */
 typedef struct neap_chain neap_chain;
 
 typedef enum neap_list {

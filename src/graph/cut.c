@@ -2,8 +2,9 @@
  *
  * Net and gradient are built as one graph and written out as one net (to_net.c), whose ops know which side they are on. The cut
  * follows the rules of loops (loop_gradient.c): blobs that cross it are outputs of the forward half and inputs of the backward;
- * not taken across but made again behind it are stashes, views, and what has no inputs. So nothing else is computed twice, and
- * state is written by the forward half alone.
+ * not taken across but made again behind it are views, what has no inputs, and stashes that a pair of kernels of one engine must
+ * agree on (a mask of bits that every kernel reads alike does cross). So nothing else is computed twice, and state is written by
+ * the forward half alone.
  *
  * INVARIANT: both halves call a blob by the same name, and that is its name in the net it came from.
  */
@@ -71,11 +72,31 @@ static bool need_inputs(cut *c, const neap_net_op *op) {
   return true;
 }
 
-/* Whether the backward half makes the op's outputs again: as in loop_gradient.c. */
+static bool is_stash(const neap_net_op *op, int k) { return (neap_op_output(op->op, k)->flags & NEAP_ARG_STASH) != 0; }
+
+/* Whether all kernels of the op are of one engine. */
+static bool has_one_engine(const neap_op *op) {
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+    if (k->engine != op->kernels[0].engine) return false;
+  return true;
+}
+
+/* Whether the stash means the same to whichever kernels the halves get: there is no choice, here or where it is read. */
+static bool is_plain_stash(const cut *c, const neap_net_op *op, const char *stash) {
+  if (!has_one_engine(op->op)) return false;
+  for (int i = 0; i < c->n_op; i++) {
+    const neap_net_op *reader = neap_net_op_at(c->net, i);
+    for (int k = 0; k < reader->n_in; k++)
+      if (reader->in[k] == stash && !has_one_engine(reader->op)) return false;
+  }
+  return true;
+}
+
+/* Whether the backward half makes the op's outputs again: as in loop_gradient.c, but for stashes that can be understood alone. */
 static bool is_repeated(const cut *c, const neap_net_op *op) {
   if (op->op->n_alias > 0 || op->n_in == 0) return true;
   for (int k = 0; k < op->n_out; k++)
-    if (is_needed(c, op->out[k]) && (neap_op_output(op->op, k)->flags & NEAP_ARG_STASH) != 0) return true;
+    if (is_needed(c, op->out[k]) && is_stash(op, k) && !is_plain_stash(c, op, op->out[k])) return true;
   return false;
 }
 
@@ -132,15 +153,27 @@ static neap_status make_forward(cut *c, const neap_halves_spec *spec, neap_net *
   return neap_net_part(c->net, &part, out, error);
 }
 
-/* The types of what crosses are those that the forward half gives. */
+/* The types of what crosses are those that the forward half gives; of a stash a kernel knows how many bytes it has. */
+static neap_status saved_types(const cut *c, const neap_net *forward, neap_type *type, neap_error *error) {
+  neap_graph *graph = NULL, *laid_out = NULL;
+  neap_choices choices = {0};
+  neap_choose_options plain = {.n_thread = 1, .scratch_limit = SIZE_MAX, .plain = true};
+  NEAP_TRY(neap_graph_prepare(forward, &(neap_graph_options){.no_rewrite = true}, &graph, error));
+  neap_status status = neap_graph_choose(graph, &plain, &choices, error);
+  if (status == NEAP_OK) status = neap_graph_lay_out(graph, &choices, &laid_out, error);
+  for (int i = 0; status == NEAP_OK && i < c->n_saved; i++)
+    type[i] = laid_out->value[neap_graph_find(laid_out, c->saved[i])].type;
+  neap_graph_free(laid_out);
+  neap_choices_fini(&choices);
+  neap_graph_free(graph);
+  return status;
+}
+
 static neap_status make_backward(cut *c, const neap_halves_spec *spec, const neap_net *forward, neap_net **out,
                                  neap_error *error) {
-  neap_graph *graph = NULL;
   neap_type *type = neap_arena_alloc(&c->room, ((size_t)c->n_saved + 1) * sizeof *type);
   if (type == NULL) return graph_no_memory(error);
-  NEAP_TRY(neap_graph_prepare(forward, &(neap_graph_options){.no_rewrite = true}, &graph, error));
-  for (int i = 0; i < c->n_saved; i++) type[i] = graph->value[neap_graph_find(graph, c->saved[i])].type;
-  neap_graph_free(graph);
+  NEAP_TRY(saved_types(c, forward, type, error));
   neap_buffer name = {0};
   neap_buffer_add(&name, "%s_backward", neap_net_name(c->net));
   neap_net_cut part = {.name = name.text,

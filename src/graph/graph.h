@@ -246,7 +246,7 @@ typedef struct neap_halves_spec {
   uint32_t stream;                      /* added to random streams: layers of one step draw different numbers */
 } neap_halves_spec;
 /* `options` gives the inputs' types, NULL: as declared. What the backward half needs of the forward and does not take, it makes
- * again from what it takes: stashes, whose format is known to one pair of kernels only, views, and what has no inputs; random
+ * again from what it takes: stashes whose format is one engine's (MaxPool's), views, and what has no inputs; random
  * numbers are those of the forward while the step counter stands. A net with subnets can't be cut: its backward half takes the
  * input and repeats the forward. GRAPH error for a backward that reads state as it was before the forward wrote it. */
 neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options,
