@@ -435,8 +435,8 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
 
 /* Gradient accumulation: one step of a large batch as micro-batches, in the memory of one of them. `net` is the whole training
  * net: forward, gradients, and what follows from them (clipping, update ops). A run adds the gradients of the micro-batches up,
- * each with its share of the rows, and then updates once. Without batch statistics and random ops that is the step of the large
- * batch, within rounding. A net that declares 1024 rows, trained in half a MiB and the rows themselves:
+ * each with its share of the rows, and then updates once. Where the loss is a mean over rows, without batch statistics and random
+ * ops, that is the step of the large batch, within rounding. A net that declares 1024 rows, trained in half a MiB and the rows themselves:
  *
  *   neap_micro *micro = NULL;
  *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 1 << 19}, &micro, &error)) goto end;

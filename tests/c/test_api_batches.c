@@ -374,8 +374,13 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
 TEST(fit_batch_is_exact) {
   for (method u = NONE; u < N_METHOD; u++)
     for (int dag = 0; dag < 2; dag++)
-      for (int limit = 0; limit < 3; limit++) {
-        neap_options options = {.dag = dag, .budget_bytes = limit != 1 ? 20001 : 0, .total_bytes = limit != 0 ? 30011 : 0};
+      for (int limit = 0; limit < 12; limit++) { /* by budget, total, both; under each policy */
+        static const char *const policy[] = {NULL, "name", "none", "pool"};
+        if (dag && limit >= 9) continue; /* a pool has no dag */
+        neap_options options = {.dag = dag,
+                                .policy = policy[limit / 3],
+                                .budget_bytes = limit % 3 != 1 ? 20001 : 0,
+                                .total_bytes = limit % 3 != 0 ? 30011 : 0};
         neap_net *net = NULL, *large = NULL;
         neap_figures found = {0}, figures = {0};
         int64_t n = 0, most = 0;
@@ -390,8 +395,8 @@ TEST(fit_batch_is_exact) {
           neap_net_free(large);
         }
         CHECK_EQ(found.total_bytes, figures.total_bytes);
-        CHECK(limit == 1 || found.arena_bytes <= 20001);
-        CHECK(limit == 0 || found.total_bytes <= 30011);
+        CHECK(limit % 3 == 1 || found.arena_bytes <= 20001);
+        CHECK(limit % 3 == 0 || found.total_bytes <= 30011);
         CHECK_OK(neap_net_fit_batch(net, &options, 7, &most, NULL, &error));
         CHECK_EQ(most, 7);
         neap_net_free(net);
