@@ -87,8 +87,10 @@ static void add_quoted(neap_buffer *out, const char *text) {
   }
 }
 
+/* Two columns for the digraph, two for each cluster around. */
 static void indent(const drawing *d) { neap_buffer_add(d->out, "%*s", 2 + 2 * d->depth, ""); }
 
+/* Without a plan ops are drawn in the order of definition. */
 static int node_at(const drawing *d, int step) { return d->plan != NULL ? d->plan->order[step] : step; }
 
 /* Values that an op reads or writes. Stashes are the engines' affair: without a plan nobody knows their size. */
@@ -102,6 +104,7 @@ static void mark_drawn(const drawing *d) {
   }
 }
 
+/* Name, type and bytes; where it lies is in the colour and, for the pointer in a browser, in the tooltip. */
 static void add_value(const drawing *d, int v) {
   const neap_value *value = &d->graph->value[v];
   neap_region region = d->plan != NULL ? d->plan->place[v].region : value->region;
@@ -138,6 +141,7 @@ static void add_edge(const drawing *d, int step, int v, bool into_op) {
     neap_buffer_add(d->out, "%so%d -> %sv%d;\n", d->prefix, step + 1, d->prefix, v + 1);
 }
 
+/* An op with its edges. The engine is a plan's choice; ops with subnets have none. The tooltip says who wrote it, and where. */
 static void add_op(const drawing *d, int step) {
   const neap_node *node = &d->graph->node[node_at(d, step)];
   indent(d);
@@ -203,6 +207,8 @@ static void join(const drawing *d, const neap_node *node, const drawing *inner) 
   }
 }
 
+/* Subnet k as a cluster, tied to its op by a dotted line. A subnet without ops, which hands on what it takes, gets a word to
+ * tie the line to, since DOT has no edges to clusters. */
 static void draw_subnet(const drawing *d, int step, int k) {
   int n = node_at(d, step);
   const neap_node *node = &d->graph->node[n];
@@ -277,7 +283,7 @@ void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *
                   "  label=\"");
   add_quoted(out, graph->name);
   if (plan != NULL)
-    neap_buffer_add(out, "\\narena %s, one colour for each place in it; grey: bytes of their own",
+    neap_buffer_add(out, "\\narena %s, one colour for each place in it; grey: bytes of their own, with a border by region",
                     neap_bytes_text((double)plan->arena_bytes, text));
   if (graph->train) neap_buffer_add(out, "\\nops: forward white, backward pink, update green");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");

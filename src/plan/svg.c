@@ -75,6 +75,7 @@ static void add_bytes(const canvas *c, double x, double y, const char *attribute
   add_text(c, x, y, attributes, neap_bytes_text((double)bytes, text));
 }
 
+/* A tag that is not closed yet: for "/>" or a title inside. */
 static void open_rect(const canvas *c, double x, double y, double width, double height, const char *attributes) {
   neap_buffer_add(c->out, "<rect");
   add_number(c, "x", x);
@@ -120,6 +121,7 @@ static double x_of(const canvas *c, int step) {
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
 
+/* Address 0 is at the foot. */
 static double y_of(const canvas *c, size_t bytes) {
   return ARENA_TOP + ARENA_HEIGHT - (double)bytes / (double)NEAP_MAX(c->plan->arena_bytes, 1u) * ARENA_HEIGHT;
 }
@@ -153,11 +155,13 @@ typedef struct box {
   int from, to, at, n; /* steps from `from` to `to`, inclusive */
 } box;
 
+/* Values are numbered in order of definition, so members of one storage come in the order in which they take its bytes. */
 static int compare_members(const void *a, const void *b) {
   const member *x = a, *y = b;
   return x->storage != y->storage ? (x->storage < y->storage ? -1 : 1) : (x->value > y->value) - (x->value < y->value);
 }
 
+/* From the foot upwards, then from the left: colours, which go by number, differ between neighbours. */
 static int compare_boxes(const void *a, const void *b) {
   const box *x = a, *y = b;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -226,6 +230,7 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
   neap_buffer_add(c->out, "</g>\n");
 }
 
+/* O(values log values): one list, cut into storages. */
 static void draw_boxes(const canvas *c) {
   size_t n = (size_t)c->plan->n_value;
   member *list = neap_alloc(n * sizeof *list);
@@ -237,7 +242,7 @@ static void draw_boxes(const canvas *c) {
   neap_free(boxes);
 }
 
-/* Of an op with subnets it holds their frames. */
+/* Scratch lives for one step. That of an op with subnets holds their frames; what lies in those is the drawing's affair, dot.c. */
 static void draw_scratch(const canvas *c) {
   char text[24];
   for (int s = 0; s < c->plan->n_node; s++) {
@@ -307,6 +312,7 @@ static void draw_step_axis(const canvas *c) {
   }
 }
 
+/* "12.5,40.0 ", as polygons have it: tenths are finer than a screen. */
 static void add_point(const canvas *c, double x, double y) {
   long long a = llround(x * 10), b = llround(y * 10);
   neap_buffer_add(c->out, "%lld.%lld,%lld.%lld ", a / 10, a % 10, b / 10, b % 10);
@@ -335,12 +341,14 @@ static void draw_curve(const canvas *c) {
 
 /* ---- what lives from run to run --------------------------------------------------------------------------------- */
 
+/* What lives from run to run has no steps: only bytes. */
 typedef struct bar {
   const char *label, *colour, *kind;
   size_t bytes;
   const char *note; /* behind the sum */
 } bar;
 
+/* The largest first; equal ones by name, since qsort may change their order. */
 static int compare_pieces(const void *a, const void *b) {
   const neap_plan_piece *x = a, *y = b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
@@ -395,6 +403,7 @@ static int count_bars(const canvas *c, int n_other) {
   return n;
 }
 
+/* All bars have one scale, that of the longest. */
 static void draw_bars(const canvas *c, int n_other, const neap_plan_piece *other) {
   size_t n = (size_t)NEAP_MAX(c->plan->n_value, n_other), most = 0, other_bytes = 0;
   bool *seen = neap_alloc_zeroed((size_t)c->plan->n_value * sizeof *seen);
@@ -428,6 +437,7 @@ end:
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
+/* The document's opening, title and the plan's figures in a line. */
 static void draw_head(const canvas *c, int height) {
   const neap_plan *plan = c->plan;
   char text[512], arena[24], bound[24], baseline[24];
@@ -453,6 +463,7 @@ static void draw_head(const canvas *c, int height) {
   add_text(c, LEFT, 44, "fill=\"#555\"", text);
 }
 
+/* Later panels lie over earlier ones: the peak's frame over the boxes that it marks. */
 void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out) {
   canvas c = {out, plan, graph};
   draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);

@@ -26,6 +26,7 @@ static const neap_attachment *latest(const neap_workspace *ws) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
+/* What a visit has seen; the texts are copied when the number of their bytes is known. */
 typedef struct listing {
   neap_blob_info *info;
   int n, cap;
@@ -41,6 +42,7 @@ static void list_blob(void *context, const neap_blob_info *info) {
   l->name_bytes += strlen(info->name) + 1;
 }
 
+/* Lives are added later. */
 static neap_blob_row row_of(const neap_blob_info *info, const char *name) {
   bool has_type = info->type.dtype != NEAP_DTYPE_NONE;
   neap_blob_row row = {.name = name,
@@ -137,10 +139,18 @@ const char *neap_blob_row_bar(const neap_blob_row *row, int64_t most_bytes, char
   return text;
 }
 
+/* "(4,8)", or what the blob is when it is no tensor. */
 static const char *shape_of(const neap_blob_row *row, char text[NEAP_SHAPE_TEXT]) {
   if (row->dtype == NEAP_DTYPE_NONE) return row->kind;
   neap_shape shape = neap_shape_of(row->n_dim, row->dim);
   return neap_shape_text(&shape, text);
+}
+
+/* Characters, where printf's widths count bytes. */
+static int width_of(const char *name) {
+  int n = 0;
+  for (; *name != '\0'; name++) n += ((unsigned char)*name & 0xC0u) != 0x80u;
+  return n;
 }
 
 void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
@@ -148,7 +158,7 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
   int64_t most = 0, total = 0;
   char shape[NEAP_SHAPE_TEXT], steps[32], bytes[24], bar[64];
   for (int i = 0; i < n; i++) {
-    name_width = NEAP_MAX(name_width, (int)strlen(row[i].name));
+    name_width = NEAP_MAX(name_width, width_of(row[i].name));
     shape_width = NEAP_MAX(shape_width, (int)strlen(shape_of(&row[i], shape)));
     most = NEAP_MAX(most, row[i].bytes);
     if (!row[i].borrowed) total += row[i].counted_bytes;
@@ -156,9 +166,9 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
   neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %s\n", name_width, "name", "region", "dtype", shape_width, "shape",
                   "bytes", "steps");
   for (int i = 0; i < n; i++)
-    neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %-12s %s\n", name_width, row[i].name, row[i].region,
-                    row[i].dtype != NEAP_DTYPE_NONE ? neap_dtype_name(row[i].dtype) : "", shape_width, shape_of(&row[i], shape),
-                    neap_bytes_text((double)row[i].bytes, bytes), neap_blob_row_steps(&row[i], steps),
+    neap_buffer_add(out, "%s%*s  %-10s  %-5s  %-*s  %10s  %-12s %s\n", row[i].name, name_width - width_of(row[i].name), "",
+                    row[i].region, row[i].dtype != NEAP_DTYPE_NONE ? neap_dtype_name(row[i].dtype) : "", shape_width,
+                    shape_of(&row[i], shape), neap_bytes_text((double)row[i].bytes, bytes), neap_blob_row_steps(&row[i], steps),
                     neap_blob_row_bar(&row[i], most, bar));
   neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s\n", name_width, "total", "", "", shape_width, "",
                   neap_bytes_text((double)total, bytes));
