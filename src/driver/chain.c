@@ -86,8 +86,9 @@ static const char *grad_name(const char *prefix, const char *name) {
 /* The net under the workspace's names. */
 static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *net, neap_net **out, neap_error *error) {
   int n = neap_net_n_blobs(net), n_rename = 0;
-  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from), **to = from + n + 1;
+  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
   if (from == NULL) return no_memory(error);
+  const char **to = from + n + 1;
   neap_status status = NEAP_OK;
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b);

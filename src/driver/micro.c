@@ -60,7 +60,7 @@ static neap_status begin(runner *r, neap_error *error) {
 }
 
 static neap_status feed_scalar(runner *r, const char *name, double value, neap_error *error) {
-  *(float *)neap_tensor_data(&r->scalar) = (float)value;
+  *(float *)(void *)neap_tensor_data(&r->scalar) = (float)value;
   return neap_workspace_feed(r->ws, name, &r->scalar, false, error);
 }
 

@@ -41,7 +41,7 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
                         const neap_grad *inherit, const neap_set *set, neap_error *error) {
   const neap_op *op = neap_op_find(type);
   if (op == NULL) return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist", type);
-  const char *scope = "", *line = "", *name = type, *device = "";
+  const char *scope = "", *line = "", *name = op->name, *device = "";
   if (b->forward >= 0) {
     const neap_node *forward = &b->graph->node[b->forward];
     char text[256];
@@ -203,9 +203,10 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   neap_builder *b = w->b;
   neap_arena *arena = &b->graph->arena;
   const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
-  neap_value_id *dout = neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout), *din = dout + node.n_out;
+  neap_value_id *dout = neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout);
   bool *want = neap_arena_alloc(arena, (size_t)(node.n_in + 1) * sizeof *want);
   if (dout == NULL || want == NULL) return graph_no_memory(error);
+  neap_value_id *din = dout + node.n_out;
   bool any_out = false, any_in = false;
   for (int k = 0; k < node.n_out; k++) {
     b->forward = index;

@@ -146,7 +146,7 @@ static neap_status read_member(const neap_io_source *source, const directory *d,
 /* Inflates `in` into the n_out bytes at `out`: all of them, and no more. */
 static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint64_t n_out) {
   z_stream z = {0};
-  unsigned char spare; /* room for one byte too many, so that a stream longer than claimed is told from one that ends */
+  unsigned char spare = 0; /* room for one byte too many, so that a stream longer than claimed is told from one that ends */
   uint64_t left_in = n_in, left_out = n_out;
   if (inflateInit2(&z, -MAX_WBITS) != Z_OK) return false;
   for (int code = Z_OK; code == Z_OK && z.total_out <= n_out; code = inflate(&z, Z_NO_FLUSH)) {

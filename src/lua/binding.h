@@ -142,7 +142,7 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
 } neap_lua_types;
 
 typedef struct neap_lua_net {
-  neap_net *net; /* a reference of its own; NULL once closed */
+  neap_net *net;              /* a reference of its own; NULL once closed */
   struct neap_lua_net *outer; /* of a subnet that sees names outside: the handle in user value 1 */
   neap_lua_types types;
 } neap_lua_net;

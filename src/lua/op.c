@@ -59,7 +59,7 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
   if (n > 1 << 20) fail_type(L, op, attr, "a shorter list");
   int list = lua_gettop(L);
   int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
-  double *floats = (double *)ints;
+  double *floats = (double *)(void *)ints;
   for (int i = 0; i < (int)n; i++) {
     if (single)
       lua_pushvalue(L, list);

@@ -109,8 +109,9 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
 static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *error) {
   if (neap_net_do_body(op) != NULL) return infer_do(f, op, error);
   size_t n = (size_t)(op->n_in + op->n_out);
-  neap_type *type = neap_alloc_zeroed(n * sizeof *type), *out = type + op->n_in;
+  neap_type *type = neap_alloc_zeroed(n * sizeof *type);
   if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");
+  neap_type *out = type + op->n_in;
   bool known = op->op->infer != NULL;
   for (int k = 0; k < op->n_in; k++) {
     type[k] = look_up(f, op->in[k]);

@@ -46,8 +46,8 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
   int n = 0;
   for (; set != NULL && set->name != NULL && n < NEAP_OP_MAX_ATTR; set++)
     if (!neap_net_is_derived(set->name)) full[n++] = *set;
-  full[n++] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
-  if (dtype_at >= 0) full[n++] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
+  full[n] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
+  if (dtype_at >= 0) full[n + 1] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
   *out = (neap_net_op){.op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
   out->device = out->scope;
   out->in = neap_arena_alloc(&net->arena, 0);

@@ -254,7 +254,8 @@ neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **o
 
 neap_status neap_net_rename(const neap_net *net, int n, const char *const *from, const char *const *to, neap_net **out,
                             neap_error *error) {
-  return copy(net, n, from, to, n > 0 ? &(neap_net_edit){0} : NULL, out, error);
+  static const neap_net_edit no_other = {0};
+  return copy(net, n, from, to, n > 0 ? &no_other : NULL, out, error);
 }
 
 neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out, neap_error *error) {

@@ -58,8 +58,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   if (g->n_out < 4) return neap_fail(error, NEAP_INTERNAL, "BatchNorm has no statistics to differentiate with");
   neap_value_id out[3];
   int n_in = g->attrs[RELU].i != 0 ? 6 : 5; /* without a relu there is nothing in the stash */
-  neap_grad_emit(g, "BatchNormGrad", n_in, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3,
-                 out, g, NULL);
+  neap_grad_emit(g, "BatchNormGrad", n_in, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]},
+                 3, out, g, NULL);
   for (int i = 0; i < 3; i++)
     if (g->want[i]) g->din[i] = out[i];
   return NEAP_OK;

@@ -74,18 +74,19 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
 /* Columns [begin, end) of all rows. Ids out of range were reported by the forward. */
-#define ADD_ROWS(type, suffix)                                                                                             \
-  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                                               \
-    const job *k = context;                                                                                                \
-    int64_t d = k->row_elems;                                                                                              \
-    for (int64_t v = 0; v < k->n_row; v++) memset((type *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type)); \
-    for (int64_t i = 0; i < k->n_id; i++) {                                                                                \
-      int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                                                           \
-      if (id < 0 || id >= k->n_row) continue;                                                                              \
-      const type *restrict dy = (const type *)k->from + i * d;                                                             \
-      type *restrict dw = (type *)k->to + id * d;                                                                          \
-      for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                                                \
-    }                                                                                                                      \
+#define ADD_ROWS(type, suffix)                                                                \
+  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                  \
+    const job *k = context;                                                                   \
+    int64_t d = k->row_elems;                                                                 \
+    for (int64_t v = 0; v < k->n_row; v++)                                                    \
+      memset((type *)(void *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type)); \
+    for (int64_t i = 0; i < k->n_id; i++) {                                                   \
+      int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                              \
+      if (id < 0 || id >= k->n_row) continue;                                                 \
+      const type *restrict dy = (const type *)(const void *)k->from + i * d;                  \
+      type *restrict dw = (type *)(void *)k->to + id * d;                                     \
+      for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                   \
+    }                                                                                         \
   }
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)

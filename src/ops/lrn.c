@@ -137,7 +137,7 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
       for (int64_t i = part * n_tile / k->n_part; i < (part + 1) * n_tile / k->n_part; i++) {                                    \
         int64_t p = i % per_image * k->tile;                                                                                     \
         tile_##suffix(k, i / per_image * image_elems + p * k->block, NEAP_MIN(k->tile, k->n_space - p),                          \
-                      (type *)(k->scratch + (size_t)part * bytes));                                                              \
+                      (type *)(void *)(k->scratch + (size_t)part * bytes));                                                      \
       }                                                                                                                          \
   }
 TILES(float, f32, sqrtf, powf)

@@ -18,8 +18,8 @@ typedef struct range {
 
 /* How many positions lie from `start` to `last`, both in [0, size), `step` apart; a step may be any number but 0. */
 static int64_t count_positions(int64_t start, int64_t last, int64_t step) {
-  uint64_t far = step > 0 ? (uint64_t)(last - start) : (uint64_t)(start - last),
-           stride = step > 0 ? (uint64_t)step : -(uint64_t)step;
+  uint64_t far = (uint64_t)(last - start), stride = (uint64_t)step;
+  if (step < 0) far = -far, stride = -stride;
   return (int64_t)(far / stride) + 1;
 }
 
