@@ -296,6 +296,47 @@ static neap_status add_sums(const neap_chain_layer *layer, neap_net *net, neap_e
   return status;
 }
 
+static bool reads(const neap_net *net, const char *name) {
+  for (int o = 0; o < neap_net_n_ops(net); o++)
+    for (int k = 0; k < neap_net_op_at(net, o)->n_in; k++)
+      if (neap_net_op_at(net, o)->in[k] == name) return true;
+  return false;
+}
+
+/* Whether the blob is one that the backward half takes from the forward. */
+static bool is_saved(const neap_chain_layer *layer, const neap_net *backward, const neap_net_blob *blob) {
+  return blob->role == NEAP_ROLE_INPUT && blob->type.dtype != NEAP_DTYPE_NONE && blob->name != layer->d_output &&
+         reads(backward, blob->name);
+}
+
+static neap_status rename_in_place(neap_net **net, int n, const char *const *from, const char *const *to, neap_error *error) {
+  neap_net *renamed;
+  NEAP_TRY(neap_net_rename(*net, n, from, to, &renamed, error));
+  neap_net_free(*net);
+  *net = renamed;
+  return NEAP_OK;
+}
+
+/* Blobs that cross and that the layer's net has no name for, such as a mask, are called after their op: here they get the layer's
+ * name too, as others layers may have ops of that name. */
+static neap_status name_saved(const neap_chain_layer *layer, neap_halves *halves, neap_error *error) {
+  int n = neap_net_n_blobs(halves->backward), n_rename = 0;
+  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from), **to = from + n + 1;
+  if (from == NULL) return no_memory(error);
+  neap_status status = NEAP_OK;
+  for (int b = 0; b < n; b++) {
+    const neap_net_blob *blob = neap_net_blob_at(halves->backward, b);
+    if (!is_saved(layer, halves->backward, blob) || neap_net_find_blob(layer->net, blob->name) != NULL) continue;
+    from[n_rename] = blob->name;
+    to[n_rename] = blob_name(layer->net, layer->name, blob->name);
+    if (to[n_rename++] == NULL) status = no_memory(error);
+  }
+  if (status == NEAP_OK && n_rename > 0) status = rename_in_place(&halves->forward, n_rename, from, to, error);
+  if (status == NEAP_OK && n_rename > 0) status = rename_in_place(&halves->backward, n_rename, from, to, error);
+  neap_free((void *)from);
+  return status;
+}
+
 static neap_status make_halves(const neap_chain *chain, int i, const neap_chain_step *step, neap_halves *out, neap_error *error) {
   const neap_chain_layer *layer = &chain->layer[i];
   neap_halves_spec spec = {.output = layer->output,
@@ -306,14 +347,12 @@ static neap_status make_halves(const neap_chain *chain, int i, const neap_chain_
                            .stream = (uint32_t)(i + 1) << 16};
   neap_graph_options options = input_type(&layer->input, &step->in);
   NEAP_TRY(neap_graph_halves(step->net != NULL ? step->net : layer->net, &spec, &options, out, error));
-  return add_sums(layer, out->backward, error);
-}
-
-static bool reads(const neap_net *net, const char *name) {
-  for (int o = 0; o < neap_net_n_ops(net); o++)
-    for (int k = 0; k < neap_net_op_at(net, o)->n_in; k++)
-      if (neap_net_op_at(net, o)->in[k] == name) return true;
-  return false;
+  neap_status status = name_saved(layer, out, error);
+  if (status == NEAP_OK) status = add_sums(layer, out->backward, error);
+  if (status == NEAP_OK) return NEAP_OK;
+  neap_net_free(out->forward);
+  neap_net_free(out->backward);
+  return status;
 }
 
 /* The backward half's inputs but the gradient that arrives: what it reads of the forward. */
@@ -325,8 +364,7 @@ static neap_status list_saved(neap_chain *chain, int i, const neap_net *backward
   step->saved = saved;
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(backward, b);
-    if (blob->role == NEAP_ROLE_INPUT && blob->name != chain->layer[i].d_output && reads(backward, blob->name))
-      saved[step->n_saved++] = blob->name;
+    if (is_saved(&chain->layer[i], backward, blob)) saved[step->n_saved++] = blob->name;
   }
   return NEAP_OK;
 }
