@@ -231,6 +231,35 @@ TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
   neap_workspace_release(ws);
 }
 
+TEST(blobs_of_both_nets_can_be_kept) {
+  const neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = (const char *const[]){"hidden"}};
+  const neap_options options[] = {{.n_keep = 2, .keep = (const char *const[]){"hidden", "rate"}}, {.mem_param = &param}};
+  for (int o = 0; o < 2; o++)
+    for (int dag = 0; dag < 2; dag++) {
+      neap_options own = options[o];
+      neap_net *net = NULL;
+      neap_workspace *ws = NULL;
+      neap_micro *micro = NULL;
+      float hidden[2 * HIDDEN], rate = 0;
+      own.dag = dag;
+      CHECK_OK(make_net(12, CLIPPED, &net, &error));
+      CHECK_OK(neap_workspace_open(5, &ws, &error));
+      CHECK_OK(neap_micro_open(ws, net, 5, &own, &micro, &error));
+      CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+      CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+      CHECK_OK(neap_workspace_read(ws, "hidden", NEAP_DTYPE_F32, 2 * HIDDEN, hidden, &error)); /* of the last part's two rows */
+      if (o == 0) CHECK_OK(neap_workspace_read(ws, "rate", NEAP_DTYPE_F32, 1, &rate, &error)); /* of the update */
+      CHECK(o == 1 || rate == 0.05f);
+      neap_micro_free(micro);
+      own.n_keep = 1;
+      own.keep = (const char *const[]){"hiden"};
+      own.mem_param = NULL;
+      CHECK_FAILS(neap_micro_open(ws, net, 5, &own, &micro, &error), NEAP_NAME, "hiden");
+      neap_net_free(net);
+      neap_workspace_release(ws);
+    }
+}
+
 /* ---- what goes wrong ---------------------------------------------------------------------------------------------- */
 
 TEST(a_step_that_breaks_off_leaves_nothing_behind) {
@@ -543,8 +572,9 @@ TEST(gradients_are_accumulated_by_scopes) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(any_number_of_rows_is_a_step_in_the_same_memory),
              T(micro_batches_hold_what_their_figures_say), T(weights_are_the_callers_where_rows_do_not_count_alike),
-             T(a_step_that_breaks_off_leaves_nothing_behind), T(an_interrupted_step_has_happened_or_not),
-             T(what_can_not_be_split_is_refused_with_its_reason), T(fit_batch_is_exact),
-             T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do), T(forecasts_and_searches_allocate_no_tensor),
-             T(micro_batches_are_as_large_as_fits), T(gradients_are_accumulated_by_scopes));
+             T(blobs_of_both_nets_can_be_kept), T(a_step_that_breaks_off_leaves_nothing_behind),
+             T(an_interrupted_step_has_happened_or_not), T(what_can_not_be_split_is_refused_with_its_reason),
+             T(fit_batch_is_exact), T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do),
+             T(forecasts_and_searches_allocate_no_tensor), T(micro_batches_are_as_large_as_fits),
+             T(gradients_are_accumulated_by_scopes));
 }
