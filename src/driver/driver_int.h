@@ -71,7 +71,7 @@ neap_dynamic_stats neap_dynamic_stats_read(const neap_dynamic *dynamic);
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
                               neap_program **program, neap_error *error);
 
-/* ---- chains of layers (chain.c, chain_run.c, chain_list.c) ---- */
+/* ---- chains of layers (chain.c, chain_program.c, chain_run.c, chain_list.c) ---- */
 
 typedef enum neap_chain_part { NEAP_CHAIN_EVALUATE, NEAP_CHAIN_FORWARD, NEAP_CHAIN_BACKWARD, NEAP_CHAIN_N_PART } neap_chain_part;
 
@@ -130,9 +130,13 @@ struct neap_chain {
 
 /* chain.c: `inner` with "layer "fc1": " in front of its message, into error; returns its code. */
 neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner, neap_error *error);
-/* The sessions of one part of all layers at batch `at`, made where they are missing. */
+/* "LAYER/what", or with "~" behind it where `net` declares that; interned, NULL when memory is refused. */
+const char *neap_chain_blob_name(const neap_net *net, const char *layer, const char *what);
+/* Options that give one input a type; both are borrowed. */
+neap_graph_options neap_chain_input_type(const char *const *name, const neap_type *type);
+/* chain_program.c: the sessions of one part of all layers at batch `at`, made where they are missing. */
 neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error);
-/* Position of a batch, made when it is missing. */
+/* chain.c: position of a batch, made when it is missing. */
 neap_status neap_chain_find_batch(neap_chain *chain, int64_t batch, int *at, neap_error *error);
 /* chain_list.c: drops the references of all entries; with `forget` what nobody holds any more leaves the workspace. */
 void neap_chain_let_go(neap_chain *chain, bool forget);

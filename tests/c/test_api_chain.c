@@ -523,6 +523,38 @@ TEST(a_chain_learns_with_an_update_net_beside_it) {
   }
 }
 
+TEST(masks_are_one_a_layer_and_step_and_the_backward_reads_those_of_its_forward) {
+  static const char *const text[] = {"net a\ninput x f32 (3,40)\ny = Dropout(x) { rate = 0.5, training = true }\n",
+                                     "net b\ninput x f32 (3,40)\ny = Dropout(x) { rate = 0.5, training = true }\n"};
+  enum { N = 120 };
+  float one[N], before[N] = {0};
+  neap_workspace *ws = NULL;
+  neap_net *net[2] = {0};
+  neap_chain *chain = NULL;
+  for (int i = 0; i < N; i++) one[i] = 1;
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(text[i], &net[i], &error));
+  CHECK_OK(neap_chain_open(ws, 2, (const neap_net *const *)net, 3, NULL, &chain, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){3, 40}, one, &error));
+  CHECK_OK(neap_workspace_write(ws, "b/output_grad", NEAP_DTYPE_F32, 2, (int64_t[]){3, 40}, one, &error));
+  for (int step = 0; step < 3; step++) {
+    CHECK_OK(neap_chain_forward(chain, true, &error));
+    float y[N];
+    memcpy(y, entry(chain, NEAP_LIST_OUTPUTS, 1).data.data, sizeof y);
+    const float *a = entry(chain, NEAP_LIST_OUTPUTS, 0).data.data;
+    int n_lost = 0;
+    for (int i = 0; i < N; i++) n_lost += a[i] != 0 && y[i] == 0;
+    CHECK(n_lost > 0); /* the second layer drops others than the first */
+    CHECK_OK(neap_chain_backward(chain, &error));
+    CHECK(memcmp(y, entry(chain, NEAP_LIST_INPUTS, 0).diff.data, sizeof y) == 0);
+    CHECK(memcmp(y, before, sizeof y) != 0);
+    memcpy(before, y, sizeof y);
+  }
+  neap_chain_free(chain);
+  for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+  neap_workspace_release(ws);
+}
+
 TEST(planned_steps_give_the_bits_of_unplanned_ones) {
   static const char *const policy[] = {"none", "name", "offset"};
   static double want[3 * 48 + 54 + 3], got[3 * 48 + 54 + 3];
@@ -577,6 +609,7 @@ int main(int argc, char **argv) {
              T(attached_parameters_are_in_the_list_under_their_own_names),
              T(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients),
              T(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains),
-             T(a_chain_learns_with_an_update_net_beside_it), T(planned_steps_give_the_bits_of_unplanned_ones),
-             T(bad_data_in_a_layer_ends_the_pass_and_names_it));
+             T(a_chain_learns_with_an_update_net_beside_it),
+             T(masks_are_one_a_layer_and_step_and_the_backward_reads_those_of_its_forward),
+             T(planned_steps_give_the_bits_of_unplanned_ones), T(bad_data_in_a_layer_ends_the_pass_and_names_it));
 }
