@@ -785,8 +785,8 @@ NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const n
  * what has bytes of its own is grey.
  *
  * SVG is what browsers show: each storage of the arena is a box over the ops during which it lives, at its place and as high as
- * its bytes, with its names; scratch is hatched, the peak marked. Below it the bytes live while each op runs, and the blobs that
- * live from run to run.
+ * its bytes, with its names; what lives inside an op's subnets is in that op's column; scratch is hatched, the peak marked. Below
+ * it the bytes live while each op runs, and the blobs that live from run to run.
  *
  *   char *svg = NULL;
  *   if (neap_net_plan_svg(net, &(neap_options){.budget_bytes = 64 << 20}, &svg, &error)) goto end;

@@ -1,8 +1,9 @@
 /* svg.c: a plan as SVG, bytes by name over op order.
  *
  * Three panels. The arena: each storage is a box from its first step to its last, as high as its bytes and at its address, with
- * scratch hatched and the peak marked. Below, on the same axis of steps, the bytes live while each op runs, with the bound. Last
- * the regions that live from run to run, a bar of blobs each, on a scale of their own.
+ * scratch hatched and the peak marked. What lies in the frames of an op's subnets is drawn in the column of that op, subnets side
+ * by side, their steps dividing the column. Below, on the same axis of steps, the bytes live while each op runs, with the bound.
+ * Last the regions that live from run to run, a bar of blobs each, on a scale of their own.
  *
  * INVARIANT: boxes and bars are to scale; those of storages that live at the same time do not overlap. Coordinates are written
  * without printf's %f, whose decimal point is the locale's.
@@ -26,14 +27,19 @@ enum {
   CURVE_HEIGHT = 90,
   BARS_TOP = CURVE_TOP + CURVE_HEIGHT + 44,
   BAR_HEIGHT = 26,
-  BAR_RIGHT = RIGHT - 90, /* room for the sum behind the longest bar */
-  CHARACTER = 6           /* width of one, about */
+  BAR_RIGHT = RIGHT - 90,    /* room for the sum behind the longest bar */
+  LABEL_ROOM = 2 * WIDTH / 6 /* bytes: of a label as wide as the picture, some of its letters of two */
 };
 
+/* A plan and where it is drawn: the whole, or the plan of a subnet in a column of it. */
 typedef struct canvas {
   neap_buffer *out;
   const neap_plan *plan;
   const neap_graph *graph;
+  double left, right; /* the pixels that its steps share */
+  size_t base_bytes;  /* address of its frame */
+  size_t all_bytes;   /* of the whole arena */
+  const char *owner;  /* name of the op that owns the subnet; NULL: the whole */
 } canvas;
 
 /* ---- elements --------------------------------------------------------------------------------------------------- */
@@ -101,29 +107,29 @@ static const char *name_of(const canvas *c, int v) { return c->graph->value[v].n
 
 static bool is_inside_character(char c) { return ((unsigned char)c & 0xC0u) == 0x80u; }
 
-/* What of `text` fits into `width` pixels: all of it, else its beginning and, where there is room, its end, which is where
- * names differ ("block1/co…_grad"). "" when no more than a few characters would. */
-static const char *fitting(const char *text, double width, char room[2 * WIDTH / CHARACTER]) {
-  int n = (int)strlen(text), most = (int)(width / CHARACTER);
+/* What of `text` fits into `width` pixels, 6.3 a character: all of it, else its beginning and, where there is room, its end,
+ * which is where names differ ("block1/co…_grad"). "" when no more than a few characters would. */
+static const char *fitting(const char *text, double width, char room[LABEL_ROOM]) {
+  int n = (int)strlen(text), most = (int)(width / 6.3);
   if (n <= most) return text;
   if (most < 5) return "";
-  int end = most < 12 ? 0 : most / 3, head = most - 1 - end, tail = n - end;
+  int end = most < 12 ? 0 : most / 3, head = most - 2 - end, tail = n - end; /* the ellipsis is as wide as two */
   while (head > 0 && is_inside_character(text[head])) head--;
   while (tail < n && is_inside_character(text[tail])) tail++;
-  snprintf(room, 2 * WIDTH / CHARACTER, "%.*s…%s", head, text, text + tail);
+  snprintf(room, LABEL_ROOM, "%.*s…%s", head, text, text + tail);
   return room;
 }
 
 /* Where a step begins; `step` may be one past the last. */
 static double x_of(const canvas *c, int step) {
-  return LEFT + (double)step / NEAP_MAX(c->plan->n_node, 1) * (double)(RIGHT - LEFT);
+  return c->left + (double)step / NEAP_MAX(c->plan->n_node, 1) * (c->right - c->left);
 }
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
 
-/* Address 0 is at the foot. */
+/* Address 0 of the arena is at the foot; `bytes` count from the frame's. */
 static double y_of(const canvas *c, size_t bytes) {
-  return ARENA_TOP + ARENA_HEIGHT - (double)bytes / (double)NEAP_MAX(c->plan->arena_bytes, 1u) * ARENA_HEIGHT;
+  return ARENA_TOP + ARENA_HEIGHT - (double)(c->base_bytes + bytes) / (double)NEAP_MAX(c->all_bytes, 1u) * ARENA_HEIGHT;
 }
 
 /* A round number of bytes, such that up to six of them make `most`: 1, 2 or 5 times a power of 10 of a unit. */
@@ -190,9 +196,18 @@ static int find_boxes(const canvas *c, member *list, box *boxes) {
   return n_box;
 }
 
+/* Inside a subnet steps are its own. */
+static void end_title(const canvas *c) {
+  if (c->owner != NULL) {
+    neap_buffer_add(c->out, " inside ");
+    add_escaped(c, c->owner);
+  }
+  neap_buffer_add(c->out, "</title>");
+}
+
 /* Along the box, with its bytes below where there is room; in a tall narrow one from its foot upwards. */
 static void label_box(const canvas *c, const char *text, size_t bytes, double x, double y, double width, double height) {
-  char along_room[2 * WIDTH / CHARACTER], up_room[2 * WIDTH / CHARACTER], turn[96];
+  char along_room[LABEL_ROOM], up_room[LABEL_ROOM], turn[96];
   const char *along = height >= 10 ? fitting(text, width - 4, along_room) : "";
   const char *up = along != text && width >= 8 && height > width ? fitting(text, height - 6, up_room) : "";
   if (up[0] != '\0' && (up == text || along[0] == '\0')) {
@@ -211,13 +226,15 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
   double x = x_of(c, b->from), width = x_of(c, b->to + 1) - x;
   double y = y_of(c, b->offset + b->bytes), height = y_of(c, b->offset) - y;
   char text[512];
-  neap_buffer_add(c->out, "<g class=\"box\"><title>");
+  neap_buffer_add(c->out, "<g class=\"%s\"><title>", c->owner == NULL ? "box" : "inner");
   for (int i = 0; i < b->n; i++) {
     if (i > 0) neap_buffer_add(c->out, ", ");
     add_escaped(c, name_of(c, list[b->at + i].value));
   }
-  neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d</title>\n", neap_bytes_text((double)b->bytes, text), b->offset,
+  neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d", neap_bytes_text((double)b->bytes, text), c->base_bytes + b->offset,
                   b->from + 1, b->to + 1);
+  end_title(c);
+  neap_buffer_add(c->out, "\n");
   /* A light colour, its hue well apart from its neighbours': 222.49 degrees are the golden ratio of a circle. */
   snprintf(text, sizeof text, "fill=\"hsl(%d,%d%%,%d%%)\" stroke=\"#444\" stroke-width=\"0.5\"",
            (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65, number % 3 == 0 ? 72 : 80);
@@ -242,7 +259,28 @@ static void draw_boxes(const canvas *c) {
   neap_free(boxes);
 }
 
-/* Scratch lives for one step. That of an op with subnets holds their frames; what lies in those is the drawing's affair, dot.c. */
+static void draw_scratch(const canvas *c);
+
+/* The frames of step s's op: they lie at the beginning of its scratch, one over another, so that their columns stand side by
+ * side. */
+static void draw_frames(const canvas *c, int s) {
+  int n = c->plan->order[s];
+  const neap_node *node = &c->graph->node[n];
+  double width = (x_of(c, s + 1) - x_of(c, s)) / NEAP_MAX(node->n_sub, 1);
+  for (int k = 0; k < node->n_sub; k++) {
+    canvas inner = *c;
+    inner.plan = c->plan->sub[n][k];
+    inner.graph = node->sub[k];
+    inner.left = x_of(c, s) + k * width;
+    inner.right = inner.left + width;
+    inner.base_bytes += c->plan->scratch_offset[n];
+    inner.owner = node->name;
+    draw_boxes(&inner);
+    draw_scratch(&inner);
+  }
+}
+
+/* Scratch lives for one step. That of an op with subnets holds their frames. */
 static void draw_scratch(const canvas *c) {
   char text[24];
   for (int s = 0; s < c->plan->n_node; s++) {
@@ -251,10 +289,14 @@ static void draw_scratch(const canvas *c) {
     if (bytes == 0) continue;
     double y = y_of(c, offset + bytes);
     open_rect(c, x_of(c, s), y, x_of(c, s + 1) - x_of(c, s), y_of(c, offset) - y,
-              "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
+              c->owner == NULL ? "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\""
+                               : "fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
     neap_buffer_add(c->out, "><title>%s of ", c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
     add_escaped(c, c->graph->node[n].name);
-    neap_buffer_add(c->out, "\n%s at offset %zu, step %d</title></rect>\n", neap_bytes_text((double)bytes, text), offset, s + 1);
+    neap_buffer_add(c->out, "\n%s at offset %zu, step %d", neap_bytes_text((double)bytes, text), c->base_bytes + offset, s + 1);
+    end_title(c);
+    neap_buffer_add(c->out, "</rect>\n");
+    draw_frames(c, s);
   }
 }
 
@@ -357,7 +399,7 @@ static int compare_pieces(const void *a, const void *b) {
 
 /* The largest piece first. Sorts them. */
 static void draw_bar(const canvas *c, const bar *b, int n, neap_plan_piece *piece, double y, size_t most) {
-  char text[160], room[2 * WIDTH / CHARACTER];
+  char text[160], room[LABEL_ROOM];
   double x = LEFT, scale = (BAR_RIGHT - LEFT) / (double)NEAP_MAX(most, 1u);
   qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
   add_text(c, LEFT - 6, y + 14, "text-anchor=\"end\" fill=\"#555\"", b->label);
@@ -465,7 +507,7 @@ static void draw_head(const canvas *c, int height) {
 
 /* Later panels lie over earlier ones: the peak's frame over the boxes that it marks. */
 void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out) {
-  canvas c = {out, plan, graph};
+  canvas c = {.out = out, .plan = plan, .graph = graph, .left = LEFT, .right = RIGHT, .all_bytes = plan->arena_bytes};
   draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);
   draw_byte_axis(&c);
   draw_boxes(&c);

@@ -223,7 +223,8 @@ TEST(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other) {
     check_xml(text);
     int n = read_boxes(text, list);
     CHECK(n > 3);
-    CHECK_EQ(count(text, "class=\"box\""), n);
+    CHECK_EQ(count(text, "class=\"box\"") + count(text, "class=\"inner\""), n);
+    CHECK((count(text, "class=\"inner\"") > 0) == (i % 2 == 1)); /* the frames of the branches */
     CHECK_EQ(count(text, "class=\"peak\""), 1);
     for (int a = 0; a < n; a++)
       for (int b = 0; b < a; b++)

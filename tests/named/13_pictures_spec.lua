@@ -254,6 +254,29 @@ describe("pictures:", function()
     assert.is_nil(next(place, "0"))
   end)
 
+  it("what lives inside subnets is drawn in the column of the op that owns them, at its place in the arena", function()
+    local net = neap.net "inside"
+    local x, c = net:input("x", { 1000 }), net:input("c", {}, "bool")
+    local h = net:Exp(x, "h")
+    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(h, "hot")) end, function(b) return b:Relu(b:Sigmoid(h, "cold")) end))
+    local plan = net:plan { in_place = false }
+    local svg, step, at = plan:svg(), nil, nil
+    check_xml(svg)
+    for i, o in ipairs(plan:ops()) do
+      if o.type == "If" then step, at = i, o.scratch_offset end
+    end
+    assert.are.equal(2, select(2, svg:gsub('class="inner"', "")))
+    local boxes, from, to = {}, 92 + (step - 1) / #plan:ops() * 1064, 92 + step / #plan:ops() * 1064
+    for _, name in ipairs { "hot", "cold" } do
+      local offset, x1, width = svg:match('class="inner"><title>' .. name .. "\n[^<]* at offset (%d+), steps 1%-2 inside [^<]*</title>\n"
+        .. '<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"')
+      assert.are.equal(at, tonumber(offset))
+      boxes[name] = { tonumber(x1), tonumber(x1) + tonumber(width) }
+      assert.is_true(boxes[name][1] >= from - 0.1 and boxes[name][2] <= to + 0.1)
+    end
+    assert.is_true(boxes.hot[2] <= boxes.cold[1] + 0.1)
+  end)
+
   it("a workspace as SVG shows what else it holds, whoever made the program: names with < and & are escaped", function()
     local ws <close> = neap.workspace { store = false }
     local net = neap.net "small"
