@@ -16,6 +16,7 @@ local core = require "neap.core"
 local count_memory = require "neap.count_memory"
 local module = require "neap.nn.module"
 local op = require "neap.op"
+local range = require "neap.range"
 
 local Module = module.Module
 local model_memory = {}
@@ -40,7 +41,8 @@ local function layers_of(root)
 end
 
 --- The memory of a model; one per model, made at its first use.
-function model_memory.of(root)
+-- @param options table|nil { max_batch = integer, memory options as in net:plan }: how the next forward plans
+function model_memory.of(root, options)
   local memory = rawget(root, "_memory")
   if memory == nil then
     memory = setmetatable({ root = root, layers = layers_of(root), names = {}, outputs = {}, inputs = {}, caches = {}, attached = {} }, Memory)
@@ -51,6 +53,7 @@ function model_memory.of(root)
     end
     rawset(root, "_memory", memory)
   end
+  if options then memory.options, memory.max_batch = range.apart(options) end
   return memory
 end
 
@@ -102,7 +105,7 @@ local function chain_for(self, x)
   local training = Module.is_training(self.root)
   local n = x.shape[1]
   if n == nil then fail("shape", "forward expects a batch as the first dimension, got ()") end
-  local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2) }, " ")
+  local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2), range.text_of(self.options or {}) }, " ")
   local entry = rawget(self.root, "_nets")[id]
   if entry and entry.chain:has_batch(n) then return entry.chain, training end
   local nets = nets_of(self, x.shape, x.dtype)
@@ -110,7 +113,9 @@ local function chain_for(self, x)
     local most = math.max(n, self.max_batch or 1)
     local largest = most == n and nets or nets_of(self, { most, table.unpack(x.shape, 2) }, x.dtype)
     if entry then entry.chain:clear() end
-    entry = { most = most, chain = core.new_chain(Module.workspace(self.root), largest, most, { store = false }) }
+    local memory = { store = false }
+    for key, value in pairs(self.options or {}) do memory[key] = value end
+    entry = { most = most, chain = core.new_chain(Module.workspace(self.root), largest, most, memory) }
     rawget(self.root, "_nets")[id] = entry -- a layer that has just learnt its width has emptied the table
   end
   if not entry.chain:has_batch(n) then entry.chain:add_batch(n, nets) end
@@ -122,15 +127,6 @@ local function read(chain, list)
   local out = {}
   for i = 1, chain:n(list) do out[i] = chain:item(list, i) end
   return out
-end
-
---- Declares the largest batch: memory is planned for it at the first forward.
--- @param n integer
--- @return self
-function Memory:declare_batch(n)
-  if math.type(n) ~= "integer" or n < 1 then fail("attribute", "declare_batch expects an integer of at least 1, got " .. tostring(n)) end
-  self.max_batch = n
-  return self
 end
 
 --- Runs the layers one by one and fills outputs and inputs, whose data are views until the next forward. In training mode each

@@ -6,7 +6,7 @@ local steps = ... == "--quick" and 150 or 2000
 
 local model = nn.Sequential { input = { 2 }, seed = 3,
   nn.Linear { 2, 16, name = "fc1" }, nn.Tanh { name = "tanh" }, nn.Dropout { 0.1, name = "drop" }, nn.Linear { 16, 1, name = "fc2" } }
-local memory = model:memory():declare_batch(8) -- planned once; any smaller batch runs in the same bytes
+local memory = model:memory { max_batch = 8 } -- planned once; any smaller batch runs in the same bytes
 
 --- n points, and whether their coordinates differ in sign.
 local function batch(n)

@@ -226,7 +226,7 @@ describe("the four lists of a model's memory", function()
         nn.Flatten(), nn.Linear { 36, 5 } }
     end
     local model, whole = make(), make()
-    local memory, bytes = model:memory():declare_batch(7), nil
+    local memory, bytes = model:memory { max_batch = 7 }, nil
     for k, n in ipairs { 3, 7, 1, 7, 2, 5, 3 } do
       local x, dy = neap.zeros { n, 1, 8, 8 }, neap.zeros { n, 5 }
       local at = 0.1 * k
@@ -267,6 +267,32 @@ describe("the four lists of a model's memory", function()
       assert.is_false(first ~= nil and first:equal(y)) -- and so do the steps'
       first = y
     end
+  end)
+
+  it("give the same bits under every policy and in dag, and refuse options that are none", function()
+    local want
+    for _, executor in ipairs { "simple", "dag" } do
+      for _, policy in ipairs { "none", "name", "offset" } do
+        local model = nn.Sequential { input = { 1, 6, 6 }, seed = 2, nn.Conv2d { 1, 2, kernel = 3 }, nn.BatchNorm2d { 2 }, nn.ReLU(),
+          nn.Flatten(), nn.Linear { 32, 3 } }
+        local memory = model:memory { max_batch = 4, executor = executor, policy = policy, engine = "ref", threads = 1 }
+        local x = neap.zeros(3, 1, 6, 6)
+        local at = 0.3
+        x:apply_(function()
+          at = (at + 0.61803398875) % 1
+          return 2 * at - 1
+        end)
+        memory:forward(x)
+        local dx = memory:backward(neap.ones(3, 3))
+        want = want or dx
+        assert.is_true(want:equal(dx))
+      end
+    end
+    local model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }
+    assert.has_error(function() model:memory { max_batch = "4" } end)
+    assert.has_error(function() model:memory { policy = "pool" }:forward(neap.ones(1, 2)) end)
+    assert.has_error(function() model:memory { polcy = "none" }:forward(neap.ones(1, 2)) end)
+    model:memory {}:forward(neap.ones(1, 2))
   end)
 
   it("alternate between training and evaluation, whose layers keep nothing and leave statistics alone", function()

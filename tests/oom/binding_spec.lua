@@ -136,6 +136,31 @@ for _, persist in ipairs { false, true } do
       end)
     end)
 
+    it("in stepping layer by layer, and in caches", function()
+      local nn = neap.nn
+      local model = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 4 }, nn.BatchNorm1d { 4 }, nn.Dropout { 0.5 }, nn.Linear { 4, 2 } }
+      local memory, x, dy = model:memory(), neap.ones(5, 3), neap.ones(5, 2)
+      local function step()
+        memory:forward(x)
+        return memory:backward(dy)
+      end
+      step()
+      sweep(persist, nothing, step, function() assert.are.same({ 5, 3 }, step().shape) end)
+      sweep(persist, function()
+        memory:free()
+        return memory
+      end, step, function() assert.are.same({ 5, 3 }, step().shape) end)
+      local held = neap.ones(2)
+      sweep(persist, function() return neap.cache "a" end, function(cache)
+        for k = 1, 9 do cache:push(held, "t" .. k) end
+        return cache:pop "t9"
+      end, function(cache)
+        local n = #cache
+        cache:push(held, "again")
+        assert.are.equal(n + 1, #cache)
+      end)
+    end)
+
     it("in files", function()
       local path = os.tmpname()
       local x = neap.ones(3)

@@ -114,7 +114,12 @@ end
 function Module.find_param(self, name, level) return Module.as_parameter(find_record(self, name, (level or 1) + 1)) end
 
 --- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.model_memory.
-function Module.memory(self) return require("neap.model_memory").of(root_of(self)) end
+-- @param o table|nil { max_batch = the largest batch, executor =, policy =, budget = .. as in net:plan }; it holds until another is given
+-- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x); memory:backward(dy); print(#model.caches[1])
+function Module.memory(self, o)
+  if o ~= nil and type(o) ~= "table" then error("m:memory expects a table of options, got a " .. type(o), 2) end
+  return require("neap.model_memory").of(root_of(self), o)
+end
 
 --- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a name that is taken is an error.
 function Module.attach_param(self, name, tensor) return Module.memory(self):attach_param(name, tensor) end
