@@ -39,6 +39,7 @@ static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
 
 /* A name to keep that the net lacks is a slip of the pen, and would be missed when it is fetched. */
 static neap_status check_keeps(const neap_builder *b, neap_error *error) {
+  /* Labels too, not only blobs: "x.grad" names a value that graph made. */
   for (int i = 0; i < b->options->n_keep; i++) {
     const char *name = b->options->keep[i];
     int v = 0;

@@ -63,6 +63,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   build_begin_emit(b, error);
   neap_value_id seed = build_constant(b, type, 1);
   NEAP_TRY(b->emit_status);
+  /* The seed lies on the loss's device, and the backward ops follow their forward ops. */
   if (b->graph->value[in[0]].node >= 0)
     b->graph->node[b->graph->value[seed].node].device = b->graph->node[b->graph->value[in[0]].node].device;
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)

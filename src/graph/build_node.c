@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What infer of a control op gets back when it asks for a subnet's types: whose node it is, and the names of its operands. */
 typedef struct infer_context {
   neap_builder *builder;
   int node;
   const char *const *in_blob, *const *out_blob;
 } infer_context;
 
+/* By the order of the record's net attributes; NULL: it was left out. */
 static const neap_net *subnet_at(const neap_node *node, int subnet) {
   int a = neap_op_subnet_attr(node->op, subnet);
   return a >= 0 ? node->attrs[a].net : NULL;
@@ -38,6 +40,8 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
     if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
     for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+    /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to nobody's output and has a
+     * place behind them all. */
     bool is_condition = (node->op->effects & NEAP_EFFECT_LOOP) != 0 && subnet < node->n_sub - 1;
     for (int k = 0; k < n_out; k++) {
       const char *name = c->out_blob != NULL && !is_condition ? c->out_blob[k] : NULL;
@@ -77,6 +81,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
   bool control = (node->op->effects & NEAP_EFFECT_CONTROL) != 0;
   node->enforced = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
   if (node->enforced == NULL) return graph_no_memory(error);
+  /* Optional operands may be absent, and then their pair is. */
   for (int p = 0; p < node->op->n_enforced; p++) {
     neap_pair pair = node->op->enforced[p];
     if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0) node->enforced[node->n_enforced++] = pair;
@@ -85,6 +90,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     int source = version_source(graph, node, spec->in_blob, spec->out_name != NULL ? spec->out_name[k] : NULL);
     if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
   }
+  /* What happens inside happens to whoever runs it: an If around an update is an update. */
   for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
       node->effects |= node->sub[s]->node[n].effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
@@ -132,6 +138,7 @@ static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec
                    forward->op->name, forward->name);
 }
 
+/* Types of the outputs, in the arena, and the cost. Dtypes are checked here for all records, so that infer need not. */
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
   neap_graph *graph = b->graph;
   neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
@@ -162,6 +169,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
       NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));
   for (int k = 0; k < spec->n_out; k++) {
     const neap_arg *arg = neap_op_output(spec->op, k);
+    /* How many bytes it has only the choice of a kernel says: none until then. */
     if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   }
   if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
@@ -216,6 +224,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   if (spec->device != NULL) node->device = spec->device;
   node->phase = b->phase;
   if (b->forward >= 0) node->forward = b->forward;
+  /* Every node takes one, whether it draws or not: rewrites and choices then can't change what the others draw. */
   node->stream = (*b->stream)++;
   int n_sub = count_subnets(spec->op);
   if (n_sub > 0) {

@@ -75,6 +75,7 @@ neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_e
   return bind_value(b, to, v, error);
 }
 
+/* The ops that building itself carries out. What is neither a Do nor a Gradient is CreateScope or HasScope. */
 static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   if (neap_net_do_body(op) != NULL) return graph_expand_do(b, op, error);
   if (strcmp(op->op->name, "Gradient") == 0) return build_gradient(b, op, next_op, error);
@@ -111,6 +112,8 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
     ++*b->stream; /* clones keep the streams of the ops after this one */
     return NEAP_OK;
   }
+  /* Where there may be a backward, optional outputs exist although the net does not name them: grad may ask for a stash. Those
+   * that nobody reads in the end are trimmed. */
   int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
   const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
   if (out_name == NULL) return graph_no_memory(error);

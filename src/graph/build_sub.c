@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+/* Values for the owner's operands, bound to the names that the subnet has for them. Those behind, which hold gradients that
+ * arrive, have no name. A parameter that a result is a version of may be written in place; in a repeated forward nothing may. */
 static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
   neap_graph *graph = b->graph;
   graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
@@ -90,6 +92,7 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, cons
 
 /* With seeds the subgraph's results are the gradients of spec->wrt, zeros where none arrives; without, the subnet's outputs. */
 static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
+  /* Results of the forward are needed to seed its backward, though they are not what this graph gives. */
   int n_result = spec->n_seed > 0 ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out) : spec->n_out;
   int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
   neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
@@ -152,6 +155,7 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
   return status;
 }
 
+/* The stream of random numbers goes on through the subgraph and behind it. *out is owned; on failure nothing is left. */
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
   neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
                     .net = spec->net,

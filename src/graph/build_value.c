@@ -18,6 +18,7 @@ static const neap_type *overridden(const neap_builder *b, const char *name) {
   return NULL;
 }
 
+/* By role alone: what an op makes lies in the arena until the end of building says that somebody will look for it. */
 neap_region build_region_of(neap_role role) {
   switch (role) {
     case NEAP_ROLE_PARAMETER: return NEAP_REGION_PARAMETER;

@@ -67,8 +67,10 @@ static bool fits(const neap_node *node, const neap_choice *choice, const neap_ch
          same_layouts(choice->in, like->in, node->n_in) && same_layouts(choice->out, like->out, node->n_out);
 }
 
+/* What asking a kernel gives: it does not take the node, it does, or the asking itself was refused memory. */
 typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
 
+/* For those who ask for plain layouts alone, as policy `pool` does. */
 static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
   for (int i = 0; i < n_in; i++)
     if (choice->in[i].kind != NEAP_LAYOUT_PLAIN) return false;
@@ -87,6 +89,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                           .n_thread = c->options->n_thread,
                           .in = new_layouts(c, node->n_in),
                           .out = new_layouts(c, node->n_out)};
+  /* A candidate that is refused leaves its lists in the arena: they are small, and few are asked. */
   if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL) return NO_MEMORY;
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
@@ -132,6 +135,7 @@ static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine
   return NULL;
 }
 
+/* Whether the forward leaves something in an engine's own format for its backward. */
 static bool has_stash(const neap_graph *graph, const neap_node *node) {
   for (int k = 0; k < node->n_out; k++)
     if (graph->value[node->out[k]].is_stash) return true;
@@ -141,6 +145,7 @@ static bool has_stash(const neap_graph *graph, const neap_node *node) {
 /* Whether all backward nodes of forward node n would go along with `engine`. Settles their kernels when so. */
 static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice *choice) {
   const neap_graph *graph = c->graph;
+  /* All are asked before any is settled: a pair that one node refuses must leave the others free for the next engine. */
   for (int pass = 0; pass < 2; pass++)
     for (int m = n + 1; m < graph->n_node; m++) {
       if (graph->node[m].forward != n) continue;
@@ -194,6 +199,8 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
 static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
                                 neap_error *error);
 
+/* Nodes in order, so that a node knows the layouts of its inputs; a subgraph's choices lie behind its owner's, as every reader
+ * of the list walks them. */
 static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
@@ -284,6 +291,7 @@ static bool read_layouts(const char **text, int n, neap_layout *layout) {
   return true;
 }
 
+/* In the order of print_graph. PLAN error where the text and the graph part; the driver then plans anew. */
 static neap_status read_graph(const char **text, const neap_graph *graph, neap_choices *out, int *cap, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -295,6 +303,7 @@ static neap_status read_graph(const char **text, const neap_graph *graph, neap_c
     bool good =
       sscanf(*text, "%15s %d %d %zu %zu |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes, &used) == 5 &&
       used > 0 && neap_engine_from_name(engine, &c.engine);
+    /* `used` stays 0 where the line does not begin as it should, so that nothing is skipped. */
     *text += used;
     good = good && read_layouts(text, node->n_in, c.in) && strncmp(*text, " >", 2) == 0;
     *text += good ? 2 : 0;

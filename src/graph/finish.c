@@ -1,5 +1,11 @@
-/* finish.c: the last pass over a graph: commits behind everything that can fault, dead nodes and values out, values
- * numbered in order of first mention, and the explicit edge list.
+/* finish.c: the last pass over a graph: commits behind everything that can fault, dead nodes and values out, values numbered in
+ * order of first mention, and the explicit edge list.
+ *
+ * INVARIANT: a fault stops a run before anything that lasts has changed, unless the fault lies in what reads what was
+ * committed.
+ * INVARIANT: the edges say everything about order: planner, verifier and runner look at nothing else. A pair of nodes has one
+ * edge; that of the data where there are both.
+ * INVARIANT: numbers of values depend on the ops and their order alone, so that equal nets have equal canonical texts.
  */
 #include "graph/graph_int.h"
 
@@ -36,6 +42,7 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
     }
     early += !late[i];
   }
+  /* One pass decides, since what a late node writes is read behind it; then both halves are filled in order. */
   for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;
   for (int i = 0; i < n; i++) {
     sorted[place[i]] = graph->node[i];
@@ -67,6 +74,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
     if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last && graph->value[v].node >= 0) needed[v] = true;
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
+    /* A write that lasts is needed by itself; in a probe so is an op whose length is being looked for. */
     live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 || (graph->probe && node->extent > 0);
     for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
     if (live[n]) mark_inputs(node, needed);
@@ -90,6 +98,7 @@ static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *n
   }
 }
 
+/* Old numbers to new ones and back; -1: not mentioned yet. */
 typedef struct renumbering {
   neap_graph *graph;
   int *new_id, *old_id, n;
@@ -187,6 +196,7 @@ static neap_status add_edge(neap_graph *graph, int from, int to, neap_edge_kind 
   return NEAP_OK;
 }
 
+/* For qsort. */
 static int compare_edges(const void *a, const void *b) {
   const neap_edge *x = a, *y = b;
   if (x->from != y->from) return x->from < y->from ? -1 : 1;
@@ -194,6 +204,7 @@ static int compare_edges(const void *a, const void *b) {
   return (int)x->kind - (int)y->kind; /* a data edge hides an order edge between the same nodes */
 }
 
+/* A reader behind the node that overwrites or frees what it reads. The user's own order is at fault, so both are named. */
 static neap_status edge_too_late(const neap_graph *graph, int reader, int writer, neap_value_id v, neap_error *error) {
   const neap_node *r = &graph->node[reader], *w = &graph->node[writer];
   neap_error inner = {0};

@@ -1,4 +1,12 @@
-/* graph.c: the graph as a data structure: growth, uses, look-ups, sums. */
+/* graph.c: the graph as a data structure: growth, uses, look-ups, sums.
+ *
+ * A graph is two lists, of values and of nodes, that name each other by index; a list of edges comes when it is finished. Nodes
+ * stand in an order in which they can run. Small things (lists of ids, attributes, texts made on the way) lie in the arena,
+ * which only grows: a graph is built once, changed a little, and freed whole.
+ *
+ * INVARIANT: a value's `root` is the first version of its storage, itself where it is the first, and never stands behind it.
+ * INVARIANT: texts in values and nodes are interned or in the arena, never a net's own: a graph outlives its net.
+ */
 #include "graph/graph_int.h"
 
 #include <stdio.h>
@@ -20,12 +28,14 @@ const char *neap_phase_name(neap_phase phase) {
 
 neap_status graph_no_memory(neap_error *error) { return neap_fail(error, NEAP_MEMORY, "memory for a graph was refused"); }
 
+/* `name` interned, or constant. NULL when refused. */
 neap_graph *graph_new(const char *name) {
   neap_graph *graph = neap_alloc_zeroed(sizeof *graph);
   if (graph != NULL) graph->name = name;
   return graph;
 }
 
+/* Subgraphs belong to their nodes. NULL is allowed. */
 void neap_graph_free(neap_graph *graph) {
   if (graph == NULL) return;
   for (int n = 0; n < graph->n_node; n++)
@@ -49,6 +59,8 @@ int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) 
   return id;
 }
 
+/* Inputs and outputs are one list in the arena, so that a node costs one allocation; `forward` is the node itself until
+ * somebody pairs it. */
 int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
   neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(n_in + n_out) * sizeof *ids);
   if (ids == NULL || !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node)) return -1;
@@ -81,6 +93,7 @@ bool graph_add_rewrite(neap_graph *graph, const neap_rewrite *rewrite) {
   return true;
 }
 
+/* Names in lists are interned and stay where they are; the list of them is copied like numbers, which are as wide. */
 neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs) {
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
@@ -94,6 +107,7 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const ne
   return copy;
 }
 
+/* The first one to speak wins: an error that stands in *error already is not replaced, whatever inner says. */
 neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope,
                          const char *line) {
   if (error == NULL || error->code != NEAP_OK) return inner->code;
@@ -141,18 +155,21 @@ void neap_uses_fini(neap_uses *uses) {
   memset(uses, 0, sizeof *uses);
 }
 
+/* The newest value of the name, and only where the name means it at the end: earlier versions can't be asked for. O(values). */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   for (int v = graph->n_value - 1; v >= 0; v--)
     if (graph->value[v].is_blob && graph->value[v].is_last && strcmp(graph->value[v].name, name) == 0) return v;
   return NEAP_NO_VALUE;
 }
 
+/* What reports call the batch; 1 for a net whose inputs are all scalars, or that has none. */
 int64_t neap_graph_batch(const neap_graph *graph) {
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0) return graph->value[v].type.shape.dim[0];
   return 1;
 }
 
+/* Length of "x" in "x.grad", 0 for any other label. */
 size_t neap_gradient_stem(const char *label) {
   static const char suffix[] = ".grad";
   size_t n = label != NULL ? strlen(label) : 0, n_suffix = sizeof suffix - 1;
@@ -170,6 +187,7 @@ static size_t growing_bytes(const neap_graph *graph) {
   return total;
 }
 
+/* Each storage once, by its first version, aligned as a workspace lays it out. Frames are those that grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
   size_t total = 0;
   if (region == NEAP_REGION_FRAME) return growing_bytes(graph);

@@ -52,6 +52,7 @@ static neap_value_id copy_value(layouter *l, neap_value_id old) {
   return id;
 }
 
+/* Value v becomes output `position` of the node, in both lists. */
 static void define(neap_graph *graph, neap_value_id v, int node, int position) {
   graph->value[v].node = node;
   graph->value[v].position = position;
@@ -84,12 +85,14 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   neap_node *node = &l->to->node[n];
   node->name = neap_intern(text);
   node->scope = for_node->scope, node->line = for_node->line, node->phase = for_node->phase;
+  /* It writes nothing that lasts, so it is no update. */
   if (node->phase == NEAP_PHASE_UPDATE) node->phase = NEAP_PHASE_BACKWARD;
   node->in[0] = in;
   define(l->to, *out, n, 0);
   neap_attr_value defaults[NEAP_OP_MAX_ATTR];
   for (int a = 0; a < neap_op_n_attrs(op); a++) defaults[a] = op->attrs[a].value;
   node->attrs = graph_copy_attrs(l->to, op, defaults);
+  /* It moves bytes and computes nothing, so it has no choice to make: the plain kernel, with the threads of the node it is for. */
   neap_choice choice = {.engine = NEAP_ENGINE_REF,
                         .n_thread = for_node->choice.n_thread,
                         .in = copy_layouts(l->to, &from.layout, 1),
@@ -159,7 +162,11 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = copy_value(l, old_out[k]);
     if (v < 0) return graph_no_memory(error);
+    /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find them by name or position and
+     * expect numbers in order. */
     bool plain = l->to->value[v].region != NEAP_REGION_ARENA || chosen->out[k].kind == NEAP_LAYOUT_PLAIN;
+    /* The final value is the first version, also where a blocked one comes before it in time: readers that want plain bytes
+     * take it, and roots refer to it. */
     NEAP_TRY(add_version(l, old_out[k], v, node.phase, error));
     if (!plain || chosen->out[k].kind == NEAP_LAYOUT_PLAIN) {
       set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
@@ -202,6 +209,7 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   NEAP_TRY(copy_ids(l, l->from->n_param, l->from->param, &l->to->param, error));
   for (int n = 0; n < l->from->n_node; n++) NEAP_TRY(copy_node(l, n, error));
   NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
+  /* What was fused stays known, so that a name that is gone can be explained in the plan. */
   for (int i = 0; i < l->from->n_gone; i++)
     if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into)) return graph_no_memory(error);
   for (int i = 0; i < l->from->n_rewrite; i++) {
@@ -229,6 +237,7 @@ static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *ch
   return NEAP_OK;
 }
 
+/* Subgraphs' nodes included: there is one choice for each. */
 static int count_nodes(const neap_graph *graph) {
   int n = graph->n_node;
   for (int i = 0; i < graph->n_node; i++)

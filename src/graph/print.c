@@ -1,11 +1,17 @@
-/* print.c: a graph as text. The canonical form is what a plan's key is made of: no names, scopes or lines; values by
- * number. The other is for people. */
+/* print.c: a graph as text. The canonical form is what a plan's key is made of: no names, scopes or lines; values by number.
+ * The other is for people.
+ *
+ * INVARIANT: two graphs with one canonical text may share a plan. So it has all that a choice or an address depends on: types,
+ * regions, roles, keeps, which value is a version of which, attributes with all their digits, pairs, loops' frames, and
+ * subgraphs in their place. What a node is called, and which random stream it draws from, is left out: it moves no byte.
+ */
 #include "graph/graph_int.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+/* %.17g, so that two numbers that differ never print alike. A subnet is printed as the graph it became, behind its node. */
 static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%.17g", value->f); return;
@@ -36,6 +42,8 @@ static void print_attrs(const neap_node *node, neap_buffer *out) {
 
 static void indent(int depth, neap_buffer *out) { neap_buffer_add(out, "%*s", 2 * depth, ""); }
 
+/* "%3:f32(2,4)@parameters/parameter/keep#1=%2": number, type, then what is not that of a transient value, an operand's place,
+ * and the first version where it is a later one. */
 static void print_value_canonical(const neap_graph *graph, int v, neap_buffer *out) {
   const neap_value *value = &graph->value[v];
   char shape[NEAP_SHAPE_TEXT];
@@ -59,6 +67,7 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
   neap_buffer_add(out, "\n");
 }
 
+/* Values without a definition first, since nodes only mention them by number; then node after node. */
 static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out) {
   indent(depth, out);
   neap_buffer_add(out, "graph %d %d%s (", graph->n_node, graph->n_value, graph->train ? " train" : "");
@@ -90,6 +99,7 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
 
 void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out) { print_canonical(graph, 0, out); }
 
+/* The layout once it has been chosen: a prepared graph has plain ones, of which nothing is said. */
 static void print_value(const neap_graph *graph, int v, neap_buffer *out) {
   const neap_value *value = &graph->value[v];
   char shape[NEAP_SHAPE_TEXT], layout[NEAP_LAYOUT_TEXT];
@@ -99,6 +109,7 @@ static void print_value(const neap_graph *graph, int v, neap_buffer *out) {
   if (value->region != NEAP_REGION_ARENA) neap_buffer_add(out, " [%s]", neap_region_name(value->region));
 }
 
+/* Engine and scratch stand where choices have been made; before that a node has no list of layouts. */
 static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];

@@ -57,6 +57,7 @@ static const char *draw_name(draft *d) {
   }
   for (;;) {
     const char *name = neap_net_join(d->op.scope, base, ++d->number);
+    /* Both at once, because an op without a name gives it to its first output. */
     if (name == NULL || (!op_name_taken(d->net, name) && neap_net_look_up(d->net, name).cell == NULL)) return name;
   }
 }
@@ -95,6 +96,7 @@ static neap_status name_op(draft *d, neap_error *error) {
 /* The least and most arguments of a list; most -1: any number. */
 static void arity(const neap_arg *args, int n, int *least, int *most) {
   *least = 0;
+  /* An optional argument before a required one has a place all the same: it is given as absent. */
   for (int i = 0; i < n; i++)
     if ((args[i].flags & NEAP_ARG_OPTIONAL) == 0) *least = i + 1;
   *most = n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? -1 : n;
@@ -328,6 +330,7 @@ static neap_status check_pairs(const draft *d, neap_error *error) {
 /* ---- commit ------------------------------------------------------------------------------------------------------ */
 
 bool neap_net_reserve_outside(neap_net *net, int more) {
+  /* In every net around: a name that is read here and defined nowhere on the way out is outside of each of them. */
   for (; net->outer != NULL; net = net->outer)
     if (!neap_list_grow(&net->outside, &net->cap_outside, net->n_outside + more, sizeof *net->outside)) return false;
   return true;
@@ -372,6 +375,7 @@ static bool reserve(draft *d) {
     if (!neap_map_set(&net->cell_of, d->op.out[j], net->n_cell + n_new)) goto fail_names;
     n_new++;
   }
+  /* Last, so that what follows undoes everything else; a number that a refused op has drawn is drawn again. */
   if (d->counter == NULL || neap_map_set(&net->counter, d->counter, d->number)) return true;
 fail_names:
   neap_map_remove(&net->op_of, d->op.name);
@@ -400,12 +404,14 @@ static void write_output(draft *d, int j) {
     net->n_cell = at + 1;
   }
   cell->freed_by = -1;
+  /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
   if (is_gradient(d->op.op) && d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0 &&
       cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
       neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
   if (is_gradient(d->op.op) && j + 1 < d->op.n_in) cell->blob.gradient_of = d->op.in[j + 1];
+  /* What an enforced pair writes in place is the declared blob's next version, which is there anyway: no output by default. */
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
   cell->is_scope = neap_net_is_scope_arg(neap_op_output(d->op.op, j), j, d->op.n_out);
   cell->unread = !cell->is_scope && cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
@@ -447,6 +453,7 @@ static neap_status check(draft *d, neap_error *error) {
   return neap_net_check_do(d->net, &d->op, d->who, error);
 }
 
+/* The one door by which ops get into nets, whoever writes them: Lua, text, a copy, an optimizer. */
 neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error) {
   draft d = {.net = net, .call = call};
   neap_status status = check(&d, error);

@@ -1,5 +1,12 @@
-/* attr.c: the attributes of an op against its record: unknown, twice, missing, out of range; defaults filled in.
- * `who` in every message is the op, "Conv "a/conv_1": ". */
+/* attr.c: the attributes of an op against its record: unknown, twice, missing, out of range; defaults filled in. `who` in every
+ * message is the op, "Conv "a/conv_1": ".
+ *
+ * A caller gives a list of (name, value), ended by a NULL name; an op has one value for each attribute of its record, in the
+ * record's order, so that kernels find them by position. `given` says which of them were said: the text form and copies repeat
+ * those and no others, and a record's changed default reaches nets that did not say otherwise.
+ *
+ * INVARIANT: a filled list owns its texts and numbers, in the arena it was filled in; nothing of the caller's list is kept.
+ */
 #include "net/net_int.h"
 
 #include <math.h>
@@ -70,6 +77,7 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
     neap_fail(error, NEAP_ATTRIBUTE, "%s%s is a list of %d items without items", who, attr->name, value->n);
     return fail(attr, error);
   }
+  /* Names in a list become names of blobs, so they keep the rules of names. */
   for (int i = 0; attr->type == NEAP_ATTR_NAMES && i < value->n; i++)
     NEAP_TRY(neap_net_check_name(attr->name, value->names[i], error));
   for (int i = 0; attr->type != NEAP_ATTR_NAMES && i < value->n; i++)
@@ -123,6 +131,7 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
   return NEAP_OK;
 }
 
+/* The names of a list, interned: they are compared by address from here on. */
 static neap_status own_names(neap_arena *arena, const neap_attr_value *from, neap_attr_value *to, neap_error *error) {
   size_t bytes = (size_t)from->n * sizeof(char *);
   const char **name = neap_arena_alloc(arena, bytes);
@@ -159,6 +168,7 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
   neap_attr_value *value = neap_arena_alloc(arena, (size_t)n * sizeof *value);
   if (value == NULL) return neap_fail_memory(error, (size_t)n * sizeof *value, "attributes");
   for (int i = 0; i < n; i++) {
+    /* The record's default; 0, false or nothing where the record has none. */
     value[i] = op->attrs[i].value;
     value[i].given = false;
   }
@@ -187,13 +197,16 @@ neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_se
   return fill(&net->arena, net, op, set, who, out, error);
 }
 
+/* For eager calls and fused ops, which belong to no net: subnets can't be given. */
 neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
                             neap_error *error) {
   return fill(arena, NULL, op, set, who, out, error);
 }
 
+/* An init op says what its blob's declaration says; a copy under another declaration derives them anew. */
 bool neap_net_is_derived(const char *attr) { return strcmp(attr, "shape") == 0 || strcmp(attr, "dtype") == 0; }
 
+/* The lists inside are borrowed from the op: the set is for a call that copies them. */
 neap_set *neap_net_given(const neap_net_op *op, bool skip_derived) {
   int n = neap_op_n_attrs(op->op), n_set = 0;
   neap_set *set = neap_alloc_zeroed((size_t)(n + 1) * sizeof *set);

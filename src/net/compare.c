@@ -19,6 +19,7 @@ static bool note_outputs(neap_map *last, const neap_net_op *op, int first) {
 /* -1: nobody wrote it here; -2: absent. */
 static int reading_of(const neap_map *last, const char *name) { return name == NULL ? -2 : neap_map_get(last, name, -1); }
 
+/* Puts the place and the reason into `where` (may be NULL); false, so that a comparison can end with it. */
 static bool say(neap_buffer *where, int i, const neap_net_op *a, const neap_net_op *b, const char *what) {
   if (where != NULL)
     neap_buffer_add(where, "op %d, %s \"%s\" and %s \"%s\": %s", i + 1, a->op->name, a->name, b->op->name, b->name, what);
@@ -28,9 +29,11 @@ static bool say(neap_buffer *where, int i, const neap_net_op *a, const neap_net_
 /* The names that `owner` hands to its subnet get readings by position, below all others: what an interface takes, or what a Do
  * binds. False when memory is refused. */
 static bool note_captures(neap_map *last, const neap_net *sub, const neap_net_op *owner) {
+  /* Below -1 (nobody) and -2 (absent), so that no capture is mistaken for either. */
   enum { FIRST = -3 };
   for (int k = 0; k < sub->n_sub_input; k++)
     if (!neap_map_set(last, sub->sub_input[k], FIRST - k)) return false;
+  /* A Do has no interface: its names are bound by index, and the index is what two nets have in common. */
   if (neap_net_do_body(owner) != sub) return true;
   const neap_attr_value *inner = &owner->attrs[neap_op_attr_index(owner->op, "inner_blobs")];
   const neap_attr_value *outer = &owner->attrs[neap_op_attr_index(owner->op, "outer_blobs_idx")];
@@ -78,6 +81,8 @@ static bool same_nets(const neap_net *a, const neap_net *b, const neap_net_op *o
     *memory = true;
     break;
   }
+  /* Where one net says its outputs and the other lets them follow, the lists need not agree: a planned net says what the
+   * original left open. */
   same = same && (a->outputs_set != b->outputs_set || same_results(a, b, &last_a, &last_b, where));
   neap_map_fini(&last_a);
   neap_map_fini(&last_b);
@@ -127,6 +132,7 @@ bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *w
 
 /* ---- interference ----------------------------------------------------------------------------------------------------- */
 
+/* For qsort: by writer, then by reader. */
 static int compare_pairs(const void *a, const void *b) {
   const int *x = a, *y = b;
   return x[0] != y[0] ? (x[0] > y[0]) - (x[0] < y[0]) : (x[1] > y[1]) - (x[1] < y[1]);

@@ -44,10 +44,13 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
     return neap_fail(error, NEAP_GRAPH, "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
   neap_set full[NEAP_OP_MAX_ATTR + 3] = {{0}};
   int n = 0;
+  /* What the user says of shape and dtype gives way to the declaration, so that the two never disagree. */
   for (; set != NULL && set->name != NULL && n < NEAP_OP_MAX_ATTR; set++)
     if (!neap_net_is_derived(set->name)) full[n++] = *set;
   full[n] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
   if (dtype_at >= 0) full[n + 1] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
+  /* An init op lies outside the net's op list: it runs when a workspace is initialised, in scope "", and its name is its
+   * blob's. */
   *out = (neap_net_op){.op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
   out->device = out->scope;
   out->in = neap_arena_alloc(&net->arena, 0);
@@ -60,6 +63,7 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
 static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role, const neap_type *type,
                                neap_error *error) {
   const neap_net_blob *old = &cell->blob;
+  /* An input without type is a subnet's parameter; every other declared blob has one. */
   bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
   if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
@@ -139,6 +143,7 @@ static neap_status take_names(neap_net *net, const char *what, int n, const char
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
+  /* The earlier outputs lose the role, all at once: no blob stays an output because it was one in a list before. */
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT) net->cell[i].blob.role = NEAP_ROLE_ACTIVATION;
   for (int i = 0; i < n; i++) {
@@ -152,6 +157,7 @@ neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
   return NEAP_OK;
 }
 
+/* Kept blobs have bytes of their own in every program of the net; nothing takes it back. */
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "keep", 1, &name, false, &list, error));
@@ -160,6 +166,8 @@ neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   return NEAP_OK;
 }
 
+/* What an expanded net says of the blobs of its backward. A resident gradient is there after the run anyway, so it is no output
+ * because nobody reads it. */
 neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error) {
   NEAP_TRY(neap_net_check_name("blob", of, error));
   const char *interned = neap_intern(name), *of_name = neap_intern(of);
@@ -221,6 +229,8 @@ static neap_status default_wrt(neap_net *net, const char *loss, int *n, const ch
   neap_map needed = {0};
   const char **list = neap_arena_alloc(&net->arena, (size_t)net->n_cell * sizeof *list), *name = neap_intern(loss);
   if (list == NULL || name == NULL || !neap_map_set(&needed, name, 1)) goto fail_memory;
+  /* Backwards from the loss: an op that makes something needed needs all that it reads. One walk suffices, since readers stand
+   * behind writers. */
   for (int i = net->n_op - 1; i >= 0; i--) {
     const neap_net_op *o = &net->op[i];
     bool makes = false;

@@ -1,12 +1,19 @@
-/* name.c: names: what may be one, what they mean in a net and the nets around it, and how ops and outputs without a name
- * get theirs. A name is any text without white space, control characters, quotes, parentheses, commas and braces, so that
- * the text form needs no quoting; "=" and "_" are its punctuation. */
+/* name.c: names: what may be one, what they mean in a net and the nets around it, and how ops and outputs without a name get
+ * theirs.
+ *
+ * A name is any text without white space, control characters, quotes, parentheses, commas and braces, so that the text form
+ * needs no quoting; "=" and "_" are its punctuation. Scopes are no objects: "a/b/conv" lies in scope "a/b" because of its
+ * slashes, and a subnet's names live in a table of their own.
+ *
+ * INVARIANT: names that are compared by address are interned; texts that come from outside are interned first.
+ */
 #include "net/net_int.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes above 127 pass, so that names may be in any script; positions in messages count bytes from 1. */
 neap_status neap_net_check_name(const char *what, const char *text, neap_error *error) {
   if (text[0] == '\0') return neap_fail(error, NEAP_NAME, "the name of a %s is empty", what);
   if (strcmp(text, "=") == 0 || strcmp(text, "_") == 0)
@@ -31,12 +38,15 @@ neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
   return (neap_net_found){NULL, NULL};
 }
 
+/* The nearest living name that is seen from the net, for "did you mean": at most a third of its letters may differ, since what
+ * is farther away is more often another word than a slip. NULL: none is near. O(names), on the way to an error only. */
 const char *neap_net_nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
   for (; net != NULL; net = net->closed ? NULL : net->outer)
     for (int i = 0; i < net->n_cell; i++) {
       const neap_net_cell *cell = &net->cell[i];
+      /* A freed name would only lead into the next error. */
       int d = cell->freed_by >= 0 ? 64 : neap_text_distance(name, cell->blob.name);
       if (d <= least && (best == NULL || d < least)) best = cell->blob.name, least = d;
     }
@@ -57,6 +67,8 @@ static void hint_defined(const neap_net *net, neap_error *error) {
     neap_hint(error, "nothing is defined yet: declare inputs and parameters first");
 }
 
+/* Two different slips: a name that a Free has ended, where the Free is what has to move, and one that was never defined. `who`
+ * is the prefix of the message. NULL for the error is allowed, and then only the code counts. */
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error) {
   if (error == NULL) return NEAP_NAME;
   neap_net_found found = neap_net_look_up(net, name);
@@ -75,6 +87,7 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
   return error->code;
 }
 
+/* Only a number above 0 is written: 0 is for a name that the user gave whole. */
 const char *neap_net_join(const char *scope, const char *base, int number) {
   neap_buffer text = {0};
   neap_buffer_add(&text, "%s%s%s", scope, scope[0] != '\0' ? "/" : "", base);
@@ -97,6 +110,7 @@ const char *neap_net_snake(const char *type) {
   return neap_intern_n(text, n);
 }
 
+/* "a/" in "a" stays as it is: what is left of it would be no name. */
 const char *neap_net_strip_scope(const char *name, const char *scope) {
   size_t n = strlen(scope);
   return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' && name[n + 1] != '\0' ? name + n + 1 : name;

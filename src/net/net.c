@@ -1,4 +1,9 @@
-/* net.c: the life of a net, and reading it. Subnets belong to the net they were made in and die with it. */
+/* net.c: the life of a net, and reading it.
+ *
+ * Subnets belong to the net they were made in and die with it, whatever op refers to them: a subnet whose op was never added is
+ * not lost, and two ops may run one. What a net says of itself is read by index, in order of definition. What an op holds lies in
+ * the net's arena or among the interned names, so that ops are not freed one by one.
+ */
 #include "net/net_int.h"
 
 #include <stdatomic.h>
@@ -25,6 +30,7 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error) {
     return neap_fail_memory(error, strlen(name), "a name");
   }
   atomic_init(&net->n_ref, 1);
+  /* A version that no net of this process has had. */
   neap_net_touch(net);
   *out = net;
   return NEAP_OK;
@@ -37,6 +43,7 @@ static bool sub_name_taken(const neap_net *outer, const char *name) {
   return false;
 }
 
+/* NAME error for what can't be a name. The subnet's name is made unique by a number, so it need not be the one given. */
 static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_net **out, neap_error *error) {
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
@@ -46,6 +53,7 @@ static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_
   if (unique == NULL || !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
+  /* It owns itself until here; from the list on it is the outer net's. */
   (*out)->outer = outer;
   (*out)->closed = closed;
   outer->sub[outer->n_sub++] = *out;
@@ -115,6 +123,7 @@ const neap_net_blob *neap_net_blob_at(const neap_net *net, int index) {
 }
 
 const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name) {
+  /* The index is by address of an interned name; a name that nobody has used yet is interned on the way, which does no harm. */
   const char *interned = neap_intern(name);
   return interned != NULL ? neap_net_blob_at(net, neap_map_get(&net->cell_of, interned, -1)) : NULL;
 }

@@ -13,10 +13,10 @@
 enum { MAX_DEPTH = 64 }; /* of subnets: a text can't exhaust the stack */
 
 typedef struct parser {
-  const char *at;
-  int line, depth;
-  neap_arena arena;
-  neap_error *error;
+  const char *at;    /* what has not been read yet; borrowed from the caller */
+  int line, depth;   /* of `at`: counted from 1; subnets that are open */
+  neap_arena arena;  /* words and lists: they live until the text is read, nets intern what they keep */
+  neap_error *error; /* never NULL */
 } parser;
 
 /* The names of one line. */
@@ -37,8 +37,10 @@ static neap_status fail_memory(parser *p) { return neap_fail_memory(p->error, 64
 /* A failed call on behalf of the text: its message with the line in front. */
 static neap_status pass_on(parser *p, neap_status status, const neap_error *inner) {
   if (status == NEAP_OK) return NEAP_OK;
+  /* Refused memory is no fault of the text. */
   if (status == NEAP_MEMORY) return fail_memory(p);
   neap_fail(p->error, NEAP_DATA, "net text, line %d: %.700s", p->line, inner->message);
+  /* The fields that say what is at fault go along, so that an editor can mark the blob or op. */
   if (p->error == NULL || p->error->op[0] != '\0') return NEAP_DATA;
   memcpy(p->error->op, inner->op, sizeof inner->op);
   memcpy(p->error->blob, inner->blob, sizeof inner->blob);
@@ -67,6 +69,7 @@ static bool take(parser *p, char c) {
   return true;
 }
 
+/* A word ends where a name must: before white space and the characters that names can't have. */
 static size_t word_length(const char *at) { return strcspn(at, " \t\r\n(){},\"'"); }
 
 /* Whether the next word is exactly `word`. */
@@ -76,6 +79,7 @@ static bool next_is(parser *p, const char *word) {
   return n == strlen(word) && memcmp(p->at, word, n) == 0;
 }
 
+/* Skips blanks, then the word if it is the next one. A keyword that is a name's beginning is not taken: words are whole. */
 static bool take_word(parser *p, const char *word) {
   if (!next_is(p, word)) return false;
   p->at += strlen(word);
@@ -95,6 +99,7 @@ static neap_status read_word(parser *p, const char *expected, const char **out) 
   return NEAP_OK;
 }
 
+/* The list's room is the caller's to free; the word is borrowed from the parser. */
 static neap_status add_name(parser *p, names *list, const char *word) {
   if (!neap_list_grow(&list->item, &list->cap, list->n + 1, sizeof *list->item)) return fail_memory(p);
   list->item[list->n++] = word;
@@ -153,6 +158,7 @@ static neap_status read_float(parser *p, double *out) {
 
 /* {1,2,3}: ints and doubles are equally wide, so one array serves both. */
 static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
+  /* As many items as there are commas in the rest of the braces, and one: a hostile text gets no more room than it has bytes. */
   size_t room = 1;
   for (const char *c = p->at; *c != '}' && *c != '\n' && *c != '\0'; c++) room += *c == ',';
   int64_t *ints = neap_arena_alloc(&p->arena, room * sizeof *ints);
@@ -249,6 +255,7 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
   do {
     NEAP_TRY(read_word(p, "the name of an attribute", &set[n].name));
     int i = op != NULL ? neap_op_attr_index(op, set[n].name) : -1;
+    /* What such a value looks like is not known, so the rest of the line is not read; the call fails before it is missed. */
     if (i < 0 || n == NEAP_OP_MAX_ATTR) {
       p->at += strcspn(p->at, "\n");
       return NEAP_OK;
@@ -325,6 +332,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
     if (!take(p, ')')) return fail(p, "\",\" or \")\"");
   }
   NEAP_TRY(read_attrs(p, net, neap_op_find(type), set));
+  /* Without "as" an op is named after its first output; what prints a net relies on it and leaves "as" out. */
   call.name = out->n > 0 ? out->item[0] : NULL;
   if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
   if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
@@ -375,6 +383,7 @@ static neap_status read_subnet(parser *p, neap_net *net) {
   NEAP_TRY(pass_on(
     p, take_word(p, "closed") ? neap_net_new_closed_sub(net, name, &sub, &inner) : neap_net_new_sub(net, name, &sub, &inner),
     &inner));
+  /* A taken name would be given a number, and lines that refer to it would mean the other one. */
   if (strcmp(sub->name, name) != 0)
     return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already", p->line, name);
   NEAP_TRY(read_lines(p, sub));
@@ -449,6 +458,7 @@ static neap_status read_lines(parser *p, neap_net *net) {
     if (!at_end_of_line(p)) return fail(p, "the end of the line");
     while (at_end_of_line(p) && *p->at == '\n') p->at++, p->line++;
     if (*p->at == '\0') return NEAP_OK;
+    /* Only alone on its line: a blob may be called "end". */
     if (p->depth > 0 && next_is(p, "end")) {
       const char *after = p->at + strlen("end");
       after += strspn(after, " \t\r");
@@ -479,6 +489,7 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Lines are added one by one: those before one that fails stay, as neap.h says. A subnet is read whole or fails. */
 neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error) {
   neap_error unseen = {0};
   parser p = {.at = text, .line = 1, .error = error != NULL ? error : &unseen};

@@ -1,6 +1,11 @@
-/* rename.c: a copy of a net under other blob names, in another order, with Frees put in; a clone changes nothing. The copy is
- * made by replaying the calls that made the net, so that a change which breaks a rule (an in-place that the op does not
- * allow, a read before the write) is refused. */
+/* rename.c: a copy of a net under other blob names, in another order, with Frees put in; a clone changes nothing.
+ *
+ * The copy is made by replaying the calls that made the net, so that a change which breaks a rule (an in-place that the op does
+ * not allow, a read before the write) is refused by the check that refuses it anywhere. Its order is that of dependence:
+ * declarations, ops with their subnets before them, what is said of gradients, keeps, outputs.
+ *
+ * INVARIANT: the net that is copied is only read; a copy that fails is freed whole.
+ */
 #include "net/net_int.h"
 
 #include <stdio.h>
@@ -12,6 +17,8 @@ static neap_status fail_memory(const copier *c) { return neap_fail_memory(c->err
 
 /* The new name, by the innermost net that has one for it; the old one where it is not in a list. */
 static const char *renamed(const copier *c, const char *name) {
+  /* A subnet's local names come before the net's list, the innermost first: a local name may be one that means something else
+   * outside. */
   for (const copier *level = c; level != NULL && level->edit != NULL; level = level->around)
     for (int i = 0; i < level->edit->n_local; i++)
       if (level->edit->local[i].sub == level->net && level->edit->local[i].from == name) return level->edit->local[i].to;
@@ -47,6 +54,7 @@ neap_status neap_net_copy_declaration(const copier *c, const neap_net *net, cons
 static neap_status copy_declarations(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *b = &net->cell[i].blob;
+    /* Made by an op: its own copy will make it. */
     if (b->type.dtype == NEAP_DTYPE_NONE && b->role != NEAP_ROLE_INPUT) continue;
     NEAP_TRY(neap_net_copy_declaration(c, net, b, to));
   }
@@ -67,6 +75,7 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
                             : neap_net_new_sub(to, from->name, &sub, c->error));
       i = to->n_sub - 1;
       if (!neap_map_set(subs, from, i)) return fail_memory(c);
+      /* A closed body sees no outer name, so no outer renaming; an open one sees them all, under the new names. */
       copier inside = from->closed ? (copier){.at = &no_names, .error = c->error} : *c;
       inside.net = from;
       inside.around = from->closed ? NULL : c;
@@ -137,6 +146,7 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
   NEAP_TRY(copy_gradients(c, net, to));
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
+  /* A plain clone of a net without a list keeps on saying nothing: its outputs follow from later ops, as the original's do. */
   if (!net->outputs_set) return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
@@ -223,6 +233,7 @@ static neap_status check_edit(const neap_net *net, const neap_net_edit *edit, ne
   return status;
 }
 
+/* All doors lead here. `edit` NULL: a clone. The lists are borrowed for the call; *out is owned. */
 static neap_status copy(const neap_net *net, int n, const char *const *from, const char *const *to, const neap_net_edit *edit,
                         neap_net **out, neap_error *error) {
   if (net->outer != NULL)

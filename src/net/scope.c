@@ -38,12 +38,14 @@ static int64_t index_of(const neap_net_op *op, int binding) {
   return index < 0 ? index + n_outer(op) : index;
 }
 
+/* By address: both are interned. */
 static bool is_among(const char *name, int n, const char *const *list) {
   for (int i = 0; i < n; i++)
     if (list[i] == name) return true;
   return false;
 }
 
+/* *output: whether the body may write it, which is so when the blob is among the Do's outputs, wherever its index points. */
 const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *output) {
   for (int b = 0; b < op->attrs[INNER_BLOBS].n; b++) {
     if (op->attrs[INNER_BLOBS].names[b] != inner) continue;
@@ -78,6 +80,7 @@ const char *neap_net_do_name(const neap_net_op *op, const char *inner) {
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
+/* The cell of a name in this very net; scopes are never looked up outwards, since a frame belongs to the net that runs. */
 static neap_net_cell *scope_cell(const neap_net *net, const char *name) {
   int at = neap_map_get(&net->cell_of, name, -1);
   return at >= 0 && at < net->n_cell ? &net->cell[at] : NULL;
@@ -88,6 +91,7 @@ static int frame_of(const neap_net_op *op, const neap_net_cell *scope) {
   return op->attrs[REUSE_WORKSPACE].i != 0 && scope->frame > 0 ? scope->frame : scope->n_frame + 1;
 }
 
+/* Called once the op is certain to be added: the scope's counters are the net's state, and a refused op must not move them. */
 void neap_net_enter_frame(neap_net *net, neap_net_op *op) {
   if (is_op(op, "HasScope")) op->frame = scope_cell(net, op->in[0])->frame;
   if (is_op(op, "CreateScope")) scope_cell(net, op->out[0])->frame = 0;
@@ -105,6 +109,7 @@ bool neap_net_is_scope(const neap_net *net, const char *name) {
 
 /* Whether an earlier Do has left `name` in the frame: its body wrote it, or it kept a copy of what is bound to it. */
 static bool is_local(const neap_net *net, const char *scope, int frame, const char *name) {
+  /* All Dos of one frame share its table, in whatever order their bodies came. O(ops), asked once a name. */
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
     if (!is_op(op, "Do") || op->out[op->n_out - 1] != scope || op->frame != frame) continue;
@@ -124,6 +129,7 @@ const char *neap_net_local(const neap_net *net, const char *scope, const char *n
   return local_name(key, cell->frame, inner);
 }
 
+/* Whether a name has the form "SCOPE.FRAME/local" of some Do here, nested ones included: kept blobs may lie in frames. */
 bool neap_net_has_local(const neap_net *net, const char *name) {
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
@@ -143,6 +149,7 @@ static neap_status fail(const char *who, const char *blob, neap_error *error, co
   return neap_fail(error, NEAP_GRAPH, "%s%s", who, text);
 }
 
+/* What concerns the Do's own lists: no input twice, one scope in and out, as many indices as names, and no contradictory flags. */
 static neap_status check_lists(const neap_net_op *op, const char *who, neap_error *error) {
   char text[400];
   for (int i = 0; i < op->n_in; i++)
@@ -241,6 +248,8 @@ static neap_status check_outputs(const neap_net_op *op, const char *who, neap_er
   return NEAP_OK;
 }
 
+/* In this order a message never speaks of what an earlier check would have refused: lists, then bindings, then the body's
+ * blobs. */
 neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   if (body == NULL) return NEAP_OK;
