@@ -254,6 +254,29 @@ describe("pictures:", function()
     assert.is_nil(next(place, "0"))
   end)
 
+  it("a value in a subnet has the colour of its place in the arena: its frame's address and its own in the frame", function()
+    local net = branch_net()
+    for _, o in ipairs { { in_place = false }, { policy = "none" }, { executor = "dag" } } do
+      local plan = net:plan(o)
+      local nodes, n_inner, above = {}, 0, false
+      for name, offset in plan:dot():gmatch '([%w_]+) %[[^\n]* tooltip="offset (%d+),' do nodes[name] = math.tointeger(tonumber(offset)) end
+      local function compare(tree, prefix, base)
+        for i, v in ipairs(tree.values) do
+          local drawn = nodes[prefix .. "v" .. i]
+          if drawn then
+            assert.are.equal(base + v.offset, drawn, v.blob)
+            n_inner, above = n_inner + (prefix ~= "" and 1 or 0), above or prefix ~= "" and base > 0
+          end
+        end
+        for s, op in ipairs(tree.ops) do
+          for k, inner in ipairs(op.subs) do compare(inner, ("%so%ds%d_"):format(prefix, s, k), base + op.scratch_offset) end
+        end
+      end
+      compare(plan:_tree(), "", 0)
+      assert.is_true(n_inner >= 2 and above, "no frame lies above address 0")
+    end
+  end)
+
   it("what lives inside subnets is drawn in the column of the op that owns them, at its place in the arena", function()
     local net = neap.net "inside"
     local x, c = net:input("x", { 1000 }), net:input("c", {}, "bool")

@@ -96,6 +96,20 @@ for _, persist in ipairs { false, true } do
       sweep(persist, nothing, function() return net:_count { store = false } end)
     end)
 
+    it("in pictures", function()
+      local net = trained_net()
+      local plan, ws <close> = net:plan { store = false }, neap.workspace { store = false }
+      local program <close> = ws:compile(net)
+      local dot, svg = plan:dot(), plan:svg()
+      sweep(persist, nothing, function() return net:dot() end)
+      sweep(persist, nothing, function() assert.are.equal(dot, plan:dot()) end)
+      sweep(persist, nothing, function() assert.are.equal(svg, plan:svg()) end)
+      sweep(persist, nothing, function() return ws:picture(), program end)
+      local path = os.tmpname()
+      sweep(persist, nothing, function() assert.is_true(ws:picture(path)) end)
+      os.remove(path)
+    end)
+
     it("in making gradients again that were given back, which changes no parameter", function()
       local net = trained_net()
       neap.seed(1)
