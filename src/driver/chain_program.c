@@ -104,8 +104,8 @@ static neap_status list_saved(neap_chain *chain, int i, const neap_net *backward
   return NEAP_OK;
 }
 
-/* Options of one part's compilation. Types stand in `name` and `type`, of two entries. The halves of a training step keep their
- * ops apart, as the whole step would. */
+/* Options of one part's compilation. Types stand in `name` and `type`, of two entries. The halves are run as they
+ * were cut: a rewrite would see one side only. */
 static neap_compile_options part_options(const neap_chain *chain, int i, const neap_chain_step *step, neap_chain_part part,
                                          const char *name[2], neap_type type[2]) {
   neap_compile_options options = chain->options;
@@ -114,6 +114,7 @@ static neap_compile_options part_options(const neap_chain *chain, int i, const n
   options.graph.n_input = part == NEAP_CHAIN_BACKWARD ? 2 : 1;
   options.graph.input = name;
   options.graph.input_type = type;
+  options.graph.no_rewrite = part != NEAP_CHAIN_EVALUATE;
   options.graph.no_fuse = options.graph.no_fuse || part != NEAP_CHAIN_EVALUATE;
   options.graph.fuse_pool = options.graph.fuse_pool && part == NEAP_CHAIN_EVALUATE;
   return options;

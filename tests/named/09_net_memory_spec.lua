@@ -253,6 +253,40 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
+  it("hold for layers of every kind: blocks of layers, branches, norms, recurrent ones, embeddings", function()
+    local kinds = {
+      residual = { { 3, 6, 6 }, function()
+        return nn.Conv2d { 3, 4, kernel = 3, pad = 1 }, nn.Residual { nn.Conv2d { 4, 4, kernel = 3, pad = 1 }, nn.BatchNorm2d { 4 }, nn.ReLU(),
+          nn.Conv2d { 4, 4, kernel = 3, pad = 1 } }, nn.ReLU(), nn.Flatten(), nn.Linear { 144, 3 }
+      end },
+      block = { { 3, 6, 6 }, function()
+        return nn.Sequential { nn.Conv2d { 3, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 } }, nn.Flatten(), nn.Linear { 16, 3 }
+      end },
+      branches = { { 3, 6, 6 }, function() return nn.Concat { nn.Conv2d { 3, 2, kernel = 1 }, nn.Conv2d { 3, 2, kernel = 3, pad = 1 } }, nn.Tanh() end },
+      norm = { { 5, 8 }, function() return nn.LayerNorm { 8 }, nn.GELU(), nn.Linear { 8, 3 } end },
+      recurrent = { { 5, 8 }, function() return nn.LSTM { 8, 6 }, nn.Linear { 6, 3 } end },
+    }
+    for kind, case in pairs(kinds) do
+      local a = nn.Sequential { input = case[1], seed = 2, case[2]() }
+      local b = nn.Sequential { input = case[1], seed = 2, case[2]() }
+      local x, at = neap.zeros { 4, table.unpack(case[1]) }, 0.3
+      x:apply_(function()
+        at = (at + 0.61803398875) % 1
+        return 2 * at - 1
+      end)
+      local y = a:memory():forward(x)
+      local dy = y:tanh()
+      local dx = a:memory():backward(dy)
+      assert.is_true(b(x):close(y, { rtol = 1e-4, atol = 1e-5 }), kind)
+      assert.is_true(b:backward(x, dy):close(dx, { rtol = 1e-4, atol = 1e-4 }), kind)
+      for name, p in b:parameters() do assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), kind .. " " .. name) end
+    end
+    local words = nn.Sequential { input = { 3 }, dtype = "i64", seed = 2, nn.Embedding { 5, 4 }, nn.Flatten(), nn.Linear { 12, 2 } }
+    assert.is_nil(words:memory():backward(words:memory():forward(neap.tensor({ { 0, 1, 4 } }, "i64")) * 0 + 1)) -- no gradient of integers
+    assert.are.equal(0, words:param("embedding1.weight").grad[{ 3, 1 }])
+    assert.are_not.equal(0, words:param("embedding1.weight").grad[{ 5, 1 }])
+  end)
+
   it("draw one mask a step: the gradient through dropout is that of the numbers that its forward dropped", function()
     local model = nn.Sequential { input = { 50 }, seed = 3, nn.Dropout { 0.5 }, nn.Dropout { 0.5 } }
     local memory = model:memory()
