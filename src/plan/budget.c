@@ -1,9 +1,16 @@
-/* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands in the way. */
+/* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands in the way.
+ *
+ * It bounds the arena alone (under policy `pool` the pool), not parameters or outputs, which no order or address can make
+ * smaller. The refusal is one message that a user can act on: the least possible bytes, the step where the most is live, and
+ * the blobs that live there, largest first; error->least_bytes has the figure for callers that go on from there.
+ *
+ * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose frames grow are refused.
+ */
 #include "plan/plan_int.h"
 
 #include <stdio.h>
 
-enum { N_NAMED = 4 };
+enum { N_NAMED = 4 }; /* blobs in a message */
 
 /* A loop without a maximum takes as much as its condition asks for: that can't be promised. */
 static const neap_node *growing_loop(const neap_graph *graph) {
@@ -16,6 +23,7 @@ static const neap_node *growing_loop(const neap_graph *graph) {
   return NULL;
 }
 
+/* MEMORY error at the loop's line. Within a maximum the frames would be part of the arena, so that is the hint. */
 static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, neap_error *error) {
   char asked[24], record[24];
   neap_fail(error, NEAP_MEMORY,
@@ -28,10 +36,12 @@ static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, nea
   return NEAP_MEMORY;
 }
 
+/* 0 is no budget. Called when everything has been tried: what is said to be least is so for this order and these choices. */
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, neap_error *error) {
   if (budget_bytes == 0) return NEAP_OK;
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
   if (plan->arena_bytes <= budget_bytes) return NEAP_OK;
+  /* The peak is where something would have to go. */
   int value[N_NAMED], n = neap_plan_live_at(plan, plan->peak_step, N_NAMED, value);
   const neap_node *node = &graph->node[plan->order[plan->peak_step]];
   neap_buffer list = {0};

@@ -1,5 +1,8 @@
-/* explain.c: a plan in words: what it needs, how good that is, and for one value where its bytes lie, with whom it shares
- * them, before and after, and why. Steps count from 1 here, as everywhere that people read.
+/* explain.c: a plan in words: what it needs, how good that is, and for one value where its bytes lie, with whom it shares them,
+ * before and after, and why. Steps count from 1 here, as everywhere that people read.
+ *
+ * Every sentence is read off the plan and its graph: a stored plan explains itself as well as one just made. What the words of
+ * a reason are is said in plan.h, once.
  */
 #include "plan/plan_int.h"
 
@@ -9,6 +12,8 @@ static const char *name_of(const neap_graph *graph, int v) { return graph->value
 
 /* ---- the whole plan ------------------------------------------------------------------------------------------------------ */
 
+/* The figures in the order of their weight: what is needed, how near that is to the least possible, what it would be without
+ * reuse; then how it was found, and the regions. */
 static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
   char a[24], b[24], c[24];
   bool is_pool = plan->policy == NEAP_POLICY_POOL;
@@ -48,7 +53,9 @@ static void explain_curve(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "\n");
 }
 
+/* How many values got their place for which reason, and their bytes, shared ones counted for each. */
 static void explain_reasons(const neap_plan *plan, neap_buffer *out) {
+  /* As many as there can ever be reasons: the list in plan.h is far shorter. */
   int count[64] = {0};
   size_t bytes[64] = {0};
   char text[24];
@@ -66,6 +73,7 @@ static void explain_reasons(const neap_plan *plan, neap_buffer *out) {
 
 enum { N_LARGEST = 10 };
 
+/* Storages of the arena by size, each by its first value; insertion into a short list, as in peak.c. */
 static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   int best[N_LARGEST], n = 0;
   char text[24], shape[NEAP_SHAPE_TEXT];
@@ -94,6 +102,7 @@ static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
     int n = 0;
     size_t bytes = 0;
     bool told = false;
+    /* Each rule where it comes first. */
     for (int k = 0; k < i; k++) told = told || strcmp(graph->rewrite[k].rule, rule) == 0;
     for (int k = i; k < graph->n_rewrite && !told; k++)
       if (strcmp(graph->rewrite[k].rule, rule) == 0) n++, bytes += graph->rewrite[k].saved_bytes;
@@ -131,6 +140,8 @@ static int neighbour(const neap_plan *plan, int v, bool before) {
   return best;
 }
 
+/* The nearest in time only: a long list of tenants helps nobody. In a dag "before" holds in every schedule, since packing went
+ * by paths. */
 static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   int before = neighbour(plan, v, true), after = neighbour(plan, v, false);
   const char *path = plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "";
@@ -175,6 +186,7 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
                   neap_bytes_text((double)place->bytes, text), at_peak ? ", and take as much from the arena's peak" : "");
 }
 
+/* Type, size and place; life; maker; then links within the storage, neighbours in the bytes, and what keeping it would cost. */
 static void explain_value(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];
@@ -206,6 +218,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
   explain_keep(plan, graph, v, out);
 }
 
+/* -1, or any number that is no value: the whole plan. */
 void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out) {
   if (value >= 0 && value < plan->n_value)
     explain_value(plan, graph, value, out);

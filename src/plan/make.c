@@ -124,6 +124,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
     plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
     plan->packer = out.packer;
     if (plan->policy == NEAP_POLICY_POOL) status = neap_plan_foretell(plan, graph, error);
+    /* Reaching the bound is the proof; nothing else is. */
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
     fill_regions(plan, graph);
   }

@@ -7,15 +7,18 @@
 
 #include <stdlib.h>
 
+/* One range of the arena and the storage that was painted there last. INVARIANT: ranges of the list do not meet. */
 typedef struct paint {
   size_t from, to;
   int owner; /* root value */
 } paint;
 
+/* What the painting is ordered by. */
 typedef struct life {
   int first, root;
 } life;
 
+/* For qsort: by first step; storages that begin together by number, so that plans are the same each time. */
 static int compare_lives(const void *a, const void *b) {
   const life *x = a, *y = b;
   return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->root < y->root ? -1 : 1);
@@ -49,6 +52,7 @@ static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, co
   return best;
 }
 
+/* Only reports read what this finds: addresses are settled. O(storages^2) at worst, when each is painted over by many. */
 neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, neap_error *error) {
   size_t m = (size_t)graph->n_value + 1;
   neap_arena arena = {0};
@@ -73,6 +77,7 @@ neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, ne
     neap_place *place = &plan->place[v];
     if (bytes[v] == 0) continue;
     int owner = paint_over(list, &n_paint, place->offset, place->offset + bytes[v], v, plan, last_member);
+    /* Nobody was there before: the reason stays that of a first tenant. */
     if (owner < 0) continue;
     place->partner = last_member[owner];
     place->reason = plan->policy == NEAP_POLICY_NAME ? NEAP_REASON_SLOT : NEAP_REASON_REUSE;

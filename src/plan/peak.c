@@ -1,8 +1,13 @@
-/* peak.c: what is live at a step, what the peak is made of, and who has overwritten a value's bytes. */
+/* peak.c: what is live at a step, what the peak is made of, and who has overwritten a value's bytes.
+ *
+ * These look at a finished plan and its places, not at the schedule it came from, so that a stored plan answers as a fresh one
+ * does. They are for messages and reports: O(values) or O(values^2) where few are asked.
+ */
 #include "plan/plan_int.h"
 
 #include <string.h>
 
+/* Steps count from 0; a value is live in the step that makes it and in that of its last reader. */
 static bool lives_at(const neap_place *place, int step) {
   return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 && place->first <= step &&
          step <= place->last;
@@ -35,6 +40,8 @@ int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value) {
 
 enum { N_SHOWN = 20 };
 
+/* The step of the most live bytes, and what they are, largest first. What is not listed is told as a sum, so that the figures
+ * add up; each storage counts by its newest living value, padding included. */
 void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   if (plan->n_node == 0) {
     neap_buffer_add(out, "nothing runs\n");
@@ -65,6 +72,7 @@ void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer 
 
 /* ---- who owns the bytes now ------------------------------------------------------------------------------------------- */
 
+/* Half-open ranges of bytes; an empty one meets nothing. */
 static bool bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) { return n_a > 0 && n_b > 0 && a < b + n_b && b < a + n_a; }
 
 /* The value whose elements `v` shows: views followed to their source. */
@@ -73,6 +81,8 @@ static int content_of(const neap_plan *plan, int v) {
   return v;
 }
 
+/* The value that holds these bytes after the run, or the last one that took some of them; -1: they are intact; -2: some op's
+ * scratch lay there, which has no name. Other values that show the same elements do not count. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value) {
   const neap_place *place = &plan->place[value];
   int owner = -1, content = content_of(plan, value);

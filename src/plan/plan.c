@@ -1,8 +1,17 @@
-/* plan.c: the words of plans (policies, executors, reasons, refusals) and the begin and end of a plan's life. */
+/* plan.c: the words of plans (policies, executors, reasons, refusals) and the begin and end of a plan's life.
+ *
+ * A plan is a block of tables in one arena that it lies in itself: by node, by step and by value of one graph, and the plans of
+ * that graph's subnets. It borrows nothing from the graph, so it may be stored and read back; but
+ * its numbers mean something only beside the graph it was made for, or one of the same form.
+ *
+ * INVARIANT: names of policies and codes of reasons are part of stored plans and of the database: they may be added, not
+ * changed.
+ */
 #include "plan/plan_int.h"
 
 #include <string.h>
 
+/* In the order of the enums in plan.h. */
 static const char *const policies[] = {"none", "name", "offset", "pool"};
 static const char *const executors[] = {"simple", "dag"};
 
@@ -10,6 +19,7 @@ const char *neap_policy_name(neap_policy policy) {
   return (unsigned)policy < (unsigned)NEAP_COUNT(policies) ? policies[policy] : "?";
 }
 
+/* False, and *policy as it was, for any other word. */
 bool neap_policy_from_name(const char *name, neap_policy *policy) {
   for (int i = 0; i < NEAP_COUNT(policies); i++)
     if (strcmp(name, policies[i]) == 0) {
@@ -49,6 +59,8 @@ const char *neap_refusal_words(neap_refusal refusal) {
   return (unsigned)refusal < (unsigned)NEAP_COUNT(refusal_words) ? refusal_words[refusal] : "?";
 }
 
+/* All zeros, with room for each node and value and one more, so that no table is ever empty. NULL when refused. The arena is
+ * set up outside and moves in with the plan. */
 neap_plan *neap_plan_new(const neap_graph *graph) {
   neap_arena arena = {0};
   neap_plan *plan = neap_arena_alloc(&arena, sizeof *plan);

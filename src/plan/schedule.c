@@ -1,4 +1,12 @@
-/* schedule.c: one order of a graph and what follows from it: storages, lives, bytes live at each step. */
+/* schedule.c: one order of a graph and what follows from it: storages, lives, bytes live at each step.
+ *
+ * A schedule is what all policies pack: which values are one storage, from which step to which it lives, and how many bytes are
+ * live while each step runs. Storages are found from the graph (alias.c), or taken over from a plan that stands already, when
+ * the same addresses are to serve another batch size; lives come from the one analysis (live_range.c) either way.
+ *
+ * INVARIANT: `order` and `step` are inverse to each other; members of a storage form a ring through `next`, which starts
+ * anywhere.
+ */
 #include "plan/plan_int.h"
 
 #include <string.h>
@@ -19,6 +27,7 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
   return s->reason != NULL && s->refusal != NULL && s->bytes != NULL && s->live_bytes != NULL;
 }
 
+/* `order` NULL: that of definition. On failure *s is empty. */
 neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error) {
   const neap_graph *g = work->graph;
   memset(s, 0, sizeof *s);
@@ -47,6 +56,7 @@ static void link_ring(neap_schedule *s, int n_value) {
   }
 }
 
+/* Order and storages of `plan`, which was made for a graph of the same form. On failure *s is empty. */
 neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error) {
   const neap_graph *g = work->graph;
   memset(s, 0, sizeof *s);

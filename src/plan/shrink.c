@@ -71,6 +71,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   plan->baseline_bytes = graph->baseline_bytes;
   plan->packer = like->packer;
   plan->arena_bytes = like->arena_bytes;
+  /* What is held is the larger batch's: all programs of the range share its segments and arena. */
   memcpy(plan->region_bytes, like->region_bytes, sizeof plan->region_bytes);
   memcpy(plan->scratch_offset, like->scratch_offset, (size_t)graph->n_node * sizeof *plan->scratch_offset);
   neap_status status = shrink_subs(plan, graph, like, error);

@@ -68,11 +68,13 @@ static const char *read_word(reader *r, char word[32]) {
   return word;
 }
 
+/* This word and no other. */
 static void expect(reader *r, const char *word) {
   char got[32];
   if (strcmp(read_word(r, got), word) != 0) r->failed = true;
 }
 
+/* Nothing may stand behind what a line is known to hold. */
 static void end_line(reader *r) {
   if (*r->at == '\n')
     r->at++, r->line++;
@@ -80,6 +82,7 @@ static void end_line(reader *r) {
     r->failed = true;
 }
 
+/* Within these limits, else the read fails and the number is one that later code can use. */
 static int64_t read_number(reader *r, int64_t least, int64_t most) {
   char word[32], *end;
   read_word(r, word);
@@ -91,6 +94,7 @@ static int64_t read_number(reader *r, int64_t least, int64_t most) {
   return number;
 }
 
+/* A quarter of the range, so that sums of a few can't overflow before the verifier looks. */
 static size_t read_bytes(reader *r) { return (size_t)read_number(r, 0, INT64_MAX / 4); }
 
 /* The index of the next word among n names. */
@@ -103,6 +107,7 @@ static int read_name(reader *r, const char *(*name)(int), int n) {
   return 0;
 }
 
+/* Enums as indices, for read_name. */
 static const char *region_at(int i) { return neap_region_name((neap_region)i); }
 static const char *reason_at(int i) { return neap_reason_code((neap_reason)i); }
 static const char *refusal_at(int i) { return neap_refusal_code((neap_refusal)i); }
@@ -168,6 +173,8 @@ static void read_places(reader *r, neap_plan *plan) {
   }
 }
 
+/* One plan and, between its places and its end, those of its subnets, in order. Sizes come from the graph: the text can't ask
+ * for memory. */
 static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out, neap_error *error) {
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");

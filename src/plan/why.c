@@ -16,6 +16,7 @@ typedef struct life {
   int last_reader; /* node that runs at `to`; -1 where nothing reads it */
 } life;
 
+/* A storage lives as long as any of its members, and that is what keeps another one away. */
 static life life_of(const neap_plan *plan, int v) {
   life l = {v, plan->place[v].first, plan->place[v].last, -1};
   for (int w = 0; w < plan->n_value; w++) {
@@ -32,6 +33,7 @@ static bool bytes_meet(const neap_place *a, const neap_place *b) {
   return a->bytes > 0 && b->bytes > 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
+/* One sentence: how much, where, from when to when, and who reads last. */
 static void add_life(const neap_plan *plan, const neap_graph *graph, const life *l, neap_buffer *out) {
   const neap_place *place = &plan->place[l->value];
   char text[24];
@@ -67,6 +69,8 @@ static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uin
   return maker >= 0;
 }
 
+/* The first reason that holds, in the order in which a reader can do something about it: needed at once; ordered by nothing, in
+ * a dag; packed elsewhere; a policy that does not share. */
 static void add_apart(const neap_plan *plan, const neap_graph *graph, const life *a, const life *b, bool ordered,
                       neap_buffer *out) {
   const char *x = name_of(graph, a->value), *y = name_of(graph, b->value);
@@ -88,12 +92,14 @@ static void add_apart(const neap_plan *plan, const neap_graph *graph, const life
   }
 }
 
+/* Either of them has bytes that no planning touches. */
 static void add_resident(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out) {
   int v = plan->place[a].region != NEAP_REGION_ARENA ? a : b;
   neap_buffer_add(out, "%s and %s are apart: %s lies in %s, has bytes of its own from run to run, and shares them with nobody.\n",
                   name_of(graph, a), name_of(graph, b), name_of(graph, v), neap_region_name(plan->place[v].region));
 }
 
+/* Values of one plan, in either order. MEMORY is the only failure: paths of a dag are found anew. */
 neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error) {
   const neap_place *p = &plan->place[a], *q = &plan->place[b];
   life x = life_of(plan, a), y = life_of(plan, b);

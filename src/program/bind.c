@@ -1,7 +1,14 @@
-/* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every choice its kernel, every
- * control node its subprograms, so that a run has nothing left to decide.
+/* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every choice its kernel, every control
+ * node its subprograms, so that a run has nothing left to decide.
  *
- * What bases stand for: see neap_address.
+ * A program is a list of instructions in the plan's order and a list of bases; an operand is (number of a base, offset in
+ * bytes). What bases stand for: see neap_address. A workspace fills the bases in when it attaches the program, so one program
+ * may run on other bytes later, and nothing here is bound to an address.
+ *
+ * INVARIANT: binding changes neither graph nor plan: what a kernel needs must have been promised by its choice, and a promise
+ * that is too small is a PLAN error, upon which the driver plans anew.
+ * INVARIANT: all tables of a program lie in its arena; only kernels' objects, subprograms and stacks of frames are ended one by
+ * one.
  */
 #include "program/program_int.h"
 
@@ -82,11 +89,13 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   const neap_graph *graph = program->graph;
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
+  /* Addresses that are found while running have a base for each storage; planned ones share base 0, the arena. */
   if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
   if (place->region == NEAP_REGION_ARENA) return (neap_address){0, place->offset};
   if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
   if (place->region == NEAP_REGION_CONSTANT) return (neap_address){1 + program->n_blob, place->offset};
   if (program->is_sub) {
+    /* An operand of the owner, or what lies in the bytes of one. */
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
     int argument = own ? value->argument : storage->argument;
     return (neap_address){argument < 0 ? -1 : 1 + argument, 0};
@@ -137,6 +146,7 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     operand[k] = operand_of(program->graph, v);
     i->address[k] = v >= 0 ? program->where[v] : (neap_address){-1, 0};
+    /* Only transient bytes are poisoned, taken and given back. */
     if (i->address[k].base != 0 && i->address[k].base < program->first_slot) continue;
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
@@ -172,6 +182,7 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
     return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for %s", node->op->name, node->name,
                      neap_engine_name(node->choice.engine), neap_dtype_name(dtype));
   }
+  /* Library objects may refuse what choose accepted, when memory is short or the library has changed. */
   if (kernel->bind != NULL) {
     neap_bind bind = {node->op, node->attrs, node->n_in, node->n_out, type, type + node->n_in, &node->choice};
     neap_status status = kernel->bind(&bind, &i->call.kernel, error);
@@ -192,6 +203,7 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   if (i->sub == NULL) return refused(error, (size_t)node->n_sub * sizeof *i->sub);
   i->n_sub = node->n_sub;
   size_t own_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0;
+  /* A loop's body finds its arguments through ports, which may be frames; a branch finds the owner's operands. */
   int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_plan *plan = program->plan->sub[i->node][s];
@@ -216,6 +228,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->n_out > 0 && program->graph->value[node->out[0]].region == NEAP_REGION_CONSTANT;
+  /* What a constant is computed from: a write to it makes the constants stale. */
   for (int k = 0; i->makes_constant && k < node->n_in; k++) {
     int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;
     if (blob >= 0 && blob < program->n_blob) program->blob[blob].feeds_constant = true;
