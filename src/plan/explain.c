@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-static const char *name_of(const neap_graph *graph, int v) { return graph->value[v].name != NULL ? graph->value[v].name : "?"; }
-
 /* ---- the whole plan ------------------------------------------------------------------------------------------------------ */
 
 /* The figures in the order of their weight: what is needed, how near that is to the least possible, what it would be without
@@ -90,7 +88,7 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
     const neap_value *value = &graph->value[best[i]];
     const neap_place *place = &plan->place[best[i]];
     neap_buffer_add(out, "  %10s  at %-12zu %-28s %-5s %-20s steps %d-%d\n", neap_bytes_text((double)place->bytes, text),
-                    place->offset, name_of(graph, best[i]), neap_dtype_name(value->type.dtype),
+                    place->offset, neap_plan_name(graph, best[i]), neap_dtype_name(value->type.dtype),
                     neap_shape_text(&value->type.shape, shape), place->first + 1, place->last + 1);
   }
 }
@@ -123,17 +121,13 @@ static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_bu
 
 /* ---- one value ------------------------------------------------------------------------------------------------------------- */
 
-static bool bytes_meet(const neap_place *a, const neap_place *b) {
-  return a->bytes > 0 && b->bytes > 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
 /* The value of another storage in the same bytes that was read last before `v`, or is written first after it; -1: none. */
 static int neighbour(const neap_plan *plan, int v, bool before) {
   const neap_place *place = &plan->place[v];
   int best = -1;
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
-    if (other->region != NEAP_REGION_ARENA || other->storage == place->storage || !bytes_meet(place, other)) continue;
+    if (other->region != NEAP_REGION_ARENA || other->storage == place->storage || !neap_places_meet(place, other)) continue;
     if (before ? other->last >= place->first : other->first <= place->last) continue;
     if (best < 0 || (before ? other->last > plan->place[best].last : other->first < plan->place[best].first)) best = w;
   }
@@ -148,10 +142,11 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
   if (before >= 0)
     neap_buffer_add(
       out, "Shares bytes with %s (steps %d-%d) before it: that has been read for the last time%s when this is written.\n",
-      name_of(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
+      neap_plan_name(graph, before), plan->place[before].first + 1, plan->place[before].last + 1, path);
   if (after >= 0)
     neap_buffer_add(out, "Shares bytes with %s (steps %d-%d) after it: written when %s has been read for the last time%s.\n",
-                    name_of(graph, after), plan->place[after].first + 1, plan->place[after].last + 1, name_of(graph, v), path);
+                    neap_plan_name(graph, after), plan->place[after].first + 1, plan->place[after].last + 1,
+                    neap_plan_name(graph, v), path);
   if (before < 0 && after < 0) neap_buffer_add(out, "No other storage shares its bytes.\n");
 }
 
@@ -162,16 +157,16 @@ static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v,
     place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
   if (linked && place->partner >= 0)
     neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason), neap_reason_code(place->reason),
-                    name_of(graph, place->partner));
+                    neap_plan_name(graph, place->partner));
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
     if (other->partner != v || other->storage != place->storage || w == v) continue;
     if (other->reason == NEAP_REASON_IN_PLACE)
-      neap_buffer_add(out, "%s is computed in place over it at step %d.\n", name_of(graph, w), other->first + 1);
+      neap_buffer_add(out, "%s is computed in place over it at step %d.\n", neap_plan_name(graph, w), other->first + 1);
     else if (other->reason == NEAP_REASON_ALIAS)
-      neap_buffer_add(out, "%s is a view of it.\n", name_of(graph, w));
+      neap_buffer_add(out, "%s is a view of it.\n", neap_plan_name(graph, w));
     else if (other->reason == NEAP_REASON_VERSION)
-      neap_buffer_add(out, "Step %d writes its next version, %s.\n", other->first + 1, name_of(graph, w));
+      neap_buffer_add(out, "Step %d writes its next version, %s.\n", other->first + 1, neap_plan_name(graph, w));
   }
 }
 
@@ -182,7 +177,7 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
   char text[24];
   if (place->region != NEAP_REGION_ARENA || !graph->value[v].is_blob || !graph->value[v].is_last) return;
   bool at_peak = place->first <= plan->peak_step && plan->peak_step <= place->last;
-  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", name_of(graph, v),
+  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", neap_plan_name(graph, v),
                   neap_bytes_text((double)place->bytes, text), at_peak ? ", and take as much from the arena's peak" : "");
 }
 
@@ -191,7 +186,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];
   char text[24], shape[NEAP_SHAPE_TEXT];
-  neap_buffer_add(out, "%s %s %s, %s", name_of(graph, v), neap_shape_text(&value->type.shape, shape),
+  neap_buffer_add(out, "%s %s %s, %s", neap_plan_name(graph, v), neap_shape_text(&value->type.shape, shape),
                   neap_dtype_name(value->type.dtype), neap_bytes_text((double)place->bytes, text));
   if (place->region == NEAP_REGION_ARENA)
     neap_buffer_add(out, " at offset %zu (%s)", place->offset, neap_bytes_text((double)place->offset, text));

@@ -72,9 +72,6 @@ void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer 
 
 /* ---- who owns the bytes now ------------------------------------------------------------------------------------------- */
 
-/* Half-open ranges of bytes; an empty one meets nothing. */
-static bool bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) { return n_a > 0 && n_b > 0 && a < b + n_b && b < a + n_a; }
-
 /* The value whose elements `v` shows: views followed to their source. */
 static int content_of(const neap_plan *plan, int v) {
   for (int k = 0; k < plan->n_value && plan->place[v].reason == NEAP_REASON_ALIAS; k++) v = plan->place[v].partner;
@@ -96,12 +93,12 @@ int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int val
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
     if (other->region != NEAP_REGION_ARENA || other->first <= place->first || content_of(plan, w) == content) continue;
-    if (!bytes_meet(place->offset, place->bytes, other->offset, other->bytes)) continue;
+    if (!neap_places_meet(place, other)) continue;
     if (owner < 0 || other->first > plan->place[owner].first) owner = w;
   }
   for (int step = NEAP_MAX(place->first, 0); step < plan->n_node && owner < 0; step++) {
     int n = plan->order[step];
-    if (bytes_meet(place->offset, place->bytes, plan->scratch_offset[n], plan->scratch_bytes[n])) return -2;
+    if (neap_bytes_meet(place->offset, place->bytes, plan->scratch_offset[n], plan->scratch_bytes[n])) return -2;
   }
   (void)graph;
   return owner;

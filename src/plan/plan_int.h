@@ -90,6 +90,18 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
 /* recycle_order.c */
 typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
 
+/* Whether [a, a + n_a) and [b, b + n_b) have a byte in common; the verifier has its own. */
+static inline bool neap_bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) {
+  return n_a > 0 && n_b > 0 && a < b + n_b && b < a + n_a;
+}
+static inline bool neap_places_meet(const neap_place *a, const neap_place *b) {
+  return neap_bytes_meet(a->offset, a->bytes, b->offset, b->bytes);
+}
+/* What people call a value. */
+static inline const char *neap_plan_name(const neap_graph *graph, int v) {
+  return graph->value[v].name != NULL ? graph->value[v].name : "?";
+}
+
 static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
 static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
 /* A path leads from node i to node j. */

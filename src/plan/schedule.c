@@ -28,8 +28,8 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
 }
 
 /* `order` NULL: that of definition. On failure *s is empty. */
-neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error) {
-  const neap_graph *g = work->graph;
+/* An empty schedule whose steps are those of `order`; NULL: of definition. On failure *s is empty. */
+static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order, neap_error *error) {
   memset(s, 0, sizeof *s);
   if (!take_arrays(s, g)) {
     neap_schedule_fini(s);
@@ -39,10 +39,20 @@ neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const in
     s->order[i] = order != NULL ? order[i] : i;
     s->step[s->order[i]] = i;
   }
-  neap_schedule_share(s, work);
+  return NEAP_OK;
+}
+
+/* The lives of the storages that s has by now. */
+static neap_status complete(neap_schedule *s, const neap_work *work, neap_error *error) {
   neap_status status = neap_schedule_live(s, work, error);
   if (status != NEAP_OK) neap_schedule_fini(s);
   return status;
+}
+
+neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error) {
+  NEAP_TRY(begin(s, work->graph, order, error));
+  neap_schedule_share(s, work);
+  return complete(s, work, error);
 }
 
 /* The ring of a storage: its members in order of value, then the first again. */
@@ -59,15 +69,7 @@ static void link_ring(neap_schedule *s, int n_value) {
 /* Order and storages of `plan`, which was made for a graph of the same form. On failure *s is empty. */
 neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error) {
   const neap_graph *g = work->graph;
-  memset(s, 0, sizeof *s);
-  if (!take_arrays(s, g)) {
-    neap_schedule_fini(s);
-    return neap_fail_memory(error, (size_t)(g->n_node + g->n_value) * 8 * sizeof(int), "a schedule");
-  }
-  for (int i = 0; i < g->n_node; i++) {
-    s->order[i] = plan->order[i];
-    s->step[s->order[i]] = i;
-  }
+  NEAP_TRY(begin(s, g, plan->order, error));
   for (int v = 0; v < g->n_value; v++) {
     s->root[v] = plan->place[v].storage;
     s->reason[v] = plan->place[v].reason;
@@ -75,9 +77,7 @@ neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, con
     s->partner[v] = plan->place[v].partner;
   }
   link_ring(s, g->n_value);
-  neap_status status = neap_schedule_live(s, work, error);
-  if (status != NEAP_OK) neap_schedule_fini(s);
-  return status;
+  return complete(s, work, error);
 }
 
 void neap_schedule_fini(neap_schedule *s) {

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-static const char *name_of(const neap_graph *graph, int v) { return graph->value[v].name != NULL ? graph->value[v].name : "?"; }
-
 typedef struct life {
   int value;       /* that was asked about */
   int from, to;    /* steps of its storage: from the first definition to the last use of any member */
@@ -29,15 +27,11 @@ static life life_of(const neap_plan *plan, int v) {
   return l;
 }
 
-static bool bytes_meet(const neap_place *a, const neap_place *b) {
-  return a->bytes > 0 && b->bytes > 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
 /* One sentence: how much, where, from when to when, and who reads last. */
 static void add_life(const neap_plan *plan, const neap_graph *graph, const life *l, neap_buffer *out) {
   const neap_place *place = &plan->place[l->value];
   char text[24];
-  neap_buffer_add(out, "%s: %s at offset %zu, needed in steps %d-%d", name_of(graph, l->value),
+  neap_buffer_add(out, "%s: %s at offset %zu, needed in steps %d-%d", neap_plan_name(graph, l->value),
                   neap_bytes_text((double)place->bytes, text), place->offset, l->from + 1, l->to + 1);
   if (l->last_reader >= 0)
     neap_buffer_add(out, ", last by %s \"%s\"", graph->node[l->last_reader].op->name, graph->node[l->last_reader].name);
@@ -48,9 +42,10 @@ static void add_life(const neap_plan *plan, const neap_graph *graph, const life 
 static void add_link(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out) {
   int later = plan->place[a].first >= plan->place[b].first ? a : b;
   const neap_place *place = &plan->place[later];
-  neap_buffer_add(out, "%s and %s are the same bytes: %s %s", name_of(graph, a), name_of(graph, b), name_of(graph, later),
-                  neap_reason_words(place->reason));
-  if (place->partner >= 0) neap_buffer_add(out, " (%s: %s)", neap_reason_code(place->reason), name_of(graph, place->partner));
+  neap_buffer_add(out, "%s and %s are the same bytes: %s %s", neap_plan_name(graph, a), neap_plan_name(graph, b),
+                  neap_plan_name(graph, later), neap_reason_words(place->reason));
+  if (place->partner >= 0)
+    neap_buffer_add(out, " (%s: %s)", neap_reason_code(place->reason), neap_plan_name(graph, place->partner));
   neap_buffer_add(out, ".\n");
 }
 
@@ -73,7 +68,7 @@ static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uin
  * a dag; packed elsewhere; a policy that does not share. */
 static void add_apart(const neap_plan *plan, const neap_graph *graph, const life *a, const life *b, bool ordered,
                       neap_buffer *out) {
-  const char *x = name_of(graph, a->value), *y = name_of(graph, b->value);
+  const char *x = neap_plan_name(graph, a->value), *y = neap_plan_name(graph, b->value);
   int from = NEAP_MAX(a->from, b->from), to = NEAP_MIN(a->to, b->to);
   if (from <= to) {
     neap_buffer_add(out, "%s and %s are apart: both are needed in step%s %d", x, y, from < to ? "s" : "", from + 1);
@@ -96,7 +91,8 @@ static void add_apart(const neap_plan *plan, const neap_graph *graph, const life
 static void add_resident(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out) {
   int v = plan->place[a].region != NEAP_REGION_ARENA ? a : b;
   neap_buffer_add(out, "%s and %s are apart: %s lies in %s, has bytes of its own from run to run, and shares them with nobody.\n",
-                  name_of(graph, a), name_of(graph, b), name_of(graph, v), neap_region_name(plan->place[v].region));
+                  neap_plan_name(graph, a), neap_plan_name(graph, b), neap_plan_name(graph, v),
+                  neap_region_name(plan->place[v].region));
 }
 
 /* Values of one plan, in either order. MEMORY is the only failure: paths of a dag are found anew. */
@@ -119,11 +115,11 @@ neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a,
     ordered = is_ordered(plan, graph, reach, n_word, a, b) || is_ordered(plan, graph, reach, n_word, b, a);
     neap_free(reach);
   }
-  if (bytes_meet(p, q)) {
+  if (neap_places_meet(p, q)) {
     const life *first = x.from <= y.from ? &x : &y, *second = first == &x ? &y : &x;
     neap_buffer_add(out, "%s takes bytes of %s, which has been read for the last time%s when %s is written.\n",
-                    name_of(graph, second->value), name_of(graph, first->value),
-                    plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "", name_of(graph, second->value));
+                    neap_plan_name(graph, second->value), neap_plan_name(graph, first->value),
+                    plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "", neap_plan_name(graph, second->value));
   } else {
     add_apart(plan, graph, &x, &y, ordered, out);
   }
