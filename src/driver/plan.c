@@ -81,6 +81,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
 
 /* ---- planning --------------------------------------------------------------------------------------------------- */
 
+/* What choosing and planning made; the prepared graph and the key stay, for another round. */
 void neap_way_drop_result(neap_way *w) {
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
@@ -263,6 +264,7 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text, 
 /* ---- the door --------------------------------------------------------------------------------------------------- */
 
 neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
+  /* The prepared graph and the resolved options are all that planning may depend on: the key is made of them. */
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
   NEAP_TRY(check_extents(w->prepared, &w->resolved.plan, error));

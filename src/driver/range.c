@@ -21,6 +21,8 @@ struct neap_range {
 
 /* ---- inputs at a batch --------------------------------------------------------------------------------------------- */
 
+/* Inputs that share the first one's first dimension are the batch; others, such as a learning rate or a table, keep their
+ * shapes. Lists lie in `room`. */
 neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room,
                               neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(net);
@@ -47,6 +49,8 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
 
 /* ---- the largest batch --------------------------------------------------------------------------------------------- */
 
+/* Plans once, with the store like any other compilation; what is kept afterwards is read by every smaller batch and changed by
+ * none. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error) {
   *out = NULL;
   if (options->plan.policy == NEAP_POLICY_POOL)
@@ -152,6 +156,7 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   return NEAP_OK;
 }
 
+/* The two ways, the cheap one first; refused memory ends both, since the second would need more of it. */
 static neap_status plan_within(const neap_range *range, neap_way *w, const neap_compile_options *options, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(check_room(range, w->prepared, error));

@@ -14,8 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { N_RING = 1024 };
+enum { N_RING = 1024 }; /* step times kept for the median */
 
+/* A figure that the caller noted: a loss, an accuracy. */
 typedef struct metric {
   const char *name; /* interned */
   int64_t at_step;

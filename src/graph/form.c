@@ -15,12 +15,14 @@ static bool same_pairs(const neap_pair *a, const neap_pair *b, int n) {
   return n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
+/* All but names, shapes, layouts and bytes. The rank counts: it says which dimensions kernels see. */
 static bool same_value(const neap_value *a, const neap_value *b) {
   return a->type.dtype == b->type.dtype && a->type.shape.n_dim == b->type.shape.n_dim && a->role == b->role &&
          a->region == b->region && a->is_stash == b->is_stash && a->keep == b->keep && a->node == b->node &&
          a->position == b->position && a->root == b->root && a->argument == b->argument;
 }
 
+/* The choice is not compared: it is what is to be taken over. */
 static bool same_node(const neap_node *a, const neap_node *b) {
   return a->op == b->op && a->n_in == b->n_in && a->n_out == b->n_out && a->n_enforced == b->n_enforced && a->n_sub == b->n_sub &&
          (a->loop == NULL) == (b->loop == NULL) && a->phase == b->phase && a->forward == b->forward && a->effects == b->effects &&
@@ -28,6 +30,8 @@ static bool same_node(const neap_node *a, const neap_node *b) {
          same_pairs(a->enforced, b->enforced, a->n_enforced);
 }
 
+/* GRAPH error for the first difference, subgraphs included. Nodes come before counts, so that the message names an op where it
+ * can. O(nodes + values). */
 neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like, neap_error *error) {
   for (int n = 0; n < NEAP_MIN(graph->n_node, like->n_node); n++) {
     const neap_node *a = &graph->node[n], *b = &like->node[n];

@@ -9,6 +9,7 @@
 #include <math.h>
 
 enum { MOST_PARTS = 16 };
+/* Nodes matched so far, which become part of the new op if the match succeeds. */
 typedef struct parts {
   int n, node[MOST_PARTS];
 } parts;
@@ -30,6 +31,7 @@ static int part(fuser *f, parts *p, neap_value_id v, const char *name, int n_rea
   return m >= 0 && f->graph->node[m].n_out == 1 && fuse_may_go(f, v, n_read) && add_part(p, m) ? m : -1;
 }
 
+/* Constants in nets from elsewhere are rounded to f32, or typed by hand. */
 static bool is_near(double a, double b) { return fabs(a - b) <= 1e-5 * fabs(b); }
 
 static const neap_shape *shape_of(const fuser *f, neap_value_id v) { return &f->graph->value[v].type.shape; }
@@ -115,6 +117,7 @@ neap_status fuse_layer_norm(fuser *f, int n, bool *did, neap_error *error) {
 /* ---- Gelu ------------------------------------------------------------------------------------------------------------------ */
 
 enum { MOST_FACTORS = 4 };
+/* scale times all factors: how Gelu's constants are found in whatever order they were multiplied. */
 typedef struct product {
   double scale;
   int n;
@@ -140,6 +143,7 @@ static bool take_apart(fuser *f, parts *p, int m, product *out) {
       if (!take_apart(f, p, inner, out)) return false;
       continue;
     }
+    /* It can't be taken apart, so what was noted on the way is no part of the match. */
     p->n = before;
     if (out->n == MOST_FACTORS) return false;
     out->factor[out->n++] = v;
@@ -172,6 +176,7 @@ static bool is_tanh_argument(fuser *f, parts *p, neap_value_id v, neap_value_id 
   return power >= 0 && fuse_in(f, power, 0) == x && fuse_is_number(f, fuse_in(f, power, 1), &three) && three == 3;
 }
 
+/* v = x / sqrt 2 */
 static bool is_erf_argument(fuser *f, parts *p, neap_value_id v, neap_value_id x) {
   product inner;
   return product_at(f, p, v, &inner) && inner.n == 1 && inner.factor[0] == x && is_near(inner.scale, 0.70710678118654752440);
@@ -264,6 +269,7 @@ neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
     bool stable = true;
     for (int i = 0; i < 4; i++) stable = stable && fuse_is_stable(f, in[i]);
     if (!stable) continue;
+    /* Rank 3 has no dimension of heads: the op is told that there is one. */
     bool one_head = shape_of(f, in[0])->n_dim == 3;
     if (one_head && in[3] != NEAP_NO_VALUE && shape_of(f, in[3])->n_dim > 2) continue; /* it would broadcast over heads */
     NEAP_TRY(fuse_put(f, n, "Attention", in[3] == NEAP_NO_VALUE ? 3 : 4, in, -1,

@@ -1,4 +1,13 @@
-/* fuse_product.c: what follows a convolution or a fully connected layer and can be part of it. */
+/* fuse_product.c: what follows a convolution or a fully connected layer and can be part of it: a normalisation, a residual sum,
+ * an activation, a pool, a bias.
+ *
+ * Each rule looks at one node and the product before it. The product moves to the node's place: then its other operands must
+ * still have the same content there, and nobody else may read what it gave before. Operands of a fused product are x, w, b and
+ * z (the residual), any of the last two absent.
+ *
+ * INVARIANT: a rule changes results by rounding only: statistics are folded into weights, sums and activations run on the same
+ * numbers in another order.
+ */
 #include "graph/fuse.h"
 
 /* The Conv or FC, fused already or not, that defines v and ends in its plain sum: no activation yet. -1: none. */
@@ -28,6 +37,7 @@ static neap_status become(fuser *f, int n, int m, const neap_value_id in[4], int
   return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
 }
 
+/* The product's operands, NEAP_NO_VALUE where it has none: a plain Conv has no z. */
 static void operands(const fuser *f, int m, neap_value_id in[4]) {
   for (int i = 0; i < 4; i++) in[i] = fuse_in(f, m, i);
 }
@@ -42,6 +52,7 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
   neap_value_id x = norm->in[0], in[4], folded[2];
   int m = product_of(f, x);
   if (!can_absorb(f, m, x) || fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE) return NEAP_OK;
+  /* With more dimensions the features of FC are the last, the channels of BatchNorm the second. */
   if (!is_conv(f, m) && f->graph->value[x].type.shape.n_dim != 2) return NEAP_OK;
   operands(f, m, in);
   if (!fuse_is_fixed(f, in[1]) || !fuse_is_fixed(f, in[2])) return NEAP_OK;
@@ -60,6 +71,7 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
 
 /* ---- residual and activation ----------------------------------------------------------------------------------------------- */
 
+/* x w + z for a sum of two whose one term is a product. No broadcasting: z is added element by element, in the kernel. */
 neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *add = &f->graph->node[n];
   if (!fuse_is_op(f, n, "Add") && !fuse_is_op(f, n, "AddN")) return NEAP_OK;
@@ -83,6 +95,7 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   return become(f, n, best_m, in, NEAP_ACTIVATION_NONE, did, error);
 }
 
+/* The activation of what a product gives, in the product. Kernels pad channels with zeros, which must stay zeros. */
 neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *node = &f->graph->node[n];
   neap_activation activation = neap_activation_of(node->op, node->attrs);
@@ -116,6 +129,8 @@ static bool is_worth_chunks(const fuser *f, int m, neap_value_id v, neap_value_i
   return chunk_bytes + NEAP_MIN(value[fuse_in(f, m, NEAP_FUSED_X)].bytes, value[y].bytes) < value[v].bytes;
 }
 
+/* Saves memory and costs time, so only where it is asked for. The pool's other outputs are for a backward, which does not exist
+ * here. */
 neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *pool = &f->graph->node[n];
   int kind = pool_kind(f, n);
@@ -125,6 +140,7 @@ neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
   if (!can_absorb(f, m, pool->in[0]) || !is_worth_chunks(f, m, pool->in[0], pool->out[0])) return NEAP_OK;
   for (int k = 1; k < pool->n_out; k++)
     if (pool->out[k] != NEAP_NO_VALUE && !fuse_may_go(f, pool->out[k], 0)) return NEAP_OK;
+  /* The pool's attributes under the names that the fused op has for them. */
   static const char *const names[][2] = {{"pool_kernel", "kernel"},  {"pool_stride", "stride"},
                                          {"pool_pad", "pad"},        {"pool_dilation", "dilation"},
                                          {"ceil_mode", "ceil_mode"}, {"count_include_pad", "count_include_pad"}};

@@ -1,8 +1,13 @@
-/* gradient.c: the gradient, from value to value (reverse accumulation).
+/* gradient.c: the gradient, from value to value (reverse accumulation: Griewank and Walther, Evaluating Derivatives, chapter
+ * 3).
  *
- * Nodes are visited from the last to the first. Contributions to a value's gradient are collected in a list and summed
- * with one AddN when the node that defines the value is reached: all its readers have been visited by then.
- * Only values on a path from wrt to a seed take part, so unused branches cost nothing.
+ * Nodes are visited from the last to the first. Contributions to a value's gradient are collected in a list and summed with one
+ * AddN when the node that defines the value is reached: all its readers have been visited by then. Only values on a path from
+ * wrt to a seed take part, so unused branches cost nothing. O(nodes + operands).
+ *
+ * INVARIANT: the walk sees the forward's nodes and values only; what it emits stands behind them and is never differentiated in
+ * the same walk.
+ * INVARIANT: a value that no gradient reaches has none: zeros are made by those who ask, where a net's blob needs bytes.
  */
 #include "graph/graph_int.h"
 
@@ -81,11 +86,13 @@ neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const
   return out;
 }
 
+/* dtype NONE for an absent value, so that grad functions may ask before they look. */
 neap_type neap_grad_type(const neap_grad *grad, neap_value_id value) {
   const neap_builder *b = grad->graph;
   return value >= 0 ? b->graph->value[value].type : (neap_type){0};
 }
 
+/* The gradient of broadcasting: `value`, of the broadcast shape, summed to the shape of `like`. */
 neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like) {
   neap_type from = neap_grad_type(grad, value), to = neap_grad_type(grad, like);
   if (value < 0 || like < 0 || neap_shape_equal(&from.shape, &to.shape)) return value;
@@ -122,6 +129,7 @@ typedef struct walk {
 static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
   neap_graph *graph = w->b->graph;
   neap_value *value = &graph->value[gradient];
+  /* A seed, or a value of the forward that is handed on, is not the backward's to name. */
   if (value->gradient_of == NULL && value->node >= 0 && graph->node[value->node].phase == NEAP_PHASE_BACKWARD)
     value->gradient_of = graph->value[v].name;
 }
@@ -257,6 +265,8 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
   w.active = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.active);
   w.parts = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.parts);
   if (w.active == NULL || w.parts == NULL) return graph_no_memory(error);
+  /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it shows by itself, where parts
+   * arrive. */
   for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
   for (int n = 0; n < w.n_node; n++) {
     bool active = false;

@@ -14,11 +14,15 @@ int64_t graph_attr_int(const neap_node *node, const char *name) {
   return a >= 0 ? node->attrs[a].i : 0;
 }
 
+/* A head, then a record for each iteration there may be, and the states behind the last. Frames that grow lie on a stack of
+ * their own, and the value has the head alone. */
 size_t neap_loop_frames_bytes(const neap_loop *loop) {
   if (loop->grows) return NEAP_ALIGN;
   return NEAP_ALIGN + (size_t)loop->max * loop->record_bytes + loop->state_bytes;
 }
 
+/* States that do not lie in frames alternate between two buffers: one iteration reads what the next one must not overwrite yet.
+ * One of the two may be the output itself, where the last state goes. */
 size_t neap_loop_own_bytes(const neap_loop *loop) {
   size_t bytes = loop->has_condition ? NEAP_ALIGN : 0;
   for (int s = 0; s < loop->n_state; s++)
@@ -35,6 +39,7 @@ static bool is_version(const neap_node *node, int s) {
   return false;
 }
 
+/* Tables of the right size, zeroed; NULL when refused. frames -1: no gradient goes through it. */
 static neap_loop *new_loop(neap_arena *arena, const neap_node *node, int n_state) {
   neap_loop *loop = neap_arena_alloc(arena, sizeof *loop);
   if (loop == NULL) return NULL;
@@ -52,6 +57,8 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   neap_loop *loop = node->loop = new_loop(&graph->arena, node, n_state);
   if (loop == NULL) return graph_no_memory(error);
   loop->has_condition = node->n_sub > 1;
+  /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and never more than max, where it
+   * has one. */
   if (!loop->has_condition) loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
   if (loop->has_condition) loop->max = graph_attr_int(node, "max");
   for (int i = 0; i < node->n_in; i++) {
@@ -65,6 +72,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
     size_t bytes = body->value[body->output[k]].bytes;
     loop->port[node->n_in + k] =
       k < n_state ? (neap_port){NEAP_PORT_NEXT, k, 0} : (neap_port){NEAP_PORT_SLICE, node->n_in + k, bytes};
+    /* Rows that no iteration reaches must be zero, since the loop may end early. */
     if (k >= n_state && loop->has_condition) loop->zero[loop->n_zero++] = node->n_in + k;
     if (k < n_state) loop->state[k] = (neap_loop_state){k, node->n_in + k, -1, bytes};
     if (k < n_state && is_version(node, k)) loop->state[k] = (neap_loop_state){-1, -1, -1, 0};

@@ -47,6 +47,7 @@ static bool has_seed(const loop_gradient *g, int k) {
   return k < g->n_state ? g->node.loop->port[k].kind == NEAP_PORT_STATE : g->dout[k] >= 0;
 }
 
+/* Lists by argument, -1 all over. The forward's operands and as many again for gradients are the most there can be. */
 static neap_status allocate(loop_gradient *g, neap_error *error) {
   neap_arena *arena = &g->b->graph->arena;
   size_t n = 2 * (size_t)(g->node.n_in + g->node.n_out) + 8;
@@ -63,6 +64,7 @@ static neap_status allocate(loop_gradient *g, neap_error *error) {
 
 /* ---- the joint graph ----------------------------------------------------------------------------------------------------- */
 
+/* A parameter that only the backward has: its argument comes behind those of the forward and its condition. */
 static int add_param(loop_gradient *g, neap_type type) {
   int argument = g->node.n_in + g->node.n_out + 1 + (g->n_param - g->node.n_in);
   g->in_type[g->n_param] = type;
@@ -130,6 +132,7 @@ static bool is_repeated(const loop_gradient *g, const neap_node *node) {
   return false;
 }
 
+/* The body writes a resident blob in place, and the backward would have to read what was there before: those bytes are gone. */
 static neap_status overwritten(const loop_gradient *g, const char *name, neap_error *error) {
   neap_fail(error, NEAP_GRAPH, "the backward of %s \"%s\" needs \"%s\", which its body overwrites", g->node.op->name,
             g->node.name, name);
@@ -159,12 +162,14 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
     if (!needs_output(g, node)) continue;
     if ((node->effects & NEAP_EFFECT_COMMIT) != 0) return overwritten(g, joint->value[node->out[0]].name, error);
     g->repeat[m] = is_repeated(g, node);
+    /* What is made again needs its own inputs again, and so on backwards. */
     for (int i = 0; g->repeat[m] && i < node->n_in; i++)
       if (node->in[i] >= 0) g->needed[node->in[i]] = true;
     for (int k = 0; !g->repeat[m] && k < node->n_out; k++) g->saved[node->out[k]] = g->needed[node->out[k]];
   }
   for (int v = 0; v < joint->n_value; v++) {
     g->next_of[v] = -1;
+    /* Such a value need not be kept twice: it is the state that the next iteration begins with, and lies there. */
     for (int k = g->n_state - 1; g->saved[v] && k >= 0; k--)
       if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE) g->next_of[v] = k;
   }
@@ -220,6 +225,7 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   if (half == NULL) return graph_no_memory(error);
   for (int v = 0; v < whole->n_value; v++)
     if (g->saved[v]) place_saved(g, half, v, false);
+  /* What only the backward takes is left out. */
   half->n_param = g->node.n_in;
   half->train = true;
   half->output = neap_arena_alloc(&half->arena, (size_t)(g->node.n_out + 1) * sizeof *half->output);
@@ -277,6 +283,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
     place_saved(g, half, v, true);
   }
   for (int n = 0; n < joint->n_forward; n++) {
+    /* The repeated forward changes nothing that lasts, and frees nothing: what a Free ended is another value here. */
     half->node[n].effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
     for (int i = 0; (half->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < half->node[n].n_in; i++)
       half->node[n].in[i] = NEAP_NO_VALUE;
@@ -286,6 +293,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
     neap_value_id gradient = joint->grad[w];
     if (i < g->n_state) {
       argument = g->backward->n_port - g->n_wrt + w;
+      /* A state of the backward loop must have a next value in each iteration, if only zeros. */
       if (gradient < 0) gradient = build_constant(b, g->in_type[i], 0);
     } else if (gradient >= 0 && i < g->n_state + g->n_seq) {
       argument = g->backward->n_port - g->n_wrt + w;
@@ -301,6 +309,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
 
 /* ---- the backward loop ----------------------------------------------------------------------------------------------------- */
 
+/* The position that v gets among the operands of the backward node. */
 static int operand(loop_gradient *g, neap_value_id v) {
   g->in[g->n_in] = v;
   return g->n_in++;
@@ -375,6 +384,7 @@ static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_erro
   return NEAP_OK;
 }
 
+/* Whether a node of the half reads parameter `param`. */
 static bool reads_port(const neap_graph *half, int param) {
   int v = half->param[param];
   for (int n = 0; n < half->n_node; n++)
@@ -419,6 +429,8 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   return NEAP_OK;
 }
 
+/* Everything is decided on the joint graph before the forward node is touched; the forward's half is put in once it is
+ * finished. Gradients of the inputs in din, as of any node. */
 neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
                                 neap_error *error) {
   loop_gradient g = {.b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};

@@ -29,6 +29,7 @@ typedef struct check {
   neap_arena arena;
 } check;
 
+/* For messages: a value may have no name. */
 static const char *label(const check *c, int v) { return c->graph->value[v].name != NULL ? c->graph->value[v].name : "?"; }
 
 /* A PLAN error about value v. */
@@ -167,6 +168,7 @@ static neap_status check_relation(check *c, int v) {
   const neap_place *place = &c->plan->place[v];
   bool linked =
     place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE || place->reason == NEAP_REASON_VERSION;
+  /* Numbers first: a stored plan may say anything. */
   if (place->partner < -1 || place->partner >= g->n_value) return FAIL(c, v, "\"%s\" has an unknown partner", label(c, v));
   if (!linked) {
     if (place->storage == v) return NEAP_OK;
@@ -258,6 +260,7 @@ static bool may_replace(const check *c, int a, int b) {
   const neap_node *node = &g->node[g->value[b].node];
   int out = g->value[b].position, n_read = 0, n_listed = 0, n_read_a = 0;
   if (at_b->reason != NEAP_REASON_IN_PLACE && at_b->reason != NEAP_REASON_VERSION) return false;
+  /* In place means the very same bytes: an element is read before it is written only where both lie alike. */
   if (at_a->offset != at_b->offset || at_a->bytes != at_b->bytes) return false;
   for (int i = 0; i < node->n_in; i++) {
     int v = node->in[i];
@@ -267,6 +270,7 @@ static bool may_replace(const check *c, int a, int b) {
     n_read_a += v == a;
     n_listed += has_pair(node->op->inplace, node->op->n_inplace, i, out) || has_pair(node->enforced, node->n_enforced, i, out);
   }
+  /* Other inputs in the same bytes must be allowed there as well; n_listed counts them. */
   if (n_read_a == 0) return false;
   bool allowed = n_listed == n_read || (n_read == 1 && node->op->inplace_any_input && out == 0);
   return allowed && is_over_before(c, a, g->value[b].node, true);
@@ -468,6 +472,7 @@ static size_t own_bytes(const neap_loop *l) {
   return bytes;
 }
 
+/* The loop's own bytes, its frames, and, of a backward loop, that both halves agree about them. */
 static neap_status check_loop(check *c, const neap_node *node) {
   if (node->loop == NULL) return NEAP_OK;
   if (node->choice.scratch_bytes != own_bytes(node->loop))
@@ -498,6 +503,8 @@ static neap_status check_subs(check *c) {
   return NEAP_OK;
 }
 
+/* Lists first, then checks in an order in which each may rely on those before it: the order of nodes, readers, paths, subnets,
+ * places one by one, places two by two, constants, scratch, figures. */
 static neap_status check_all(check *c) {
   const neap_graph *g = c->graph;
   size_t n = (size_t)g->n_node + 1, m = (size_t)g->n_value + 1;

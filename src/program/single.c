@@ -1,6 +1,10 @@
-/* single.c: one op bound for given input types and run on plain operands: what initialisers and eager calls share. The
- * kernel is the first of the record that takes the case. Where it wants a blocked layout, the operand gets a place in the
- * scratch, behind the kernel's own, and is reordered on the way in or out.
+/* single.c: one op bound for given input types and run on plain operands: what initialisers and eager calls share. The kernel
+ * is the first of the record that takes the case. Where it wants a blocked layout, the operand gets a place in the scratch,
+ * behind the kernel's own, and is reordered on the way in or out.
+ *
+ * INVARIANT: a bound op depends on types and attributes alone: operands and scratch are the caller's in each run, and their
+ * bytes may lie anywhere.
+ * INVARIANT: a run allocates nothing; kernels can't fail, and what the data makes impossible is one fault of the object.
  */
 #include "program/program_int.h"
 
@@ -21,6 +25,7 @@ struct neap_single {
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_single), "an op"); }
 
+/* Of one item of a list. */
 static size_t item_bytes(neap_attr_type type) { return type == NEAP_ATTR_FLOATS ? sizeof(double) : sizeof(int64_t); }
 
 /* Attributes with their lists, in the arena, so that the caller's may go. NULL: memory is refused. */
@@ -81,6 +86,7 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   choice->scratch_bytes = choice->stash_bytes = 0;
   memset(choice->in, 0, (size_t)o->n_in * sizeof *choice->in);
   memset(choice->out, 0, (size_t)o->n_out * sizeof *choice->out);
+  /* A kernel without choose takes anything of its dtypes, plain. */
   if (kernel->choose == NULL) return true;
   neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
   if (at_hand == NULL) return false;
@@ -238,6 +244,7 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   call->stream = stream;
   call->step = step;
   single->fault.set = false;
+  /* Threads that the libraries start inherit the mask: signals stay with this thread. */
   sigset_t saved;
   neap_signals_hold(&saved);
   single->kernel->run(call);
