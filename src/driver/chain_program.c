@@ -56,8 +56,9 @@ static neap_status rename_in_place(neap_net **net, int n, const char *const *fro
  * name too, as others layers may have ops of that name. */
 static neap_status name_saved(const neap_chain_layer *layer, neap_halves *halves, neap_error *error) {
   int n = neap_net_n_blobs(halves->backward), n_rename = 0;
-  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from), **to = from + n + 1;
+  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
   if (from == NULL) return no_memory(error);
+  const char **to = from + n + 1;
   neap_status status = NEAP_OK;
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(halves->backward, b);

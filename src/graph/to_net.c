@@ -175,9 +175,9 @@ static neap_status name_params(writer *w, const neap_node *node, const char **ta
 static neap_status write_body(writer *w, const neap_node *node, neap_error *error) {
   const neap_graph *graph = w->graph;
   const char **list = neap_alloc(((size_t)graph->n_param + (size_t)graph->n_output + 1) * sizeof *list);
-  const char **gives = list + graph->n_param;
   int n_takes = 0;
   if (list == NULL) return graph_no_memory(error);
+  const char **gives = list + graph->n_param;
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
   if (status == NEAP_OK) status = write_nodes(w, error);

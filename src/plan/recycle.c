@@ -237,8 +237,9 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
  * when they overlap in the text of the net, from the first op that mentions the one to the last. */
 static neap_status add_text_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
-  int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first), *last = first + r->n_blob;
+  int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);
   if (first == NULL) return no_memory(error);
+  int *last = first + r->n_blob;
   for (int b = 0; b < r->n_blob; b++) first[b] = INT32_MAX, last[b] = -1;
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
