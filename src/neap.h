@@ -669,6 +669,10 @@ typedef struct neap_entry {
  * of a session; policy "pool" is refused, since it plans no addresses. */
 NEAP_API neap_status neap_chain_open(neap_workspace *workspace, int n, const neap_net *const *layer, int64_t max_batch,
                                      const neap_options *options, neap_chain **out, neap_error *error);
+/* Nets of the layers for batches of `batch` rows, where an attribute depends on the batch (a RunningAverage's factor n / (n - 1), a
+ * Reshape's shape): the same blobs, inputs and outputs as those given to open, which serve all other batches. Once a batch, before
+ * its first forward, and not for the largest: ARGUMENT. The nets are copied. */
+NEAP_API neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error);
 /* Reads the first layer's input in the workspace, whose first dimension is the batch. Without `train` Dropout does nothing, norms
  * read their running statistics, state stays as it is, and nothing is cached. A second forward takes the place of the first: its
  * caches, and the views of entries. A layer that fails (DATA, INTERRUPTED) ends the pass and leaves no entries; state that the

@@ -576,6 +576,37 @@ TEST(planned_steps_give_the_bits_of_unplanned_ones) {
   }
 }
 
+TEST(a_batch_may_have_nets_of_its_own) {
+  static const char text[] =
+    "net norm\ninput x f64 (%d,2)\nparam g f64 (2) = Constant { value = 1 }\nparam b f64 (2) = Constant\n"
+    "state v f64 (2) = Constant\ny, mean, var = BatchNorm(x, g, b) { training = true }\n"
+    "v = RunningAverage(v, var) { momentum = 1, factor = %.17g }\noutputs y\n";
+  const double x[8] = {1, 5, 3, 5, 1, 5, 3, 5};
+  neap_workspace *ws = NULL;
+  neap_net *net[2] = {0};
+  neap_chain *chain = NULL;
+  double v[2];
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  for (int i = 0; i < 2; i++) {
+    char line[512];
+    snprintf(line, sizeof line, text, i == 0 ? 4 : 2, i == 0 ? 4.0 / 3 : 2.0);
+    CHECK_OK(neap_net_read(line, &net[i], &error));
+  }
+  CHECK_OK(neap_chain_open(ws, 1, (const neap_net *const *)&net[0], 4, NULL, &chain, &error));
+  CHECK_OK(neap_chain_add_batch(chain, 2, (const neap_net *const *)&net[1], &error));
+  CHECK_FAILS(neap_chain_add_batch(chain, 2, (const neap_net *const *)&net[1], &error), NEAP_ARGUMENT, "is there already");
+  CHECK_FAILS(neap_chain_add_batch(chain, 5, (const neap_net *const *)&net[1], &error), NEAP_SHAPE, "1 to 4 rows");
+  for (int rows = 4; rows >= 2; rows -= 2) {
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F64, 2, (int64_t[]){rows, 2}, x, &error));
+    CHECK_OK(neap_chain_forward(chain, true, &error));
+    CHECK_OK(neap_workspace_read(ws, "v", NEAP_DTYPE_F64, 2, v, &error));
+    CHECK_NEAR(v[0], rows == 4 ? 4.0 / 3 : 2, 1e-6); /* a variance of 1, made unbiased */
+  }
+  neap_chain_free(chain);
+  for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+  neap_workspace_release(ws);
+}
+
 TEST(bad_data_in_a_layer_ends_the_pass_and_names_it) {
   static const char text[] =
     "net words\ninput x i64 (2,3)\nparam table f32 (5,2) = Xavier\ne = Embedding(x, table)\ny = Flatten(e)\n";
@@ -611,5 +642,6 @@ int main(int argc, char **argv) {
              T(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains),
              T(a_chain_learns_with_an_update_net_beside_it),
              T(masks_are_one_a_layer_and_step_and_the_backward_reads_those_of_its_forward),
-             T(planned_steps_give_the_bits_of_unplanned_ones), T(bad_data_in_a_layer_ends_the_pass_and_names_it));
+             T(planned_steps_give_the_bits_of_unplanned_ones), T(a_batch_may_have_nets_of_its_own),
+             T(bad_data_in_a_layer_ends_the_pass_and_names_it));
 }
