@@ -1,4 +1,8 @@
-/* error.c: the status texts and the error record. The record has fixed room, so that reporting never allocates. */
+/* error.c: the status texts and the error record. The record has fixed room, so that reporting never allocates.
+ *
+ * INVARIANT: a record holds the first failure, with its code and message; code OK means that nothing has failed. NULL in place
+ * of a record is allowed everywhere: then only the code counts.
+ */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -40,10 +44,12 @@ neap_status neap_hint(neap_error *error, const char *format, ...) {
   return error->code;
 }
 
+/* For another attempt with the same record. */
 void neap_error_clear(neap_error *error) {
   if (error != NULL) memset(error, 0, sizeof *error);
 }
 
+/* "1.5 MiB": one digit behind the point from 1 KiB on, powers of 1024. Returns `text`. */
 const char *neap_bytes_text(double bytes, char text[24]) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;

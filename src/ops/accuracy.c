@@ -1,4 +1,8 @@
-/* accuracy.c: Accuracy, the share of rows whose label is among the k largest logits. */
+/* accuracy.c: Accuracy, the share of rows whose label is among the k largest logits.
+ *
+ * Logits (M,C), or with the classes along any axis; labels of the other dimensions. Ties go to the smaller number, as ArgMax
+ * counts, so that the share for k = 1 is that of ArgMax. One thread: it is called once a step, on few rows.
+ */
 #include "ops/op.h"
 
 #include <inttypes.h>
@@ -17,6 +21,7 @@ static bool is_hit(neap_dtype dtype, const void *x, int64_t first, int64_t strid
   return before < k;
 }
 
+/* Rows with label `ignore_index` count neither as right nor as wrong; a label out of range is a fault, and counts as wrong. */
 static void run(const neap_call *call) {
   const neap_type *x = &call->in[0].type, *labels = &call->in[1].type;
   int axis = neap_axis(call->attrs[AXIS].i, x->shape.n_dim);
@@ -38,6 +43,7 @@ static void run(const neap_call *call) {
   *(float *)call->out[0].data = counted == 0 ? 0.0f : (float)((double)hits / (double)counted);
 }
 
+/* Labels have the shape of the logits without the axis of classes: SHAPE error otherwise. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int axis;

@@ -85,6 +85,7 @@ NEAP_ROW2_SAME(ClampGrad_f32, float, float, CLAMP_BOUNDS(float), (x >= least) & 
 NEAP_ROW2_SAME(ClampGrad_f64, double, double, CLAMP_BOUNDS(double), (x >= least) & (x <= most) ? y : 0)
 NEAP_ROW_RUN(ClampGrad, 2, NEAP_ROWS_FLOATS(ClampGrad))
 
+/* Bounds in the wrong order would make Clamp a constant: ATTRIBUTE error. */
 static neap_status infer_clamp(neap_infer *c, neap_error *error) {
   if (c->attrs[LEAST].f > c->attrs[MOST].f)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "min = %g expects to be at most max = %g", c->attrs[LEAST].f,
@@ -92,6 +93,7 @@ static neap_status infer_clamp(neap_infer *c, neap_error *error) {
   return neap_infer_like(c, error);
 }
 
+/* The backward as op NAMEGrad of what the forward left, `in` or `out`, and dy; attributes of the same names go along. */
 #define GRAD(NAME, saved)                                                                                 \
   static neap_status grad_##NAME(neap_grad *g, neap_error *error) {                                       \
     (void)error;                                                                                          \
@@ -107,6 +109,7 @@ GRAD(Elu, out)
 GRAD(Softplus, in)
 GRAD(Clamp, in)
 
+/* What the records share. In place, where the planner finds that nobody else reads x. */
 #define FORWARD \
   .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
 #define BACKWARD_OF(forward, saved, saved_doc)                                                                            \

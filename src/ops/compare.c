@@ -1,7 +1,12 @@
-/* compare.c: Eq Ne Lt Le Gt Ge of two tensors, with broadcasting, to bool. NaN equals nothing, itself included. */
+/* compare.c: Eq Ne Lt Le Gt Ge of two tensors, with broadcasting, to bool. NaN equals nothing, itself included.
+ *
+ * Rows are compared in the operands' own type, so that integers beyond 2^53 and small floats compare as what they are. The
+ * result is a byte of 0 or 1 for each element. Nothing is differentiable here: a comparison is flat wherever it has a slope.
+ */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
+/* One comparison for all dtypes; bool is compared as the bytes 0 and 1 that it is made of. */
 #define COMPARE(NAME, op)                           \
   NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)   \
   NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y)  \
@@ -17,6 +22,7 @@ COMPARE(Le, <=)
 COMPARE(Gt, >)
 COMPARE(Ge, >=)
 
+/* Shapes broadcast as those of arithmetic do; only the dtype is another. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_elementwise_infer(c, error));
   c->out[0].dtype = NEAP_DTYPE_BOOL;
@@ -24,6 +30,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 #define COMPARABLE (NEAP_NUMBERS | NEAP_BIT(BOOL))
+/* What the records have in common. No in place: a byte an element does not lie where four or eight did. */
 #define COMPARISON                                                                                                            \
   .source = "NumPy comparison functions", .inputs = {{"a", "any shape", COMPARABLE}, {"b", "broadcasts with a", COMPARABLE}}, \
   .outputs = {{"y", "broadcast shape, bool", NEAP_BIT(BOOL)}}, .infer = infer, .no_grad = true,                               \

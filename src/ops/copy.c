@@ -2,12 +2,14 @@
 #include "math/vec.h"
 #include "ops/op.h"
 
+/* Bytes for Copy, elements of two dtypes for Cast. */
 typedef struct job {
   char *to;
   const char *from;
   neap_dtype to_dtype, from_dtype;
 } job;
 
+/* Bytes [begin, end). */
 static void copy_range(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   memcpy(j->to + begin, j->from + begin, (size_t)(end - begin));
@@ -21,6 +23,7 @@ static void run_copy(const neap_call *call) {
   neap_parallel_for((int64_t)neap_layout_bytes(&x->type, &x->layout), 4 * NEAP_GRAIN, call->n_thread, copy_range, &j);
 }
 
+/* What arrives at y is what arrives at x: no op is needed. */
 static neap_status grad_copy(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = g->dout[0];
@@ -76,6 +79,7 @@ static void run_cast(const neap_call *call) {
   neap_parallel_for(neap_shape_elems(&x->type.shape), NEAP_GRAIN, call->n_thread, cast_range, &j);
 }
 
+/* y has the shape of x and the dtype asked for. */
 static neap_status infer_cast(neap_infer *c, neap_error *error) {
   neap_dtype to = (neap_dtype)c->attrs[TO].i;
   if (!neap_dtype_in(to, NEAP_ANY))

@@ -1,9 +1,15 @@
-/* expand.c: Expand, broadcasting made real. */
+/* expand.c: Expand, broadcasting made real.
+ *
+ * Most ops broadcast by themselves and need no bytes for it; Expand is for those that do not, and for results that are to have
+ * a given shape. One strided copy: a repeated dimension has stride 0 in x.
+ */
 #include "math/move.h"
 #include "ops/op.h"
 
 enum { SHAPE };
 
+/* y has the shape given, into which x must broadcast as NumPy's rules say: from the last dimension, sizes are equal or that of
+ * x is 1. ATTRIBUTE error for a size that is none, SHAPE where x does not fit. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   if (c->attrs[SHAPE].n > NEAP_MAX_DIM)
@@ -24,6 +30,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Dimensions of y; those that x lacks or has once are not moved along in x. */
 static void run(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];
@@ -37,6 +44,7 @@ static void run(const neap_call *call) {
   neap_move_run(&move, neap_dtype_bytes(call->out[0].type.dtype), call->in[0].data, call->out[0].data, call->n_thread);
 }
 
+/* Each element of x gets the sum over its copies. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   g->din[0] = neap_grad_reduce_to(g, g->dout[0], g->in[0]);

@@ -1,9 +1,14 @@
-/* infer.c: the checks that the infer functions of many ops share, and the words of their errors. */
+/* infer.c: the checks that the infer functions of many ops share, and the words of their errors.
+ *
+ * INVARIANT: a message names the argument as the record does, and says what was expected and what came; who failed (the op, its
+ * name, scope and line) is added where that is known, by the graph. Nothing here changes the types that it looks at.
+ */
 #include "ops/op.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* By the record; a variadic argument's name stands for all that it takes. */
 static const char *arg_name(const neap_infer *infer, int input) {
   const neap_arg *arg = neap_op_input(infer->op, input);
   return arg != NULL ? arg->name : "?";
@@ -21,6 +26,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   return code;
 }
 
+/* DTYPE error for the first input whose dtype is not that of input `like`; absent ones do not count. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error) {
   for (int i = 0; i < infer->n_in; i++)
     if (infer->in[i].dtype != NEAP_DTYPE_NONE && infer->in[i].dtype != infer->in[like].dtype)
@@ -55,6 +61,7 @@ neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *a
                          infer->op->attrs[attr].name, (long long)(given >= 0 ? given + 1 : given), n_dim);
 }
 
+/* Output 0 is of the type of input 0, and so must all inputs be. */
 neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
   for (int i = 1; i < infer->n_in; i++) {
@@ -86,6 +93,7 @@ neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, 
   return forward->infer(&ask, error);
 }
 
+/* The type of input `input`, of a backward op, must be the one that the forward gives: `want`. */
 neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error) {
   char expected[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
   if (infer->in[input].dtype != want->dtype)

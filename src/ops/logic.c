@@ -1,4 +1,8 @@
-/* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors. A bool is a byte of 0 or 1. */
+/* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors.
+ *
+ * INVARIANT: a bool is a byte of 0 or 1, so bits may be combined where truth values are meant; whatever makes a bool tensor
+ * keeps it so.
+ */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
@@ -12,6 +16,7 @@ static void run_or(const neap_call *call) { neap_elementwise_run(call, 2, Logica
 static void run_xor(const neap_call *call) { neap_elementwise_run(call, 2, LogicalXor_row); }
 static void run_not(const neap_call *call) { neap_elementwise_run(call, 1, LogicalNot_row); }
 
+/* Records of two operands. In place over either, where shapes are equal: the planner asks for that. */
 #define LOGIC                                                                                         \
   .source = "NumPy logical functions",                                                                \
   .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)}, {"b", "broadcasts with a", NEAP_BIT(BOOL)}},   \

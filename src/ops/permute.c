@@ -41,6 +41,7 @@ static void run(const neap_call *call) {
   neap_move_run(&move, neap_dtype_bytes(call->out[0].type.dtype), call->in[0].data, call->out[0].data, call->n_thread);
 }
 
+/* The inverse permutation. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   int n = neap_grad_type(g, g->in[0]).shape.n_dim;

@@ -1,5 +1,9 @@
-/* registry.c: finds op records. build/op_list.h is generated from the symbols `neap_op_*` in src/ops, sorted by name;
- * nothing else lists ops. */
+/* registry.c: finds op records, and what they say of themselves. build/op_list.h is generated from the symbols `neap_op_*` in
+ * src/ops, sorted by name; nothing else lists ops.
+ *
+ * INVARIANT: records are constant and all their lists end by themselves: inputs and outputs at a NULL name, attributes at type
+ * NONE, kernels at one without run. So nobody counts by hand what the compiler could count wrongly.
+ */
 #include "ops/op.h"
 
 #include <stdio.h>
@@ -62,12 +66,14 @@ int neap_op_n_attrs(const neap_op *op) {
   return n;
 }
 
+/* -1 when the record has no attribute of this name. Records have a handful: a walk beats an index. */
 int neap_op_attr_index(const neap_op *op, const char *name) {
   for (int i = 0; i < neap_op_n_attrs(op); i++)
     if (strcmp(op->attrs[i].name, name) == 0) return i;
   return -1;
 }
 
+/* Attribute of the op's subnet number `subnet`, in the record's order; -1: it has fewer. */
 int neap_op_subnet_attr(const neap_op *op, int subnet) {
   for (int i = 0; i < neap_op_n_attrs(op); i++)
     if (op->attrs[i].type == NEAP_ATTR_NET && subnet-- == 0) return i;
@@ -108,6 +114,7 @@ void neap_call_fault(const neap_call *call, const char *format, ...) {
 
 /* ---- help: one page from the record ------------------------------------------------------------------------------- */
 
+/* As help pages say it. */
 static const char *attr_type_name(neap_attr_type type) {
   static const char *const name[] = {
     [NEAP_ATTR_NONE] = "",       [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",
@@ -116,6 +123,7 @@ static const char *attr_type_name(neap_attr_type type) {
   return name[type];
 }
 
+/* One line an argument; nothing for an op without any. */
 static void help_args(const char *title, const neap_arg *args, int n, neap_buffer *out) {
   if (n > 0) neap_buffer_add(out, "%s\n", title);
   for (int i = 0; i < n; i++)
@@ -161,6 +169,7 @@ const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previo
   return NULL;
 }
 
+/* What `neap ops NAME` and neap.help print: the record, and no more than the record. */
 void neap_op_help(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "%s: %s\n", op->name, op->summary);
   if (op->math != NULL) neap_buffer_add(out, "  %s\n", op->math);
