@@ -65,6 +65,7 @@ static void list_add(neap_pool *pool, neap_pool_block *b) {
   pool->stats.n_free_block++;
 }
 
+/* Takes b out of the list of free blocks, wherever it stands in it. */
 static void list_remove(neap_pool *pool, neap_pool_block *b) {
   if (b->previous != NULL)
     b->previous->next = b->next;

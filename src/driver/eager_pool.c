@@ -15,6 +15,8 @@ static struct {
 
 enum { SLACK_BYTES = 8 << 20 }; /* free bytes that are worth keeping for the next op */
 
+/* When the last reference to a result goes, on whatever thread. The pool ends with its last block; before that it is trimmed
+ * when more of it is free than used, so that one large result is not held for ever. */
 static void give_back(void *block) {
   pthread_mutex_lock(&shared.lock);
   neap_pool_give(shared.pool, block);
@@ -28,6 +30,7 @@ static void give_back(void *block) {
   pthread_mutex_unlock(&shared.lock);
 }
 
+/* A block of the shared pool, made with its first block. NULL when refused, and then no empty pool is left. */
 static neap_pool_block *take(size_t bytes, neap_error *error) {
   neap_pool_block *block = NULL;
   pthread_mutex_lock(&shared.lock);

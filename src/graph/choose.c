@@ -219,6 +219,7 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Tables for one graph, then its nodes; the choices are appended to those of the graphs around it. */
 static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
                                 neap_error *error) {
   chooser c = {.graph = graph, .options = options, .out = out, .first = out->n};
@@ -251,6 +252,7 @@ void neap_choices_fini(neap_choices *choices) {
  * "constants 1", then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
  * scratch and of stash, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
+/* Of n operands; an absent one is printed as plain, of rank 0. */
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
   for (int i = 0; i < n; i++)
@@ -258,6 +260,7 @@ static void print_layouts(const neap_layout *layout, int n, const neap_graph *gr
                     layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
 }
 
+/* In the order of the list: a subgraph behind the node that owns it. */
 static void print_graph(const neap_choices *choices, const neap_graph *graph, int *next, neap_buffer *out) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];

@@ -25,6 +25,8 @@ static bool is_fixed(const marker *m, neap_value_id v) {
   return is_kept && value->node < 0 && !m->rewritten[value->root];
 }
 
+/* Whether what the node gives may be made once and kept: it depends on nothing that a run changes, changes nothing, and is not
+ * much larger than what it is made of, since it is held from then on. */
 static bool is_constant_node(const marker *m, const neap_node *node) {
   size_t in_bytes = 0, out_bytes = 0;
   if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 || node->n_out == 0) return false;

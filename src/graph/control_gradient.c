@@ -19,6 +19,8 @@ typedef struct if_gradient {
   bool *flows; /* by wrt: a gradient arrives there in some branch */
 } if_gradient;
 
+/* The backward of branch `subnet`, owned by the caller. A missing else_net is the identity of the captures that have the
+ * outputs' names. */
 static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out,
                           neap_error *error) {
   int a = neap_op_subnet_attr(node->op, subnet);

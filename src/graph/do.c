@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+/* What the body's names stand for outside, in the graph's arena; NULL entries stay. NULL when refused. */
 static const char **renamed(neap_builder *b, const neap_net_op *op, int n, const char *const *name) {
   const char **list = neap_arena_alloc(&b->graph->arena, (size_t)NEAP_MAX(n, 1) * sizeof *list);
   for (int i = 0; list != NULL && i < n; i++)
@@ -51,6 +52,7 @@ static neap_status check_free(const neap_builder *b, const neap_net_op *op, neap
   return NEAP_OK;
 }
 
+/* The body's ops under outer names, between copies of what is bound. */
 static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   NEAP_TRY(copy_bound(b, op, false, error));

@@ -237,6 +237,7 @@ static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
+/* All edges, with repeats: data, readers before what overwrites or frees, checks before commits. */
 static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];

@@ -200,6 +200,7 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
   return NEAP_OK;
 }
 
+/* Figures, parameters, nodes, results and what was fused; then the edges anew, since Reorders have come between. */
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   l->to->train = l->from->train;
   l->to->probe = l->from->probe;
@@ -221,6 +222,7 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   return graph_make_edges(l->to, error);
 }
 
+/* One graph, from choice *next on, which is moved behind its last. *out is owned; nothing is left of a failure. */
 static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
                                  neap_error *error) {
   layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};

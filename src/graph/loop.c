@@ -106,6 +106,7 @@ static bool own_lists(neap_graph *to, neap_node *node) {
   return node->attrs != NULL && node->enforced != NULL;
 }
 
+/* The node with lists and subgraphs of its own. False when refused; the part that exists is freed with the clone. */
 static bool clone_node(neap_graph *to, const neap_node *from) {
   neap_node node = *from;
   node.sub = neap_arena_alloc(&to->arena, (size_t)(from->n_sub + 1) * sizeof *node.sub);

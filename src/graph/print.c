@@ -31,6 +31,7 @@ static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap
   }
 }
 
+/* All of them, by name, given or not: a default is as good as a word. */
 static void print_attrs(const neap_node *node, neap_buffer *out) {
   int n = neap_op_n_attrs(node->op);
   for (int a = 0; a < n; a++) {

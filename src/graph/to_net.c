@@ -55,6 +55,7 @@ static const char *free_blob_name(writer *w, const char *base) {
   }
 }
 
+/* All versions of one storage have one name: that of the first. */
 static neap_status name_root(writer *w, neap_value_id v, neap_error *error) {
   neap_value_id root = w->graph->value[v].root;
   if (w->name[root] == NULL && (w->name[root] = free_blob_name(w, w->graph->value[v].name)) == NULL)
@@ -193,6 +194,7 @@ static neap_status writer_init(writer *w, neap_error *error) {
   return w->name == NULL || w->op_name == NULL ? graph_no_memory(error) : NEAP_OK;
 }
 
+/* Tables only: the net is the caller's. */
 static void writer_fini(writer *w) {
   neap_free((void *)w->name);
   neap_free((void *)w->op_name);
@@ -227,6 +229,8 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
   return NEAP_OK;
 }
 
+/* One op by the public call, so that the net has passed every check. A Free is written with its inputs as outputs, as a user
+ * writes it. */
 static neap_status write_node(writer *w, int n, neap_error *error) {
   const neap_node *node = &w->graph->node[n];
   const char *in[256], *out[256];
@@ -278,6 +282,7 @@ static neap_status write_roles(writer *w, neap_error *error) {
   return status;
 }
 
+/* Names first, since ops refer to later blobs only by them. */
 static neap_status write_net(writer *w, neap_error *error) {
   NEAP_TRY(name_values(w, error));
   NEAP_TRY(declare_inputs(w, error));

@@ -89,6 +89,7 @@ static bool same_nets(const neap_net *a, const neap_net *b, const neap_net_op *o
   return same;
 }
 
+/* Attribute by attribute; the ops are of one type, so their lists of attributes are alike. */
 static bool same_subnets(int i, const neap_net_op *x, const neap_net_op *y, neap_buffer *where, bool *memory) {
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     if (x->op->attrs[k].type != NEAP_ATTR_NET) continue;

@@ -39,6 +39,7 @@ static void print_float(double x, neap_buffer *out) {
   neap_buffer_add(out, "%s", text);
 }
 
+/* {1,2,3}; floats with as many digits as reading back needs. */
 static void print_list(const neap_attr_value *value, bool floats, neap_buffer *out) {
   neap_buffer_add(out, "{");
   for (int i = 0; i < value->n; i++) {

@@ -15,6 +15,8 @@ enum { X, GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
 
 /* ---- inference ------------------------------------------------------------------------------------------------------- */
 
+/* x (N,C,...); gamma, beta and running statistics (C), the latter needed without training. y like x, then mean and variance (C)
+ * and the stash of a relu. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -165,6 +167,7 @@ typedef struct job {
 NORM(float, f32)
 NORM(double, f64)
 
+/* x as (N,C,L). What differs between forward and backward is set by them. */
 static job new_job(const neap_call *call) {
   const neap_shape *x = &call->in[X].type.shape;
   job j = {.n = x->dim[0], .channels = x->dim[1], .l = neap_shape_span(x, 2, x->n_dim), .x = call->in[X].data};
@@ -181,6 +184,7 @@ static void run_channels(const neap_call *call, job *j, void (*f32)(void *, int6
                     call->in[X].type.dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
 }
 
+/* Statistics that nobody asks for are computed in training all the same, and written nowhere. */
 static void run(const neap_call *call) {
   job j = new_job(call);
   j.gamma = call->in[GAMMA].data, j.beta = call->in[BETA].data, j.y = call->out[0].data;
@@ -191,6 +195,7 @@ static void run(const neap_call *call) {
   run_channels(call, &j, forward_f32, forward_f64);
 }
 
+/* Inputs: x, dy, mean, variance, gamma and, with a relu, its mask. */
 static void run_grad(const neap_call *call) {
   job j = new_job(call);
   j.dy = call->in[1].data, j.mean_in = call->in[2].data, j.var_in = call->in[3].data, j.gamma = call->in[4].data;

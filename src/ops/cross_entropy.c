@@ -143,6 +143,7 @@ ROWS(double, f64, exp)
 
 /* ---- the ops --------------------------------------------------------------------------------------------------------------- */
 
+/* logits as (outer, C, inner): rows are outer times inner. The scratch has room for each row's loss and weight. */
 static job job_of(const neap_call *call) {
   const neap_shape *x = &call->in[LOGITS].type.shape;
   int axis = neap_axis(call->attrs[AXIS].i, x->n_dim);
@@ -200,6 +201,8 @@ static bool choose(neap_choose *c) {
   return true;
 }
 
+/* Labels as numbers have the shape of the logits without the classes, as probabilities theirs. The loss is a scalar, or one a
+ * row. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[LOGITS].shape, *labels = &c->in[LABELS].shape;
   int axis;
@@ -230,6 +233,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 extern const neap_op neap_op_SoftmaxCrossEntropy;
 
+/* dlogits like the logits; dloss must be what the forward would give. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   neap_type loss;
   NEAP_TRY(neap_infer_forward(c, &neap_op_SoftmaxCrossEntropy, DLOSS, c->in, 1, &loss, error));

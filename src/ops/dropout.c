@@ -58,6 +58,7 @@ static size_t chunk_bytes(const job *j, int64_t chunk) {
   return (size_t)NEAP_MIN(CHUNK_BYTES, (j->n + 7) / 8 - chunk * CHUNK_BYTES);
 }
 
+/* Chunks [begin, end): drawn, stored for the backward where it asks, applied. */
 static void forward_range(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   uint8_t keep[CHUNK], bits[CHUNK_BYTES];
@@ -83,6 +84,7 @@ static void backward_range(void *context, int64_t begin, int64_t end) {
 
 static int64_t mask_bytes(const neap_shape *shape) { return (neap_shape_elems(shape) + 7) / 8; }
 
+/* The rate as a threshold for 32 random bits, and what kept elements are multiplied by. */
 static job job_of(const neap_call *call, void *mask) {
   double rate = call->attrs[RATE].f;
   return (job){call,

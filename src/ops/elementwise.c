@@ -30,6 +30,8 @@ static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
   for (int k = 0; k < w->n_in; k++) w->stride[k][d] = stride[k];
 }
 
+/* The output's dimensions as few as they can be: equal shapes are one row, whatever their layout; else neighbours merge where
+ * every operand walks them as one. */
 static void collapse(walk *w) {
   const neap_operand *out = &w->call->out[0];
   const neap_shape *shape = &out->type.shape;

@@ -39,6 +39,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Ids of any shape, rows of the table w (V,...). Each thread copies a stretch of ids. */
 static void run(const neap_call *call) {
   const neap_operand *w = &call->in[1];
   int64_t row_elems = neap_shape_span(&w->type.shape, 1, w->type.shape.n_dim);
@@ -54,6 +55,7 @@ static void run(const neap_call *call) {
   neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread, copy_rows, &k);
 }
 
+/* The shape of the ids, then that of a row. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *ids = &c->in[0].shape, *w = &c->in[1].shape;
   NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));

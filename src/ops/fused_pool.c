@@ -196,7 +196,6 @@ static int64_t even_chunk(int64_t batch, int64_t nominal) {
 /* ---- choose and bind ----------------------------------------------------------------------------------------------------------- */
 
 /* Fewer images cost time, more cost memory. A kernel that gives each thread an image wants one for each. */
-
 static int64_t best_chunk(const neap_choose *choose, int64_t batch) {
   neap_type between = {0}, one[N_IN];
   neap_error error = {0};

@@ -329,6 +329,8 @@ static neap_status expect_shape(const neap_infer *c, int input, neap_shape want,
                          neap_shape_text(&want, want_text), neap_shape_text(&c->in[input].shape, got_text));
 }
 
+/* x (T,N,D), w (4H,D), r (4H,H), b (4H), states (N,H), lengths (N). y (T,N,H), last states (N,H); for the backward the gates
+ * (T,N,4H) and the cells (T,N,H). */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, X, 3, 3, error));
@@ -351,6 +353,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* From the cells (T,N,H) and what arrives: gradients of the gates (T,N,4H) and of the first states (N,H). */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_dtype(c, G_CELLS, G_LENGTHS, error));
   NEAP_TRY(neap_infer_rank(c, G_CELLS, 3, 3, error));
@@ -368,6 +371,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The gradient of r (4H,H), from the gates' gradients (T,N,4H) and y (T,N,H). */
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_dtype(c, W_DGATES, W_LENGTHS, error));
   NEAP_TRY(neap_infer_rank(c, W_DGATES, 3, 3, error));

@@ -71,6 +71,8 @@ typedef struct digits {
   int64_t unit[10];
 } digits;
 
+/* The steps at which either layout changes its block, largest first, or single positions where the one's steps do not divide
+ * the other's. */
 static digits digits_of(const dim_levels *a, const dim_levels *b) {
   digits out = {0};
   for (int i = 0, j = 0; i < a->n || j < b->n;) {

@@ -155,6 +155,7 @@ static void read_steps(reader *r, neap_plan *plan) {
   }
 }
 
+/* By value. What a place says of another is in range; whether it is true is verify.c's business. */
 static void read_places(reader *r, neap_plan *plan) {
   for (int v = 0; v < plan->n_value && !r->failed; v++) {
     neap_place *p = &plan->place[v];

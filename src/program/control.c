@@ -101,6 +101,8 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
+/* One run of body or condition: the pass that comes k-th and works on row t, which a backward goes through in reverse. Random
+ * numbers are those of the row, so that a repeated iteration draws the same. */
 static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   set_bases(r, sub, k, t);
   r->lane->salt = mix(r->outer_salt + 0x9e3779b97f4a7c15u * (uint64_t)(t + 1));
@@ -167,6 +169,7 @@ static void finish(const loop_run *r, int64_t n) {
   }
 }
 
+/* Where the loop's own bytes and its records are: behind the frame of the body in the scratch, and in the value of the frames. */
 static loop_run loop_begin(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   loop_run r = {.loop = i->loop, .i = i, .state = state, .lane = lane, .outer_salt = lane->salt, .n = -1};
   r.own = (char *)i->call.scratch + i->scratch_bytes - neap_loop_own_bytes(i->loop);

@@ -74,6 +74,7 @@ static neap_status open_file(neap_store *store, neap_error *error) {
   return NEAP_OK;
 }
 
+/* What every connection sets for itself, and the tables, of this version. */
 static neap_status set_up(neap_store *store, neap_error *error) {
   NEAP_TRY(neap_store_exec(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL", lost, error));
   /* May be refused while another process opens the same new file; that one sets it, and it stays with the file. */

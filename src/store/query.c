@@ -29,6 +29,7 @@ static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **s
   return NEAP_OK;
 }
 
+/* SQLite copies texts and blobs, so that the caller's may go. */
 static int bind_at(sqlite3_stmt *stmt, int at, const neap_sql_value *value) {
   switch (value->type) {
     case NEAP_SQL_NULL: break;
@@ -54,6 +55,7 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const 
   return NEAP_OK;
 }
 
+/* Borrowed until the next step of the statement. */
 static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
   static const neap_sql_type type[] = {[SQLITE_INTEGER] = NEAP_SQL_INTEGER,
                                        [SQLITE_FLOAT] = NEAP_SQL_REAL,

@@ -68,6 +68,7 @@ static neap_status read_meta(neap_store *store, const char *name, char value[64]
   return status;
 }
 
+/* A fact about the database, new or in place of the old one. */
 static neap_status write_meta(neap_store *store, const char *name, const char *value, neap_error *error) {
   neap_sql sql = neap_sql_new(store, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
   neap_sql_text(&sql, name);

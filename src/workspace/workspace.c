@@ -20,6 +20,7 @@ static neap_status refused(neap_error *error) { return neap_fail_memory(error, s
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
 static neap_workspace *first_live;
 
+/* In front: the order means nothing. */
 static void enter_live(neap_workspace *ws) {
   pthread_mutex_lock(&live_lock);
   ws->next_live = first_live;
@@ -28,6 +29,7 @@ static void enter_live(neap_workspace *ws) {
   pthread_mutex_unlock(&live_lock);
 }
 
+/* Before the first byte of the workspace goes, so that whoever walks the list meets none that is ending. */
 static void leave_live(neap_workspace *ws) {
   pthread_mutex_lock(&live_lock);
   if (ws->last_live != NULL) ws->last_live->next_live = ws->next_live;
