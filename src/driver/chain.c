@@ -313,6 +313,8 @@ neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *lay
   if (n < 1) return neap_fail(error, NEAP_ARGUMENT, "chain: expects at least one layer, got %d", n);
   if (max_batch < 1)
     return neap_fail(error, NEAP_ARGUMENT, "chain: max_batch expects at least 1 row, got %lld", (long long)max_batch);
+  if (options->plan.policy == NEAP_POLICY_POOL)
+    return neap_fail(error, NEAP_ARGUMENT, "chain: its batches share planned addresses, and policy pool plans none");
   neap_chain *chain = neap_alloc_zeroed(sizeof *chain);
   if (chain == NULL) return no_memory(error);
   chain->ws = neap_workspace_retain(ws);

@@ -382,7 +382,8 @@ TEST(what_is_no_layer_is_refused_with_its_place_what_is_expected_and_what_it_got
               "one input, got 0");
   CHECK_FAILS(try_open(1, (const char *[]){fine}, 0, NULL, &error), NEAP_ARGUMENT, "max_batch");
   CHECK_FAILS(try_open(0, NULL, 1, NULL, &error), NEAP_ARGUMENT, "at least one layer");
-  CHECK_FAILS(try_open(1, (const char *[]){fine}, 1, "pool", &error), NEAP_ARGUMENT, "policy pool");
+  CHECK_FAILS(try_open(1, (const char *[]){fine}, 1, "pool", &error), NEAP_ARGUMENT,
+              "chain: its batches share planned addresses");
 }
 
 TEST(attached_parameters_are_in_the_list_under_their_own_names) {
