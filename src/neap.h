@@ -229,8 +229,8 @@ NEAP_API neap_status neap_net_text(const neap_net *net, char **out, neap_error *
 NEAP_API neap_net *neap_net_retain(neap_net *net);
 NEAP_API void neap_net_free(neap_net *net);
 
-/* The net with its backward pass as ops over named blobs, an If's as an If: the same parameters, the same bits. GRAPH for a gradient
- * through a loop, whose frames have no names. */
+/* The net with its backward pass as ops over named blobs, the bodies of Do ops among them: the same parameters, the same bits. The
+ * gradient of an If is an If; that of While or Recurrent one op, LoopGradient, whose frames have no name. */
 NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error);
 
 /* ---- workspaces ----------------------------------------------------------------------------------------------- */
@@ -474,8 +474,7 @@ NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro,
 
 /* Net to net: blobs that are never alive together get one name, so that a run under policy "name" holds fewer bytes. What is
  * given computes the same, op by op, and is checked to before it is given; the net that went in stays as it was. A backward
- * pass is written out first (neap_net_expand), so that its blobs have names, and the bodies of Do ops too; only where a gradient
- * runs through a loop it stays as it is, and then its blobs without a name are left to the planner. Ops are counted from 0 in
+ * pass and the bodies of Do ops are written out first (neap_net_expand), so that their blobs have names. Ops are counted from 0 in
  * the net so written out.
  *
  * What Caffe2's memonger does under other names: compute_blob_recycling_for_dag and the optimize functions are neap_net_recycle
@@ -528,7 +527,7 @@ NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_op
 
 /* A net with one Free behind the last reader of each blob that is made and read in it and that nobody may ask for; n_keep blobs
  * are left alone, and so are views and what they look at. *n_freed (may be NULL) gets how many. Under policy "pool" the bytes
- * return at once. ARGUMENT for a gradient through a loop, which reads later than any op that stands in the net. */
+ * return at once. */
 NEAP_API neap_status neap_net_release_when_used(const neap_net *net, int n_keep, const char *const *keep, neap_net **out,
                                                 int *n_freed, neap_error *error);
 

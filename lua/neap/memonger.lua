@@ -8,9 +8,8 @@
 -- All that computes is C (src/plan/recycle*.c, assign.c; neap.h has the same functions): here arguments are read and results made
 -- into tables.
 --
--- A net with a Gradient op is expanded first, so that its backward pass has names; an If's is an If. Only a gradient through a loop
--- (While, Recurrent) stays as it is written: then forward names are shared as far as the backward pass leaves them, gradients
--- without a name are left to the planner, and what counts ops (another order, Free, estimates) is refused.
+-- A net with a Gradient or Do op is expanded first, so that its backward pass and its scopes have names. Within the backward of a
+-- loop (While, Recurrent) nothing has one: its frames and temporaries are left to the planner.
 --
 -- Names that cross into a subnet are renamed there too. Where all blobs take part, names local to a subnet are recycled within
 -- it as well, what it takes and gives being static; a name that a subnet further in has too stays. Positions of ops count from 1; bytes are
@@ -47,8 +46,7 @@ local function shape_options(shapes)
   return shapes
 end
 
---- The net with its backward pass and the bodies of its Do ops written out; itself when there are none, or when a gradient runs
--- through a loop, with which it can't be written out.
+--- The net with its backward pass and the bodies of its Do ops written out; itself when there are none.
 local function expanded(net, shapes) return native.written_out(net, shape_options(shapes)) or net end
 
 --- Prefix of new names: "" or "scope/".
@@ -183,8 +181,7 @@ function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   return plan(net, { dag = true, prefix = prefix_of(namescope) })
 end
 
---- Recycles whatever can be, in nets with or without a backward pass. With a gradient through a loop: what the backward pass does
--- not read, and then `order` is refused.
+--- Recycles whatever can be, in nets with or without a backward pass.
 -- @param net
 -- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil | "longest_path" | "least_memory",
 --   algo = "greedy" | "exact", time_limit = seconds}
@@ -198,8 +195,7 @@ function memonger.optimize_net(net, o)
     exact = is_exact(o.algo, "optimize_net"), time_limit = o.time_limit }, o.shapes)
 end
 
---- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay. With a gradient
--- through a loop only gradients that the net asks for by name are blobs; without share_activations there may be nothing to share.
+--- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay.
 -- @param net
 -- @param losses heads of the backward pass, checked
 -- @param param_grads names that are not shared, besides those of parameters

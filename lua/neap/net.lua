@@ -283,8 +283,7 @@ end
 --- net:hash() -> text: of what the net computes, names left out.
 function Net:hash(options) return self:_graph(options, "hash") end
 
---- net:expand{x = ..} -> net with the backward pass written out, branches of an If included. A gradient through a loop is refused:
--- the frames it reads have no names.
+--- net:expand{x = ..} -> net with the backward pass written out, that of an If as an If, that of a loop as one op.
 function Net:expand(options) return self:_graph(options, "net") end
 
 --- net:graph_text(): values, shapes and ops after inference and gradient, for people.

@@ -112,6 +112,10 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
     ++*b->stream; /* clones keep the streams of the ops after this one */
     return NEAP_OK;
   }
+  if (strcmp(op->op->name, "LoopGradient") == 0) {
+    NEAP_TRY(graph_build_loop_gradient(b, op, error));
+    return bind_names(b, op, b->graph->n_node - 1, error);
+  }
   /* Where there may be a backward, optional outputs exist although the net does not name them: grad may ask for a stash. Those
    * that nobody reads in the end are trimmed. */
   int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);

@@ -144,7 +144,7 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .options = outer->options,
                                   .rewrite = outer->rewrite,
                                   .no_commits = outer->no_commits,
-                                  .all_outputs = outer->all_outputs,
+                                  .all_outputs = true,
                                   .forward = -1,
                                   .is_sub = true,
                                   .n_recompute = spec->n_recompute,

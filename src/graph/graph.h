@@ -104,6 +104,7 @@ typedef struct neap_loop {
   bool grows; /* no limit: the records lie on a stack of the program, the operand is the head alone */
   neap_frame_item *item;
   size_t state_bytes, record_bytes;
+  int n_result, *arrives; /* backward: the operand that holds the gradient of the forward's result k, or -1 */
 } neap_loop;
 
 /* Bytes of the operand `frames`. */
@@ -228,8 +229,7 @@ void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);
 void neap_graph_print(const neap_graph *graph, neap_buffer *out);
 /* The graph, backward and all, as a net again: every value a blob (net:expand). `from` is the net it was made of: what its
  * declarations say of initial values. Roles, devices, what is whose gradient and random streams come along. */
-/* Subgraphs become subnets. GRAPH error for a loop that leaves frames to its backward: such a graph has no net. */
-bool neap_graph_has_net(const neap_graph *graph);
+/* Subgraphs become subnets; only the backward of a loop has none: it is made again of the loop that it names. */
 neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error);
 
 /* One layer's net in two: a forward half that leaves the values which the backward reads, and a backward half that takes them

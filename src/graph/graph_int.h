@@ -141,6 +141,9 @@ neap_graph *graph_clone(const neap_graph *graph, int n_node);
 /* loop_gradient.c */
 neap_status graph_gradient_loop(neap_builder *b, int node, const neap_value_id *dout, const bool *want, neap_value_id *din,
                                 neap_error *error);
+/* The backward of a loop of this graph as an op of a net says it: the inputs are a gradient for each result of the loop, then what
+ * else the backward reads; the node is the last one then. */
+neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error);
 
 /* rewrite.c: engine-free rewrites over the nodes so far; net ops from `next_op` on are still to come. */
 neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);

@@ -90,7 +90,9 @@ neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   copy->state = neap_arena_copy(arena, loop->state, (size_t)loop->n_state * sizeof *loop->state);
   copy->zero = neap_arena_copy(arena, loop->zero, (size_t)loop->n_zero * sizeof *loop->zero);
   copy->item = neap_arena_copy(arena, loop->item, (size_t)loop->n_item * sizeof *loop->item);
-  return copy->port == NULL || copy->state == NULL || copy->zero == NULL || copy->item == NULL ? NULL : copy;
+  copy->arrives = neap_arena_copy(arena, loop->arrives, (size_t)loop->n_result * sizeof *loop->arrives);
+  bool ok = copy->port != NULL && copy->state != NULL && copy->zero != NULL && copy->item != NULL && copy->arrives != NULL;
+  return ok ? copy : NULL;
 }
 
 /* What the node's lists point to, copied into the clone's arena. False when refused. */

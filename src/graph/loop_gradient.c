@@ -330,21 +330,26 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
                    .n_item = f->n_item,
                    .state_bytes = f->state_bytes,
                    .record_bytes = f->record_bytes,
-                   .n_port = n_forward + n_extra + g->n_wrt};
+                   .n_port = n_forward + n_extra + g->n_wrt,
+                   .n_result = node->n_out};
   l->port = neap_arena_alloc(arena, (size_t)l->n_port * sizeof *l->port);
   l->state = neap_arena_alloc(arena, ((size_t)g->n_state + 1) * sizeof *l->state);
   l->zero = neap_arena_alloc(arena, ((size_t)g->n_wrt + 1) * sizeof *l->zero);
-  if (l->port == NULL || l->state == NULL || l->zero == NULL) return graph_no_memory(error);
-  for (int k = 0; k < node->n_out; k++) /* arriving gradients */
+  l->arrives = neap_arena_alloc(arena, ((size_t)node->n_out + 1) * sizeof *l->arrives);
+  if (l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL) return graph_no_memory(error);
+  for (int k = 0; k < node->n_out; k++) { /* arriving gradients */
+    l->arrives[k] = -1;
     if (k < g->n_state) {
       l->port[node->n_in + k] = (neap_port){NEAP_PORT_KEPT_NEXT, f->state[k].item, 0};
       if (g->seed_argument[k] < 0) continue;
       l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_STATE, l->n_state, 0};
-      int init = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
+      int init = l->arrives[k] = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
       l->state[l->n_state++] = (neap_loop_state){init, -1, -1, f->state[k].bytes};
     } else if (g->seed_argument[k] >= 0) {
-      l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_SLICE, operand(g, g->dout[k]), f->port[node->n_in + k].bytes};
+      l->arrives[k] = operand(g, g->dout[k]);
+      l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
     }
+  }
   for (int i = 0; i < node->n_in; i++)
     l->port[i] = i < g->n_state ? (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0}
                                 : (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
@@ -408,10 +413,14 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->forward = g->index;
   back->stream = (*g->b->stream)++;
   back->loop = g->backward;
-  back->attrs = neap_arena_alloc(&graph->arena, 1);
+  int64_t *wrt = neap_arena_alloc(&graph->arena, ((size_t)g->n_out + 1) * sizeof *wrt);
+  back->attrs = neap_arena_alloc(&graph->arena, sizeof *back->attrs);
   back->enforced = neap_arena_alloc(&graph->arena, sizeof *back->enforced);
   back->sub = neap_arena_alloc(&graph->arena, sizeof *back->sub);
-  if (back->attrs == NULL || back->enforced == NULL || back->sub == NULL) return graph_no_memory(error);
+  if (wrt == NULL || back->attrs == NULL || back->enforced == NULL || back->sub == NULL) return graph_no_memory(error);
+  for (int i = 0; i < g->node.n_in; i++)
+    if (g->out_of[i] >= 0) wrt[g->out_of[i]] = i;
+  back->attrs[0] = (neap_attr_value){.given = true, .n = g->n_out, .ints = wrt};
   back->sub[0] = half;
   back->n_sub = 1;
   g->joint.builder.graph = NULL;
@@ -453,4 +462,67 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   if (status == NEAP_OK) status = add_backward(&g, frames, din, error);
   build_joint_fini(&g.joint);
   return status;
+}
+
+/* ---- from a net ------------------------------------------------------------------------------------------------------------- */
+
+/* What the op says of its loop: which gradients arrive, which are wanted. The other operands must be what the loop was given. */
+static neap_status check_operands(const neap_builder *b, const neap_net_op *op, const neap_node *node, const neap_value_id *in,
+                                  bool *want, neap_error *error) {
+  const neap_graph *graph = b->graph;
+  const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
+  if (node->loop == NULL || node->loop->is_backward || node->loop->frames >= 0 || op->n_in < node->n_out)
+    return neap_fail(error, NEAP_GRAPH,
+                     "expects a loop whose gradient is not taken yet, and a gradient or _ for each of its results");
+  for (int k = 0; k < node->n_out; k++)
+    if (in[k] >= 0 && !neap_type_equal(&graph->value[in[k]].type, &graph->value[node->out[k]].type))
+      return neap_fail(error, NEAP_SHAPE, "the gradient of result %d has another type than the result", k + 1);
+  for (int i = node->n_out; i < op->n_in; i++) {
+    bool is_given = in[i] < 0;
+    for (int k = 0; k < node->n_in; k++) is_given = is_given || node->in[k] == in[i];
+    if (!is_given) return neap_fail(error, NEAP_GRAPH, "\"%s\" is not what the loop was given under this name", op->in[i]);
+  }
+  for (int k = 0; k < wrt->n; k++) {
+    if (wrt->ints[k] < 0 || wrt->ints[k] >= node->n_in || node->in[wrt->ints[k]] < 0)
+      return neap_fail(error, NEAP_ATTRIBUTE, "wrt: the loop has no input %lld", (long long)wrt->ints[k]);
+    want[wrt->ints[k]] = true;
+  }
+  return NEAP_OK;
+}
+
+/* The newest node of that name; -1: none. */
+static int find_loop(const neap_graph *graph, const char *name) {
+  for (int n = graph->n_node - 1; n >= 0 && name != NULL; n--)
+    if (strcmp(graph->node[n].name, name) == 0) return n;
+  return -1;
+}
+
+static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  int index = find_loop(b->graph, op->origin.forward);
+  if (index < 0) return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it", op->origin.forward);
+  const neap_node node = b->graph->node[index];
+  bool *want = neap_arena_alloc(&b->graph->arena, (size_t)node.n_in + 1);
+  neap_value_id *in, *din = build_ids(b, node.n_in + 1);
+  if (want == NULL || din == NULL) return graph_no_memory(error);
+  NEAP_TRY(build_read_names(b, op, &in, error));
+  NEAP_TRY(check_operands(b, op, &node, in, want, error));
+  for (int i = 0; i < node.n_in; i++) din[i] = NEAP_NO_VALUE;
+  b->forward = index;
+  neap_status status = graph_gradient_loop(b, index, in, want, din, error);
+  b->forward = -1;
+  if (status != NEAP_OK) return status;
+  neap_node *back = &b->graph->node[b->graph->n_node - 1];
+  if (back->n_out != op->n_out)
+    return neap_fail(error, NEAP_GRAPH, "gives %d gradients, of the inputs in wrt that one reaches, got %d names", back->n_out,
+                     op->n_out);
+  back->name = neap_intern(op->name), back->scope = neap_intern(op->scope), back->line = neap_intern(op->line);
+  for (int k = 0; k < op->n_out; k++) b->graph->value[back->out[k]].name = op->out[k];
+  return back->name == NULL || back->scope == NULL || back->line == NULL ? graph_no_memory(error) : NEAP_OK;
+}
+
+neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error) {
+  neap_error inner = {0};
+  b->graph->train = true;
+  if (build_backward(b, op, &inner) == NEAP_OK) return NEAP_OK;
+  return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }

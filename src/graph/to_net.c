@@ -7,7 +7,8 @@
  *
  * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches are forward and backward. What
  * an If's branch or a loop's body captures goes by the name it has around; states and rows, which a body gets by position, by names
- * of its own. Only a loop that leaves frames to its backward has no words in a net: see neap_graph_has_net.
+ * of its own. The backward of a loop is one op, LoopGradient: it is made again of the loop that it names, whose frames are then
+ * cut as they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
  * INVARIANT: no name in a subnet means something else around it.
  */
 #include "graph/graph_int.h"
@@ -25,6 +26,9 @@ typedef struct writer {
   const char **op_name; /* by node: as added to the net */
   neap_map op_taken;    /* names of ops */
   neap_map *sub_taken;  /* names of all subnets, at any depth */
+  bool *skip;           /* by node: not written */
+  int64_t *recompute;   /* of the loop body written last: ops that its backward repeats */
+  int n_recompute;
 } writer;
 
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
@@ -172,6 +176,51 @@ static neap_status name_params(writer *w, const neap_node *node, const char **ta
   return NEAP_OK;
 }
 
+static bool is_framed(const neap_node *node) { return node->loop != NULL && !node->loop->is_backward && node->loop->frames >= 0; }
+
+static bool is_read(const neap_graph *graph, neap_value_id v) {
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] == v) return true;
+  return false;
+}
+
+/* What result k of a body was before it was given its place (build_result): a copy of what lies elsewhere or an assignment to the
+ * state that it replaces is made again when the net is read, and in between would be differentiated. Marks that node as one to
+ * skip. */
+static neap_value_id before_place(writer *w, int k) {
+  const neap_graph *graph = w->graph;
+  neap_value_id v = graph->output[k], from = NEAP_NO_VALUE;
+  int n = graph->value[v].node;
+  if (n < 0 || is_read(graph, v)) return v;
+  if (strcmp(graph->node[n].op->name, "Assign") == 0) from = graph->node[n].in[1];
+  if (strcmp(graph->node[n].op->name, "Copy") == 0 && graph->value[graph->node[n].in[0]].region != NEAP_REGION_ARENA)
+    from = graph->node[n].in[0];
+  for (int j = 0; j < graph->n_output && from >= 0; j++) {
+    int other = graph->value[graph->output[j]].node;
+    if (graph->output[j] == from) from = NEAP_NO_VALUE;
+    for (int i = 0; j < k && other >= 0 && w->skip[other] && i < graph->node[other].n_in && from >= 0; i++)
+      if (graph->node[other].in[i] == from) from = NEAP_NO_VALUE; /* a name is given once */
+  }
+  if (from < 0) return v;
+  w->skip[n] = true;
+  return from;
+}
+
+/* Positions of the ops that are marked, in the list of the writer around. */
+static neap_status list_recompute(const writer *w, writer *outer, neap_error *error) {
+  neap_free(outer->recompute);
+  outer->n_recompute = 0;
+  outer->recompute = neap_alloc(((size_t)w->graph->n_node + 1) * sizeof *outer->recompute);
+  if (outer->recompute == NULL) return graph_no_memory(error);
+  for (int n = 0, at = 0; n < w->graph->n_node; n++) {
+    if (w->skip[n]) continue;
+    if (w->graph->node[n].recompute) outer->recompute[outer->n_recompute++] = at;
+    at++;
+  }
+  return NEAP_OK;
+}
+
 /* Into w->net, which is new. */
 static neap_status write_body(writer *w, const neap_node *node, neap_error *error) {
   const neap_graph *graph = w->graph;
@@ -181,8 +230,9 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
   const char **gives = list + graph->n_param;
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
+  for (int k = 0; k < graph->n_output && status == NEAP_OK; k++)
+    gives[k] = w->name[is_framed(node) ? before_place(w, k) : graph->output[k]];
   if (status == NEAP_OK) status = write_nodes(w, error);
-  for (int k = 0; k < graph->n_output && status == NEAP_OK; k++) gives[k] = w->name[graph->output[k]];
   if (status == NEAP_OK) status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
   neap_free(list);
   return status;
@@ -191,13 +241,16 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
 static neap_status writer_init(writer *w, neap_error *error) {
   w->name = neap_alloc_zeroed((size_t)(w->graph->n_value + 1) * sizeof *w->name);
   w->op_name = neap_alloc_zeroed((size_t)(w->graph->n_node + 1) * sizeof *w->op_name);
-  return w->name == NULL || w->op_name == NULL ? graph_no_memory(error) : NEAP_OK;
+  w->skip = neap_alloc_zeroed((size_t)(w->graph->n_node + 1) * sizeof *w->skip);
+  return w->name == NULL || w->op_name == NULL || w->skip == NULL ? graph_no_memory(error) : NEAP_OK;
 }
 
 /* Tables only: the net is the caller's. */
 static void writer_fini(writer *w) {
   neap_free((void *)w->name);
   neap_free((void *)w->op_name);
+  neap_free(w->skip);
+  neap_free(w->recompute);
   neap_map_fini(&w->taken);
   neap_map_fini(&w->op_taken);
 }
@@ -209,6 +262,7 @@ static neap_status write_sub(writer *outer, const neap_node *node, int s, const 
   neap_status status = name == NULL ? graph_no_memory(error) : writer_init(&w, error);
   if (status == NEAP_OK) status = neap_net_new_sub(outer->net, name, &w.net, error);
   if (status == NEAP_OK) status = write_body(&w, node, error);
+  if (status == NEAP_OK) status = list_recompute(&w, outer, error);
   if (status == NEAP_OK) *out = w.net;
   writer_fini(&w);
   return status;
@@ -224,23 +278,41 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
     neap_attr_value value = node->attrs[a];
     bool is_net = attr->type == NEAP_ATTR_NET;
     if (is_net) NEAP_TRY(write_sub(w, node, s++, &value.net, error));
+    if (strcmp(attr->name, "recompute") == 0)
+      value = (neap_attr_value){.given = w->n_recompute > 0, .n = w->n_recompute, .ints = w->recompute};
     if (is_net || is_told(attr, &value)) set[n++] = (neap_set){attr->name, value};
   }
   return NEAP_OK;
+}
+
+/* Names of what the op reads, in a list that has room for all; returns how many. A backward loop says first what arrives, then what
+ * else it reads, and of frames nothing. */
+static int name_inputs(const writer *w, const neap_node *node, const char **in) {
+  const neap_loop *loop = node->loop != NULL && node->loop->is_backward ? node->loop : NULL;
+  int n = 0;
+  for (int k = 0; loop != NULL && k < loop->n_result; k++)
+    in[n++] = loop->arrives[k] >= 0 ? w->name[node->in[loop->arrives[k]]] : NULL;
+  for (int i = 0; i < node->n_in; i++) {
+    bool said = loop != NULL && (i == loop->frames || node->in[i] < 0);
+    for (int k = 0; loop != NULL && k < loop->n_result; k++) said = said || loop->arrives[k] == i;
+    if (said || (loop == NULL && node->n_sub > 0 && is_left_out(w, node, i))) continue;
+    in[n++] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
+  }
+  return n;
 }
 
 /* One op by the public call, so that the net has passed every check. A Free is written with its inputs as outputs, as a user
  * writes it. */
 static neap_status write_node(writer *w, int n, neap_error *error) {
   const neap_node *node = &w->graph->node[n];
-  const char *in[256], *out[256];
+  const char *in[512], *out[256];
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   bool release = (node->op->effects & NEAP_EFFECT_RELEASE) != 0;
-  int n_in = 0, n_out = release ? node->n_in : node->n_out;
-  if (node->n_in > 256 || n_out > 256)
+  int n_out = release ? node->n_in : node->n_out - is_framed(node);
+  int n_result = node->loop != NULL ? node->loop->n_result : 0;
+  if (node->n_in > 256 || n_out > 256 || n_result > 256)
     return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name, node->name);
-  for (int i = 0; i < node->n_in; i++)
-    if (node->n_sub == 0 || !is_left_out(w, node, i)) in[n_in++] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
+  int n_in = name_inputs(w, node, in);
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
@@ -261,7 +333,8 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
 }
 
 static neap_status write_nodes(writer *w, neap_error *error) {
-  for (int n = 0; n < w->graph->n_node; n++) NEAP_TRY(write_node(w, n, error));
+  for (int n = 0; n < w->graph->n_node; n++)
+    if (!w->skip[n]) NEAP_TRY(write_node(w, n, error));
   return NEAP_OK;
 }
 
@@ -290,30 +363,9 @@ static neap_status write_net(writer *w, neap_error *error) {
   return write_roles(w, error);
 }
 
-/* The first loop, at any depth, that a net can't say; NULL: none. Entries of `recompute` count ops of the net it came from. */
-static const neap_node *framed_loop(const neap_graph *graph) {
-  for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
-    int recompute = neap_op_attr_index(node->op, "recompute");
-    if (node->loop != NULL && (node->loop->is_backward || node->loop->frames >= 0)) return node;
-    if (node->loop != NULL && recompute >= 0 && node->attrs[recompute].n > 0) return node;
-    for (int s = 0; s < node->n_sub; s++) {
-      const neap_node *inner = framed_loop(node->sub[s]);
-      if (inner != NULL) return inner;
-    }
-  }
-  return NULL;
-}
-
-bool neap_graph_has_net(const neap_graph *graph) { return framed_loop(graph) == NULL; }
-
 neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error) {
-  const neap_node *loop = framed_loop(graph);
   neap_map sub_taken = {0};
   writer w = {.graph = graph, .from = from, .sub_taken = &sub_taken};
-  if (loop != NULL)
-    return neap_fail(error, NEAP_GRAPH, "%s \"%s\": a net with a gradient through a loop can't be expanded", loop->op->name,
-                     loop->name);
   neap_status status = writer_init(&w, error);
   if (status == NEAP_OK) status = neap_net_new(graph->name, &w.net, error);
   if (status == NEAP_OK) status = write_net(&w, error);

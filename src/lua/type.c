@@ -105,9 +105,27 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
   return status;
 }
 
+/* The backward of a loop gives gradients of what the loop took: as large as that where it is declared, and so still means what it
+ * meant there; else unknown. */
+static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, neap_error *error) {
+  const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
+  const neap_net_op *loop = NULL;
+  for (int i = 0; i < f->types->n_done && op->origin.forward != NULL; i++)
+    if (strcmp(neap_net_op_at(f->net, i)->name, op->origin.forward) == 0) loop = neap_net_op_at(f->net, i);
+  for (int k = 0; k < op->n_out; k++) {
+    bool has_input = loop != NULL && k < wrt->n && wrt->ints[k] < loop->n_in && loop->in[wrt->ints[k]] != NULL;
+    const neap_net_blob *blob = NULL;
+    for (const frame *at = f; has_input && at != NULL && (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE); at = at->outer)
+      blob = neap_net_find_blob(at->net, loop->in[wrt->ints[k]]);
+    if (op->out[k] != NULL) NEAP_TRY(put(f->types, op->out[k], blob != NULL ? &blob->type : &(neap_type){0}, error));
+  }
+  return NEAP_OK;
+}
+
 /* The types of one op's outputs. Outputs of unknown type make what depends on them unknown. */
 static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *error) {
   if (neap_net_do_body(op) != NULL) return infer_do(f, op, error);
+  if (strcmp(op->op->name, "LoopGradient") == 0) return infer_loop_gradient(f, op, error);
   size_t n = (size_t)(op->n_in + op->n_out);
   neap_type *type = neap_alloc_zeroed(n * sizeof *type);
   if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");

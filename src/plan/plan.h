@@ -217,7 +217,7 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const 
 void neap_recycle_close(neap_recycle *recycle);
 
 /* The net that recycling works on: `net` with its backward pass and the bodies of its Do ops as ops. *out is NULL where there is
- * nothing to write out, or where it can't be: then `net` is worked on as it stands. */
+ * nothing to write out. */
 neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *graph, neap_net **out, neap_error *error);
 
 /* neap_net_recycle with input types of another batch, and the names that several blobs share. All but `net` and `out` may be

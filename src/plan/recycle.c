@@ -426,6 +426,6 @@ neap_status neap_recycle_by_op(const neap_recycle *r, const char *what, neap_err
   if (r->by_op) return NEAP_OK;
   neap_fail(error, NEAP_ARGUMENT, "net \"%s\" has a Gradient or Do op, whose work is not written out: it has no %s by op",
             neap_net_name(r->net), what);
-  neap_hint(error, "expand the net, which writes it out, unless a gradient runs through a loop");
+  neap_hint(error, "expand the net, which writes it out");
   return NEAP_ARGUMENT;
 }

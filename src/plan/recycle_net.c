@@ -18,7 +18,7 @@ neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options
   if (!pseudo) return NEAP_OK;
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
-  neap_status status = neap_graph_has_net(graph) ? neap_graph_to_net(graph, net, out, error) : NEAP_OK;
+  neap_status status = neap_graph_to_net(graph, net, out, error);
   neap_graph_free(graph);
   return status;
 }

@@ -243,6 +243,37 @@ TEST(training_through_subnets_shares_too) {
   }
 }
 
+/* The expanded net of a loop with its LoopGradient line replaced by `line`. */
+static void check_refused(const char *line, neap_status status, const char *words) {
+  neap_net *net = trained(recurrent_text), *expanded = NULL, *wrong = NULL;
+  char *text = NULL, *made = NULL;
+  neap_figures figures;
+  CHECK_OK(neap_net_expand(net, &expanded, &error));
+  CHECK_OK(neap_net_text(expanded, &text, &error));
+  char *at = text != NULL ? strstr(text, " = LoopGradient(") : NULL;
+  CHECK(at != NULL);
+  if (at != NULL) {
+    char *end = strchr(at, '\n');
+    made = malloc(strlen(text) + strlen(line) + 1);
+    sprintf(made, "%.*s%s%s", (int)(at - text), text, line, end);
+    CHECK_OK(neap_net_read(made, &wrong, &error));
+    CHECK_FAILS(neap_net_forecast(wrong, NULL, &figures, NULL, &error), status, words);
+  }
+  free(made);
+  neap_free(text);
+  neap_net_free(net), neap_net_free(expanded), neap_net_free(wrong);
+}
+
+TEST(a_backward_op_that_does_not_fit_its_loop_is_refused) {
+  check_refused(" = LoopGradient(two.grad) { wrt = {2} } as g back nobody", NEAP_GRAPH, "no loop \"nobody\"");
+  check_refused(" = LoopGradient(two.grad) { wrt = {2} } as g back _", NEAP_GRAPH, "no loop");
+  check_refused(" = LoopGradient(z) { wrt = {9} } as g back last", NEAP_ATTRIBUTE, "no input 9");
+  check_refused(" = LoopGradient(z) { wrt = {0, 2} } as g back last", NEAP_GRAPH, "gives 2 gradients");
+  check_refused(" = LoopGradient(z, h1) { wrt = {2} } as g back last", NEAP_GRAPH, "\"h1\" is not what the loop was given");
+  check_refused(" = LoopGradient(h) { wrt = {2} } as g back last", NEAP_SHAPE, "another type");
+  check_refused(" = LoopGradient(z) { wrt = {2} } as g back z", NEAP_GRAPH, "expects a loop");
+}
+
 /* ---- Free and estimates ------------------------------------------------------------------------------------------------------- */
 
 TEST(one_free_stands_behind_each_last_reader) {
@@ -441,9 +472,9 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradients_share_and_activations_too_when_asked), T(who_shares_is_the_callers_choice),
              T(wrong_options_say_what_and_leave_everything), T(another_order_needs_fewer_bytes_and_computes_the_same),
              T(an_exact_search_ends_the_same_way_in_every_run), T(training_through_subnets_shares_too),
-             T(one_free_stands_behind_each_last_reader), T(a_backward_pass_is_written_out_and_freed),
-             T(an_estimate_counts_what_is_made_and_what_free_gives_back), T(live_ranges_are_the_planners),
-             T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
+             T(a_backward_op_that_does_not_fit_its_loop_is_refused), T(one_free_stands_behind_each_last_reader),
+             T(a_backward_pass_is_written_out_and_freed), T(an_estimate_counts_what_is_made_and_what_free_gives_back),
+             T(live_ranges_are_the_planners), T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
              T(names_do_not_count_when_nets_are_compared), T(captures_that_are_swapped_make_another_net),
              T(a_renaming_reaches_subnets_or_is_refused));
 }

@@ -21,8 +21,10 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   neap_type *other = neap_alloc_zeroed(n * sizeof *other);
   if (other == NULL) return neap_fail_memory(error, n * sizeof *other, "the types of a branch");
   neap_status status = c->infer_subnet(c, ELSE_NET, c->n_in - 1, c->in + 1, c->n_out, other, error);
-  for (int k = 0; k < c->n_out && status == NEAP_OK; k++)
-    if (!neap_type_equal(&c->out[k], &other[k]))
+  for (int k = 0; k < c->n_out && status == NEAP_OK; k++) /* one that is not known yet is what the other branch says */
+    if (c->out[k].dtype == NEAP_DTYPE_NONE)
+      c->out[k] = other[k];
+    else if (other[k].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->out[k], &other[k]))
       status = neap_infer_fail(c, NEAP_SHAPE, 0, error, "output %d is %s %s in then_net, %s %s %s", k + 1,
                                neap_dtype_name(c->out[k].dtype), neap_shape_text(&c->out[k].shape, a),
                                neap_dtype_name(other[k].dtype), neap_shape_text(&other[k].shape, b),

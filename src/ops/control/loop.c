@@ -92,7 +92,7 @@ static neap_status infer_recurrent(neap_infer *c, neap_error *error) {
 }
 
 static neap_status infer_gradient(neap_infer *c, neap_error *error) {
-  return neap_infer_fail(c, NEAP_INTERNAL, 0, error, "is made by the gradient only");
+  return neap_infer_fail(c, NEAP_INTERNAL, 0, error, "stands behind the loop whose backward it is: \"back LOOP\"");
 }
 
 const neap_op neap_op_While = {
@@ -135,8 +135,10 @@ const neap_op neap_op_LoopGradient = {
   .summary = "Backward of While and Recurrent: the iterations in reverse, over the frames of the forward.",
   .math = "for t = n-1 .. 0: dstates, dx[t], dcaptures += backward(frame[t], dstates, dy[t])",
   .internal = true,
-  .inputs = {{"operands", "gradients that arrive, sequences, captures, frames", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
+  .inputs = {{"operands", "the gradient of each result or none, then sequences and captures", NEAP_ANY,
+              NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .outputs = {{"results", "gradients of states, sequences, captures", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
+  .attrs = {{"wrt", "which inputs of the loop the results are gradients of, from 0", NEAP_ATTR_INTS, .least = 0, .most = 1e9}},
   .effects = NEAP_EFFECT_CONTROL,
   .infer = infer_gradient,
   .no_grad = true,
