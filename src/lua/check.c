@@ -1,5 +1,15 @@
 /* check.c: errors from the engine to Lua, and arguments from Lua to the engine. The only file that raises what the engine
- * reports. */
+ * reports.
+ *
+ * An error object is a table with the fields of the record (code, message, op, blob, scope, line, expected, got, hint,
+ * least_bytes) and prints as people read it; a wrong argument is a plain string with the line in front, as Lua's own functions
+ * raise them.
+ *
+ * INVARIANT: the line is that of the user's code: the innermost level of the stack that is neither C nor one of Neap's own Lua
+ * files.
+ * INVARIANT: whoever calls a function that may raise holds nothing that only C would free, but for a text that is being
+ * pushed, which Lua may run out of memory for.
+ */
 #include "lua/binding.h"
 
 #include <stdio.h>
@@ -10,6 +20,7 @@
 
 /* ---- where ----------------------------------------------------------------------------------------------------------- */
 
+/* Whether a level of the stack is C, or one of the Lua files that come with Neap. */
 static bool is_own(const lua_Debug *ar) {
   return strncmp(ar->source, NEAP_LUA_CHUNK, sizeof NEAP_LUA_CHUNK - 1) == 0 || strcmp(ar->what, "C") == 0;
 }
@@ -65,6 +76,7 @@ static int error_tostring(lua_State *L) {
   return 1;
 }
 
+/* For the table at the top; the class is made with the first error. */
 static void set_error_class(lua_State *L) {
   if (luaL_newmetatable(L, ERROR_CLASS)) {
     lua_pushcfunction(L, error_tostring);
@@ -73,6 +85,8 @@ static void set_error_class(lua_State *L) {
   lua_setmetatable(L, -2);
 }
 
+/* Fields that have nothing to say are absent. The line is that of the record, which knows what made an op, else where Lua
+ * stands. */
 void neap_lua_push_error(lua_State *L, const neap_error *error) {
   const char *line = neap_lua_line(L);
   lua_createtable(L, 0, 8);
@@ -104,6 +118,7 @@ _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
   abort(); /* lua_error does not return */
 }
 
+/* A message longer than the record is cut. */
 _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) {
   neap_error error = {.code = code};
   va_list args;
@@ -113,6 +128,7 @@ _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format,
   neap_lua_raise(L, &error);
 }
 
+/* What a file or a database does wrong is no slip of the program: it is returned, as io.open does. */
 int neap_lua_failure(lua_State *L, const neap_error *error) {
   if (error->code != NEAP_IO && error->code != NEAP_DB && error->code != NEAP_DATA) neap_lua_raise(L, error);
   lua_pushnil(L);
@@ -123,6 +139,7 @@ int neap_lua_failure(lua_State *L, const neap_error *error) {
 
 /* ---- classes ----------------------------------------------------------------------------------------------------------------- */
 
+/* Lua's own memory, so that a raise between here and its use loses nothing. */
 void *neap_lua_room(lua_State *L, size_t bytes) {
   luaL_checkstack(L, 4, "too many arguments");
   void *room = lua_newuserdatauv(L, bytes > 0 ? bytes : 1, 0);
@@ -130,6 +147,7 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
   return room;
 }
 
+/* __gc of a block: a second call finds nothing. */
 static int free_block(lua_State *L) {
   void **slot = lua_touserdata(L, 1);
   neap_free(*slot);
@@ -157,6 +175,7 @@ void *neap_lua_new(lua_State *L, size_t bytes, const char *name) {
   return handle;
 }
 
+/* Through the metatable, so that methods which Lua modules add later are found. */
 int neap_lua_method(lua_State *L) {
   if (luaL_getmetafield(L, 1, "methods") == LUA_TNIL) return 0;
   lua_pushvalue(L, 2);
@@ -188,6 +207,7 @@ int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *wh
   return at;
 }
 
+/* An integer, or a float with an integer's value; a text that looks like one is refused. */
 static lua_Integer integer_at(lua_State *L, int index, const char *what) {
   int is_integer = 0;
   lua_Integer i = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
@@ -203,6 +223,7 @@ int neap_lua_axis(lua_State *L, int arg, int n_dim) {
 }
 
 void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what) {
+  /* {2, 3} and 2, 3 alike. */
   bool table = lua_istable(L, index);
   int64_t dim[NEAP_MAX_DIM];
   lua_Integer n = table ? luaL_len(L, index) : NEAP_MAX(lua_gettop(L) - index + 1, 0);
@@ -245,6 +266,7 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
   if (type != LUA_TSTRING && !handle)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
+  /* C texts end at a zero byte, and half a name would be another name. */
   size_t n;
   const char *text = lua_tolstring(L, handle ? -1 : index, &n);
   if (strlen(text) != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
@@ -282,6 +304,8 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
   return names;
 }
 
+/* A number, blanks, a unit; MB are 10^6 and MiB 2^20, and nothing else is a unit. False for what is none, for negative numbers,
+ * and for what no machine has. */
 bool neap_lua_parse_bytes(const char *text, double *bytes) {
   static const struct {
     const char *unit;

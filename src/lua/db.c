@@ -54,6 +54,7 @@ static int db_path(lua_State *L) {
 
 static const char store_key; /* its address: in the registry, the handle, or false after a failure */
 
+/* Opened once in a process: a database that can't be opened is warned of once, and runs go on without. */
 neap_store *neap_lua_store(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
     handle *h = lua_touserdata(L, -1);
@@ -180,6 +181,7 @@ static int rows_release(lua_State *L) {
   return 0;
 }
 
+/* A userdata, so that rows that were read are freed when a later one raises. */
 static rows *new_rows(lua_State *L) {
   rows *r = lua_newuserdatauv(L, sizeof *r, 0);
   *r = (rows){0};
@@ -191,6 +193,7 @@ static rows *new_rows(lua_State *L) {
   return r;
 }
 
+/* Texts and blobs as Lua strings of any bytes; NULL as nil. */
 static void push_cell(lua_State *L, const rows *r, const cell *c) {
   switch (c->type) {
     case NEAP_SQL_INTEGER: lua_pushinteger(L, c->integer); break;

@@ -13,6 +13,7 @@
 
 /* ---- load and save ------------------------------------------------------------------------------------------------------ */
 
+/* __gc of a loaded list, which outlives a raise while its tensors are handed to Lua. */
 static int list_release(lua_State *L) {
   neap_io_list *list = luaL_checkudata(L, 1, LIST_CLASS);
   neap_io_list_fini(list);
@@ -20,6 +21,7 @@ static int list_release(lua_State *L) {
   return 0;
 }
 
+/* One field, and a slip in it must not load a file in another way than was meant. */
 neap_io_map neap_lua_io_map(lua_State *L, int index) {
   if (lua_isnoneornil(L, index)) return NEAP_IO_COPY;
   neap_io_map map = NEAP_IO_COPY;
@@ -108,6 +110,7 @@ static int save(lua_State *L) {
 
 /* ---- other files ------------------------------------------------------------------------------------------------------------- */
 
+/* read_idx(path) -> tensor, or nil, message, code */
 static int read_idx(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   neap_lua_tensor *out = neap_lua_new_tensor(L);
@@ -133,6 +136,7 @@ static int read_bytes(lua_State *L) {
   return 1;
 }
 
+/* read_text(path) -> text, or nil, message, code */
 static int read_text(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   neap_io_bytes bytes = {0};
@@ -273,6 +277,8 @@ static int batch_reader(lua_State *L) {
   return 1;
 }
 
+/* reader:next() -> number of rows, {tensor, ..}; nothing at the end. Handles are made before the batch is taken, so that no
+ * batch is lost to a raise. */
 static int reader_next(lua_State *L) {
   reader *r = luaL_checkudata(L, 1, READER_CLASS);
   if (r->reader == NULL) return 0;

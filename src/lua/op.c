@@ -18,6 +18,7 @@ const neap_op *neap_lua_op(lua_State *L, int index) {
 
 /* ---- attributes -------------------------------------------------------------------------------------------------------- */
 
+/* About the value at the top of the stack; op and attribute go into the error's fields too. */
 _Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr, const char *expected) {
   neap_error error = {0};
   neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", op->name, attr->name, expected, luaL_tolstring(L, -1, NULL));
@@ -132,6 +133,7 @@ static bool is_skipped(const char *const *skip, const char *key) {
   return false;
 }
 
+/* Values are checked for type only; ranges, missing and unknown names are the schema check's, whose words C programs get too. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
   index = lua_absindex(L, index);
   int n = 0;
@@ -202,6 +204,7 @@ static int seed(lua_State *L) {
 
 /* ---- records as tables ---------------------------------------------------------------------------------------------------------- */
 
+/* A list of names. */
 static void push_dtypes(lua_State *L, unsigned set) {
   lua_newtable(L);
   int n = 0;
@@ -212,6 +215,7 @@ static void push_dtypes(lua_State *L, unsigned set) {
     }
 }
 
+/* {name, doc, optional, variadic, stash, dtypes} each. */
 static void push_args(lua_State *L, const neap_arg *args, int n) {
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
@@ -227,6 +231,7 @@ static void push_args(lua_State *L, const neap_arg *args, int n) {
   }
 }
 
+/* As a user would write it: axes from 1, choices by name; nil for subnets and names, which have none. */
 static void push_default(lua_State *L, const neap_attr *attr) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: lua_pushnumber(L, attr->value.f); return;
@@ -256,6 +261,7 @@ static void push_default(lua_State *L, const neap_attr *attr) {
   }
 }
 
+/* {name, doc, type, choices, required, least, most, default} each. */
 static void push_attrs(lua_State *L, const neap_op *op) {
   static const char *const type[] = {
     [NEAP_ATTR_NONE] = "",     [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",

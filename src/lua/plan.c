@@ -134,6 +134,7 @@ static int figures(lua_State *L) {
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------------- */
 
+/* Names of those that are there, in order. */
 static void push_value_names(lua_State *L, const neap_graph *graph, int n, const neap_value_id *id) {
   lua_createtable(L, n, 0);
   for (int k = 0, at = 0; k < n; k++) {
@@ -178,6 +179,7 @@ static int ops(lua_State *L) {
   return 1;
 }
 
+/* One value as a row: what it is, where it lies, from when to when, and why there. */
 static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *plan, int v) {
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];

@@ -9,6 +9,7 @@
 
 neap_lua_tensor *neap_lua_new_tensor(lua_State *L) { return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR); }
 
+/* The tensor is the caller's to fill in: what goes along is how long its bytes are good, and the name. */
 neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
   const neap_lua_tensor *from = lua_touserdata(L, index);
   neap_lua_tensor *view = neap_lua_new_tensor(L);
@@ -41,6 +42,7 @@ neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
   return t;
 }
 
+/* __gc and __close; a closed handle is an error to use, not a crash. */
 static int release(lua_State *L) {
   neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
   if (handle->t.storage != NULL) neap_tensor_fini(&handle->t);
@@ -53,6 +55,7 @@ static int release(lua_State *L) {
 
 static bool is_integer(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_INTEGERS); }
 
+/* Integers as Lua integers, so that none above 2^53 is rounded. */
 void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset) {
   const char *data = neap_tensor_data(t);
   if (is_integer(t->dtype))
@@ -83,6 +86,7 @@ void neap_lua_walk_start(neap_lua_walk *walk, const neap_tensor *t) {
   walk->done = neap_tensor_elems(t) == 0;
 }
 
+/* The last dimension moves fastest; a dimension that is through takes its offset back. */
 void neap_lua_walk_next(neap_lua_walk *walk, const neap_tensor *t) {
   for (int d = t->shape.n_dim - 1; d >= 0; d--) {
     walk->offset += t->stride[d];
@@ -252,6 +256,7 @@ static int bare(lua_State *L) {
 
 /* ---- looking --------------------------------------------------------------------------------------------------------------------- */
 
+/* x:equal(y): the same shape and the same numbers, whatever the dtypes and strides; NaN equals nothing. */
 static int equal(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   bool same = neap_shape_equal(&a->shape, &b->shape);
@@ -266,6 +271,7 @@ static int equal(lua_State *L) {
   return 1;
 }
 
+/* A number by name from the table at `index`. */
 static double option(lua_State *L, int index, const char *key, double missing) {
   if (!lua_istable(L, index)) return missing;
   if (lua_getfield(L, index, key) == LUA_TNUMBER) missing = lua_tonumber(L, -1);
@@ -358,6 +364,7 @@ static int size(lua_State *L) {
   return 1;
 }
 
+/* x:stride() -> {..}; x:stride(d) -> n; in elements */
 static int stride(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   if (!lua_isnoneornil(L, 2)) {
@@ -432,6 +439,7 @@ static int index_any(lua_State *L) {
   return 1;
 }
 
+/* x.name = "..", or x[position] = value. */
 static int new_index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_new_index(L);
   if (strcmp(lua_tostring(L, 2), "name") != 0)

@@ -17,6 +17,7 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
 
 static const char handles_key; /* its address: in the registry, the table of handles */
 
+/* Weak in its values: it keeps no handle alive, and the collector takes out those that go before their finalisers run. */
 void neap_lua_handles(lua_State *L) {
   luaL_checkstack(L, 6, "too many results");
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TNIL) return;
