@@ -1,4 +1,4 @@
-/* attach.c: programs in a workspace: their resident blobs found or made, the arena grown, base pointers set, runs counted.
+/* attach.c: programs in a workspace: their resident blobs asked for (resident.c), the arena grown, base pointers set, runs counted.
  *
  * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does not start.
  * A run whose names and bytes have not moved walks the program's blobs a few times, and looks up and allocates nothing.
@@ -15,171 +15,6 @@ neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_progra
   for (int a = 0; a < ws->n_attachment; a++)
     if (ws->attachment[a].program == program) return &ws->attachment[a];
   return NULL;
-}
-
-/* ---- resident blobs --------------------------------------------------------------------------------------------- */
-
-/* The cell name of each program blob: its own, but for a later blob of the same name (an input that the net overwrites by
- * name): that one gets a cell that no user can name. Quadratic in the blobs, once a program. */
-static neap_status name_blobs(neap_program *program, neap_attachment *a, neap_error *error) {
-  for (int b = 0; b < neap_program_n_blobs(program); b++) {
-    const char *name = neap_program_blob_at(program, b)->name;
-    bool taken = false;
-    for (int c = 0; c < b && !taken; c++) taken = neap_program_blob_at(program, c)->name == name;
-    char hidden[300];
-    snprintf(hidden, sizeof hidden, "%.250s'%d", name, b);
-    a->name[b] = neap_intern(taken ? hidden : name);
-    if (a->name[b] == NULL) return refused(error, sizeof hidden);
-  }
-  return NEAP_OK;
-}
-
-/* Whether the blob must be made: unknown, without bytes (a parent's too: the name was created to be written), or our own with
- * bytes of another type that a program may replace. */
-static bool must_make(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
-  if (found.ws == NULL) return true;
-  const neap_cell *cell = &found.ws->cell[found.cell];
-  if (cell->tensor.storage == NULL) return true;
-  neap_type has = neap_tensor_type(&cell->tensor);
-  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before &&
-         !neap_workspace_has_room(cell, &blob->type);
-}
-
-/* An own cell whose bytes have room for the blob, which this program writes before it reads it. */
-static bool may_retype(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
-  return found.ws == ws && !blob->defined_before && neap_workspace_has_room(&ws->cell[found.cell], &blob->type);
-}
-
-/* Types of blobs that exist must fit; parameters and state must exist already. */
-static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob,
-                              neap_found found, neap_error *error) {
-  neap_blob_kind kind = found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
-  if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR && blob->defined_before)
-    return neap_workspace_fail_kind(neap_program_graph(program)->name, blob->name, kind, error);
-  if (must_make(ws, blob, found)) {
-    if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
-    if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
-    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob->name);
-    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" is not in the workspace", neap_program_graph(program)->name,
-              neap_role_name(blob->role), blob->name);
-    neap_hint(error, "ws:init(net) makes and fills what a net declares");
-    return NEAP_NAME;
-  }
-  const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before) || may_retype(ws, blob, found))
-    return NEAP_OK; /* looked at before the run */
-  neap_type has = neap_tensor_type(t);
-  if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
-  return neap_workspace_fail_type("attach", blob->name, &blob->type, &has, error);
-}
-
-/* A gradient that the program computes from nothing, and whose bytes were given back or its name removed. */
-static bool is_given_back(const neap_workspace *ws, const neap_attachment *a, int b) {
-  const neap_program_blob *blob = neap_program_blob_at(a->program, b);
-  if (blob->region != NEAP_REGION_GRADIENT || blob->defined_before) return false;
-  neap_found found = neap_workspace_find(ws, a->name[b]);
-  return found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY;
-}
-
-/* The bytes for the missing blobs, or for those of them that were given back alone: one segment for the gradients, storage of
- * its own for each other one. fresh[b] gets a view where one is made; what it has after a failure the caller drops. */
-static neap_status make_missing(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
-                                neap_tensor *fresh, neap_error *error) {
-  int n = neap_program_n_blobs(program), n_gradient = 0;
-  neap_type *type = neap_alloc((size_t)n * sizeof *type);
-  size_t *room = neap_alloc_zeroed((size_t)n * sizeof *room); /* of the gradients */
-  neap_tensor *view = neap_alloc_zeroed((size_t)n * sizeof *view);
-  neap_status status = type == NULL || view == NULL || room == NULL ? refused(error, (size_t)n * sizeof *view) : NEAP_OK;
-  for (int b = 0; status == NEAP_OK && b < n; b++) {
-    const neap_program_blob *blob = neap_program_blob_at(program, b);
-    neap_found found = neap_workspace_find(ws, a->name[b]);
-    if (given_back && !is_given_back(ws, a, b)) continue;
-    status = check_blob(ws, program, blob, found, error);
-    if (status != NEAP_OK || !must_make(ws, blob, found)) continue;
-    if (blob->region == NEAP_REGION_GRADIENT)
-      type[n_gradient] = blob->type, room[n_gradient++] = blob->reserve_bytes;
-    else
-      status = neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, &fresh[b], error);
-  }
-  if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_room(n_gradient, type, room, view, error);
-  for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
-    const neap_program_blob *blob = neap_program_blob_at(program, b);
-    if (given_back && !is_given_back(ws, a, b)) continue;
-    if (blob->region == NEAP_REGION_GRADIENT && must_make(ws, blob, neap_workspace_find(ws, a->name[b]))) fresh[b] = view[g++];
-  }
-  neap_free(type);
-  neap_free(room);
-  neap_free(view);
-  return status;
-}
-
-/* Programs that hold the old bytes of a cell see the new ones: else they would keep the old ones alive until their next run. */
-static void follow_move(neap_workspace *ws, const neap_storage *from, const neap_tensor *to) {
-  for (int a = 0; a < ws->n_attachment; a++)
-    for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++) {
-      neap_tensor *t = &ws->attachment[a].tensor[b];
-      if (t->storage != from) continue;
-      neap_tensor moved = neap_tensor_view(to->storage, to->offset_bytes, t->dtype, &t->shape);
-      neap_tensor_fini(t);
-      *t = moved;
-    }
-}
-
-/* Own blobs that are there already, fed for a small batch perhaps, get bytes with room for the largest; their contents go
- * with them. Segments have the room they were made with. */
-static neap_status make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error) {
-  for (int b = 0; b < neap_program_n_blobs(program); b++) {
-    const neap_program_blob *blob = neap_program_blob_at(program, b);
-    neap_found found = neap_workspace_find(ws, a->name[b]);
-    if (blob->reserve_bytes == 0 || found.ws != ws) continue;
-    neap_cell *cell = &ws->cell[found.cell];
-    if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared || cell->reserve_bytes >= blob->reserve_bytes)
-      continue;
-    if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue; /* a part of other bytes */
-    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes) { /* fed for a larger batch still */
-      cell->reserve_bytes = blob->reserve_bytes;
-      continue;
-    }
-    neap_type type = neap_tensor_type(&cell->tensor);
-    neap_tensor roomy = {0};
-    NEAP_TRY(neap_workspace_make_room(1, &type, &blob->reserve_bytes, &roomy, error));
-    size_t old_bytes = neap_storage_bytes(cell->tensor.storage), new_bytes = neap_storage_bytes(roomy.storage);
-    memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage), NEAP_MIN(old_bytes, new_bytes));
-    follow_move(ws, cell->tensor.storage, &roomy);
-    neap_tensor_fini(&cell->tensor);
-    cell->tensor = roomy;
-    cell->reserve_bytes = blob->reserve_bytes;
-    ws->version++;
-  }
-  return NEAP_OK;
-}
-
-/* Gives the fresh views to cells, old or new. MEMORY error when a cell is refused; those added so far are gone then. */
-static neap_status publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
-                           neap_error *error) {
-  int n_before = ws->n_cell, n = neap_program_n_blobs(program);
-  for (int b = 0; b < n; b++) {
-    if (fresh[b].storage == NULL || neap_workspace_find(ws, a->name[b]).ws != NULL) continue;
-    if (neap_workspace_add_cell(ws, a->name[b]) >= 0) continue;
-    while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
-    return refused(error, sizeof(neap_cell));
-  }
-  for (int b = 0; b < n; b++) {
-    const neap_program_blob *blob = neap_program_blob_at(program, b);
-    if (fresh[b].storage == NULL) continue;
-    neap_found found = neap_workspace_find(ws, a->name[b]);
-    neap_cell *cell = &found.ws->cell[found.cell];
-    neap_cell_clear(cell);
-    *cell = (neap_cell){.name = cell->name,
-                        .role = blob->role,
-                        .region = blob->region,
-                        .tensor = fresh[b],
-                        .in_segment = blob->region == NEAP_REGION_GRADIENT,
-                        .reserve_bytes = blob->reserve_bytes};
-    fresh[b] = (neap_tensor){0};
-    found.ws->version++;
-  }
-  return NEAP_OK;
 }
 
 /* ---- the arena -------------------------------------------------------------------------------------------------- */
@@ -323,13 +158,13 @@ static neap_status fail_read_only(neap_program *program, int b, neap_error *erro
 /* The gradients of a program whose workspace has given them back, in one segment again. Nothing happens when none is missing. */
 static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   int n = neap_program_n_blobs(a->program), first = 0;
-  while (first < n && !is_given_back(ws, a, first)) first++;
+  while (first < n && !neap_resident_is_given_back(ws, a, first)) first++;
   if (first == n) return NEAP_OK;
   neap_tensor *fresh = neap_alloc_zeroed((size_t)n * sizeof *fresh);
   if (fresh == NULL) return refused(error, (size_t)n * sizeof *fresh);
-  neap_status status = make_missing(ws, a->program, a, true, fresh, error);
+  neap_status status = neap_resident_make(ws, a->program, a, true, fresh, error);
   if (status == NEAP_OK) status = check_limits(ws, a->program, error);
-  if (status == NEAP_OK) status = publish(ws, a->program, a, fresh, error);
+  if (status == NEAP_OK) status = neap_resident_publish(ws, a->program, a, fresh, error);
   for (int b = 0; b < n; b++) neap_tensor_fini(&fresh[b]);
   neap_free(fresh);
   return status;
@@ -351,7 +186,8 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
     }
     const neap_tensor *t = &found.ws->cell[found.cell].tensor;
     neap_type has = neap_tensor_type(t);
-    if (!neap_type_equal(&has, &blob->type) && (must_make(ws, blob, found) || may_retype(ws, blob, found))) {
+    if (!neap_type_equal(&has, &blob->type) &&
+        (neap_resident_is_missing(ws, blob, found) || neap_resident_may_retype(ws, blob, found))) {
       NEAP_TRY(reclaim(ws, a, b, error));
       has = neap_tensor_type(t);
     }
@@ -382,16 +218,16 @@ static neap_status make_constants(neap_attachment *a, neap_error *error) {
 /* Everything that may be refused comes before the first change. */
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
-  NEAP_TRY(name_blobs(a->program, a, error));
-  NEAP_TRY(make_missing(ws, a->program, a, false, fresh, error));
-  NEAP_TRY(make_room(ws, a->program, a, error));
+  NEAP_TRY(neap_resident_name(a->program, a, error));
+  NEAP_TRY(neap_resident_make(ws, a->program, a, false, fresh, error));
+  NEAP_TRY(neap_resident_make_room(ws, a->program, a, error));
   NEAP_TRY(check_limits(ws, a->program, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
   neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
-  neap_status status = publish(ws, a->program, a, fresh, error);
+  neap_status status = neap_resident_publish(ws, a->program, a, fresh, error);
   if (status != NEAP_OK)
     neap_storage_release(arena);
   else if (arena != NULL)

@@ -79,7 +79,7 @@ struct neap_workspace {
   neap_program *last;    /* the program whose transient bytes the arena holds; NULL: nobody's */
   const char *last_name; /* of the net that ran last, for messages */
 
-  neap_net **net; /* owned */
+  neap_net **net; /* one reference each */
   int n_net, cap_net;
 };
 
@@ -118,6 +118,31 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
 /* Two types in one sentence. */
 neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
                                      neap_error *error);
+
+/* ---- resident.c: blobs of a program that have bytes of their own ---------------------------------------------------- */
+
+/* The cell name of each program blob: its own, but for a later blob of the same name (an input that the net overwrites by
+ * name): that one gets a cell that no user can name. Quadratic in the blobs, once a program. */
+neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_error *error);
+/* Whether the blob must be made: unknown, without bytes (a parent's too: the name was created to be written), or our own with
+ * bytes of another type that a program may replace. */
+bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob *blob, neap_found found);
+/* An own cell whose bytes have room for the blob, which this program writes before it reads it. */
+bool neap_resident_may_retype(const neap_workspace *ws, const neap_program_blob *blob, neap_found found);
+/* A gradient that the program computes from nothing, and whose bytes were given back or its name removed. */
+bool neap_resident_is_given_back(const neap_workspace *ws, const neap_attachment *a, int b);
+/* The bytes for the missing blobs, or for those of them that were given back alone: one segment for the gradients, storage of
+ * its own for each other one. fresh[b] gets a view where one is made; what it has after a failure the caller drops. */
+neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
+                               neap_tensor *fresh, neap_error *error);
+/* Own blobs that are there already, fed for a small batch perhaps, get bytes with room for the largest; their contents go
+ * with them. Segments have the room they were made with. */
+neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error);
+/* Gives the fresh views to cells, old or new. MEMORY error when a cell is refused; those added so far are gone then. */
+neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
+                                  neap_error *error);
+
+/* ---- segment.c ------------------------------------------------------------------------------------------------------- */
 
 /* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error);
