@@ -12,18 +12,13 @@
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
 /* A body's values that lie in its iteration's frame: at their items. */
-void neap_plan_place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
+static void place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
   for (int v = 0; v < body->n_value; v++)
     if (body->value[v].region == NEAP_REGION_FRAME) plan->place[v].offset = loop->item[body->value[v].argument].offset;
 }
 
-/* Plans of all subnets, and from them each node's scratch: the largest frame (branches overlay each other, only one runs),
- * then the op's own. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
- * pool, taken while its owner runs, and planned within. */
-static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
-  neap_plan_options inner = *options;
-  inner.budget_bytes = 0;
-  if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
+neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make, const void *context,
+                                neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     size_t frame = 0;
@@ -32,13 +27,28 @@ static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const nea
       if (plan->sub[n] == NULL) return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n], "plans of subnets");
     }
     for (int k = 0; k < node->n_sub; k++) {
-      NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan->sub[n][k], error));
-      neap_plan_place_items(plan->sub[n][k], node->sub[k], node->loop);
+      NEAP_TRY(make(context, n, k, node->sub[k], &plan->sub[n][k], error));
+      place_items(plan->sub[n][k], node->sub[k], node->loop);
       frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
     }
     plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
   }
   return NEAP_OK;
+}
+
+/* For neap_plan_take_subs: a subnet planned like the net around it. */
+static neap_status plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out, neap_error *error) {
+  (void)node, (void)k;
+  return neap_plan_make(sub, context, out, error);
+}
+
+/* Plans of all subnets. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
+ * pool, taken while its owner runs, and planned within. */
+static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  neap_plan_options inner = *options;
+  inner.budget_bytes = 0;
+  if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
+  return neap_plan_take_subs(plan, graph, plan_sub, &inner, error);
 }
 
 /* What holds for every order; `scratch_bytes` stays the plan's, borrowed. On failure there is nothing to finish. */

@@ -62,8 +62,13 @@ neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_er
 
 /* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
-/* make.c: a body's values that lie in its iteration's frame get the offsets of their items. */
-void neap_plan_place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop);
+/* make.c. The plan of subnet k of a node, whose graph is `sub`. */
+typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out,
+                                  neap_error *error);
+/* Plans of all subnets, by `make`, and from them each node's scratch: the largest frame (branches overlay each other, only one
+ * runs), then the op's own. A body's values that lie in its iteration's frame are placed at their items. */
+neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make, const void *context,
+                                neap_error *error);
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */

@@ -19,25 +19,19 @@ static neap_status check_sizes(const neap_graph *graph, const neap_plan *like, n
   return NEAP_OK;
 }
 
-/* Plans of the subnets, shrunk; then each node's scratch, as plan_subs counts it: frames stay as large as they were. */
+/* For neap_plan_take_subs: the plan of the subnet in the same place of the larger plan, shrunk. */
+static neap_status shrink_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out, neap_error *error) {
+  const neap_plan *like = context;
+  return neap_plan_shrink(like->sub[node][k], sub, out, error);
+}
+
+/* Plans of the subnets, shrunk; then each node's scratch: frames stay as large as they were. PLAN error for more of it. */
 static neap_status shrink_subs(neap_plan *plan, const neap_graph *graph, const neap_plan *like, neap_error *error) {
-  for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
-    size_t frame = 0;
-    if (node->n_sub > 0) {
-      plan->sub[n] = neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
-      if (plan->sub[n] == NULL) return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n], "plans of subnets");
-    }
-    for (int k = 0; k < node->n_sub; k++) {
-      NEAP_TRY(neap_plan_shrink(like->sub[n][k], node->sub[k], &plan->sub[n][k], error));
-      neap_plan_place_items(plan->sub[n][k], node->sub[k], node->loop);
-      frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
-    }
-    plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
+  NEAP_TRY(neap_plan_take_subs(plan, graph, shrink_sub, like, error));
+  for (int n = 0; n < graph->n_node; n++)
     if (plan->scratch_bytes[n] > like->scratch_bytes[n])
       return neap_fail(error, NEAP_PLAN, "op \"%s\" needs %zu bytes of scratch, the plan that it is to fit into has %zu",
-                       node->name, plan->scratch_bytes[n], like->scratch_bytes[n]);
-  }
+                       graph->node[n].name, plan->scratch_bytes[n], like->scratch_bytes[n]);
   return NEAP_OK;
 }
 
