@@ -145,6 +145,9 @@ fail:
   return status;
 }
 
+/* Joins the thread, which stops before its next batch; one being filled is filled to its end first. Also takes down a reader
+ * that neap_batch_reader_new gave up half made: fields count from n_field, so what was not retained is not dropped, and buffers
+ * that were not made are zero. */
 void neap_batch_reader_free(neap_batch_reader *r) {
   if (r == NULL) return;
   if (r->has_thread) {
@@ -166,6 +169,8 @@ void neap_batch_reader_free(neap_batch_reader *r) {
   neap_free(r);
 }
 
+/* Batch b waits for its set to be full; the thread has had that set since the call for batch b - 1, or from the start. Views
+ * are made after the lock is given back, as the set is the caller's until the next call. */
 int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
   pthread_mutex_lock(&r->lock);
   if (r->n_taken > 0) { /* the set of the batch before goes back */
