@@ -294,6 +294,7 @@ typedef struct neap_options {
   int n_keep;         /* blobs with bytes of their own, which can be read after a run: "x", and "x.grad" for its gradient */
   const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
   const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
+  bool no_recompute;               /* a budget is met, or refused, with every op run once: see neap_figures.n_recomputed */
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -308,6 +309,9 @@ typedef struct neap_figures {
   int64_t frame_bytes;                /* an iteration of loops without `max` that a gradient goes through; in the total once */
   int64_t held_bytes;                 /* tensor bytes the process really held after the last run */
   int64_t n_alloc;                    /* allocations during the last run */
+  int n_recomputed;                   /* ops, counted in n_op, that the backward pass runs again because the budget has no room to
+                                         keep what they make: the same kernels on the same bytes, so results have the same bits */
+  double recomputed_work;             /* their work, as a share of that of all other ops */
 } neap_figures;
 
 /* Plans without allocating or running anything: the forecast. `explanation` (may be NULL) gets the plan in words, to be

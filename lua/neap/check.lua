@@ -46,7 +46,8 @@ local function run(net, o, memory, poison)
   local program <close> = ws:compile(net, memory)
   local plan = program.plan
   local out = { hashes = {}, names = {}, engines = {}, allocations = 0, forecast_bytes = plan.total_bytes, arena_bytes = plan.arena_bytes,
-    lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes, scratch_bytes_max = plan.scratch_bytes_max }
+    lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes, scratch_bytes_max = plan.scratch_bytes_max,
+    n_recomputed = plan.n_recomputed }
   for k = 1, math.max(o.steps, o.count_steps) do
     for name, t in pairs(feeds[math.min(k, o.steps)]) do ws:feed(name, t) end
     local allocations = core.memory().n_alloc
@@ -64,7 +65,9 @@ local function run(net, o, memory, poison)
   collectgarbage()
   collectgarbage()
   out.held_bytes = core.memory().held - before
-  for _, op in ipairs(plan:_ops()) do out.engines[#out.engines + 1] = op.name .. " " .. op.type .. " " .. op.engine end
+  for _, op in ipairs(plan:_ops()) do -- what a budget makes run again has the choice of what it repeats
+    if not op.recomputes then out.engines[#out.engines + 1] = op.name .. " " .. op.type .. " " .. op.engine end
+  end
   table.sort(out.engines)
   table.sort(out.names)
   return out
@@ -85,7 +88,7 @@ end
 -- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which allocations are counted), policy =, executor =,
 --   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, n_class =, fuse = }
 -- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes, forecast_bytes, allocations, arena_bytes,
---   lower_bound_bytes, proved, baseline_bytes
+--   lower_bound_bytes, proved, baseline_bytes, n_recomputed
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
   local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
@@ -108,7 +111,7 @@ function check.plan(what, given)
   local totals = { same = different == nil and choices and #rows > 0 and #plain.names == #planned.names, same_choices = choices, n_blob = #rows,
     different = different }
   for _, key in ipairs { "held_bytes", "forecast_bytes", "allocations", "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes",
-    "scratch_bytes_max" } do
+    "scratch_bytes_max", "n_recomputed" } do
     totals[key] = planned[key]
   end
   return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }

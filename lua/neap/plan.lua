@@ -20,7 +20,8 @@ local function figures(p)
 end
 
 --- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
--- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns regions{}.
+-- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns n_recomputed recomputed_work regions{}: ops that run again in the
+-- backward pass because of a budget, and their share of the step's work.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
   if method ~= nil then return method end
@@ -96,7 +97,9 @@ end
 
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
 function Plan:ops()
-  return report.new { rows = self:_ops(), columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" },
+  local columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" }
+  if figures(self).n_recomputed > 0 then table.insert(columns, 5, "recomputes") end
+  return report.new { rows = self:_ops(), columns = columns,
     totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } }
 end
 

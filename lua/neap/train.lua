@@ -56,7 +56,8 @@ end
 -- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
 --   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
 --   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
---   micro = rows of a micro-batch, or "fit": as many as memory's budget or total allows (gradients are accumulated) }
+--   micro = rows of a micro-batch, or "fit": as many as memory's budget or total allows (gradients are accumulated; nothing is
+--   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
 -- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
 local function new(given)
   local o = options.read("neap.trainer", trainer_spec, given, 2)
@@ -83,6 +84,7 @@ local function new(given)
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
   end
+  if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
   if self.memory.max_batch then self.most.train, self.memory.max_batch = self.memory.max_batch, nil end

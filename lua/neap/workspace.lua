@@ -86,7 +86,7 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, policy, executor, in_place, keep, engine, threads, profile,
+--- ws:compile(net [, memory]) -> program. memory: budget, total, recompute, policy, executor, in_place, keep, engine, threads, profile,
 -- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
 -- and input shapes by name where they differ from the declared ones. With max_batch the program shares choices, addresses and bytes
 -- with those of all other batches up to it.

@@ -44,12 +44,15 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   out->plan.budget_bytes = (size_t)options->budget_bytes;
   out->total_bytes = (size_t)options->total_bytes;
   out->graph.no_fuse = options->no_fuse;
+  out->no_recompute = options->no_recompute;
   out->graph.fuse_pool = options->fuse_pool;
   out->plan.executor = options->dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
   return NEAP_OK;
 }
 
 neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
+  double work;
+  int n_again = neap_plan_repeated(graph, &work);
   return (neap_figures){.n_op = graph->n_node,
                         .arena_bytes = (int64_t)plan->arena_bytes,
                         .lower_bound_bytes = (int64_t)plan->lower_bound_bytes,
@@ -61,5 +64,7 @@ neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
                         .constant_bytes = (int64_t)plan->region_bytes[NEAP_REGION_CONSTANT],
                         .frame_bytes = (int64_t)plan->region_bytes[NEAP_REGION_FRAME],
                         .total_bytes = (int64_t)neap_plan_total_bytes(plan),
-                        .proved = plan->proved};
+                        .proved = plan->proved,
+                        .n_recomputed = n_again,
+                        .recomputed_work = work};
 }

@@ -22,6 +22,7 @@ typedef struct neap_compile_options {
   bool profile;             /* a dynamic session has no one plan to time, and keeps no times */
   bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
   bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */
+  bool no_recompute;        /* a budget is met, or refused, without running forward ops again */
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
   const neap_mem_param *mem_param; /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */

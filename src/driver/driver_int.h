@@ -10,7 +10,7 @@ typedef struct neap_resolved {
   size_t total_left;      /* what `total` leaves for arena and constants; SIZE_MAX without one */
   neap_choose_options choose;
   int n_thread;
-  bool no_constants;
+  bool no_constants, no_recompute;
 } neap_resolved;
 
 /* A net on its way to a plan, and what comes of it. Choices stay with their graph: their text refers to it. */

@@ -1,7 +1,8 @@
 /* plan.c: the way from a net to a verified plan, by the store when it knows the key, else by choosing and planning.
  *
- * Under a budget the choices are asked for again with a smaller scratch limit, a few times, before the budget is refused:
- * less scratch may cost time, but a budget is a promise.
+ * Under a budget a training net repeats forward ops in its backward pass rather than keep what they make; where that does not
+ * suffice, choices are asked for again with a smaller scratch limit, a few times, before the budget is refused. Both cost
+ * time, but a budget is a promise.
  *
  * A hit in the store costs reading, laying out and verifying; only a miss searches. INVARIANT: no plan leaves this file, stored
  * or fresh, that has not passed neap_plan_verify for the graph it comes with.
@@ -12,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROUNDS = 8 }; /* of halving the scratch limit */
+enum {
+  MOST_ROUNDS = 8, /* of halving the scratch limit */
+  MOST_TRIES = 4   /* of recomputing more, because the packing did not reach the peak */
+};
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
@@ -70,6 +74,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   *r = (neap_resolved){.plan = options->plan};
   if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL) r->plan.policy = NEAP_POLICY_NONE;
   r->no_constants = options->no_constants;
+  r->no_recompute = options->no_recompute;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread,
@@ -106,9 +111,56 @@ static size_t arena_budget(const neap_way *w) {
   return budget == 0 ? left - constants : NEAP_MIN(budget, left - constants);
 }
 
+/* Whether recomputation may be tried: it takes an order of steps that is known, and a backward pass. */
+static bool may_recompute(const neap_way *w) {
+  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET;
+}
+
+/* The graph with `again` repeated, and its plan; both stay the way's only when the plan keeps the budget. */
+static neap_status plan_repeated(neap_way *w, const neap_plan_options *options, int n_again, const int *again,
+                                 neap_error *error) {
+  neap_graph *graph = NULL;
+  NEAP_TRY(neap_choices_repeat(&w->choices, n_again, again, error));
+  neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
+  if (status == NEAP_OK) status = neap_plan_make(graph, options, &w->plan, error);
+  if (status != NEAP_OK) {
+    w->choices.n_again = 0;
+    neap_graph_free(graph);
+    return status;
+  }
+  neap_graph_free(w->graph);
+  w->graph = graph;
+  return NEAP_OK;
+}
+
+/* After `first`, a refused budget: forward ops are repeated until the peak meets it, and, where the packing then lies above its
+ * peak, some more. On failure `first` is that of the least need, and w->graph as before. `last`: nothing else will be tried, so
+ * the least that would do is looked for even where the budget is hopeless. */
+static neap_status plan_again(neap_way *w, const neap_plan_options *options, bool last, neap_error *first) {
+  size_t target = options->budget_bytes;
+  for (int try = 0; try < MOST_TRIES; try++) {
+    int *again = NULL, n_again = 0;
+    size_t peak = 0;
+    neap_error next = {0};
+    neap_status status = neap_plan_recompute(w->graph, options, target, last, &again, &n_again, &peak, &next);
+    bool hopeless = status == NEAP_OK && (n_again == 0 || (peak > target && !last));
+    if (status == NEAP_OK && !hopeless) status = plan_repeated(w, options, n_again, again, &next);
+    neap_free(again);
+    if (hopeless) return NEAP_MEMORY;
+    if (status == NEAP_OK) return status;
+    if (next.least_bytes == 0) *first = next; /* something else has failed */
+    if (next.least_bytes == 0) return status;
+    if (next.least_bytes < first->least_bytes) *first = next;
+    size_t above = (size_t)next.least_bytes - options->budget_bytes;
+    if (peak > target || above >= target) break;
+    target -= above;
+  }
+  return NEAP_MEMORY;
+}
+
 /* Choose, lay out, plan, verify, under one scratch limit in bytes. Where the constants alone exceed the total, as if they were
  * planned without. After a failure w may hold a part of the result: neap_way_drop_result before the next round. */
-static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, neap_error *error) {
+static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, bool last, neap_error *error) {
   neap_choose_options choose = w->resolved.choose;
   neap_plan_options plan = w->resolved.plan;
   choose.scratch_limit = scratch_limit;
@@ -118,10 +170,14 @@ static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, 
   plan.budget_bytes = arena_budget(w);
   if (plan.budget_bytes == SIZE_MAX) {
     neap_way_drop_result(w);
-    return plan_once(w, scratch_limit, false, error);
+    return plan_once(w, scratch_limit, false, last, error);
   }
-  NEAP_TRY(neap_plan_make(w->graph, &plan, &w->plan, error));
-  return neap_plan_verify(w->plan, w->graph, error);
+  neap_error refused = {0};
+  neap_status status = neap_plan_make(w->graph, &plan, &w->plan, &refused);
+  if (status == NEAP_MEMORY && refused.least_bytes > 0 && may_recompute(w)) status = plan_again(w, &plan, last, &refused);
+  if (status == NEAP_OK) return neap_plan_verify(w->plan, w->graph, error);
+  if (error != NULL && error->code == NEAP_OK) *error = refused;
+  return status;
 }
 
 size_t neap_most_scratch(const neap_choices *choices) {
@@ -135,23 +191,25 @@ size_t neap_most_scratch(const neap_choices *choices) {
 static neap_status plan_fresh(neap_way *w, neap_error *error) {
   neap_error first = {0};
   bool constants = !w->resolved.no_constants;
-  neap_status status = plan_once(w, SIZE_MAX, constants, &first);
+  neap_status status = plan_once(w, SIZE_MAX, constants, false, &first);
   if (status != NEAP_OK && first.least_bytes > 0 && w->resolved.total_left != SIZE_MAX && !w->choices.no_constants) {
     neap_error next = {0};
     constants = false;
     neap_way_drop_result(w);
-    status = plan_once(w, SIZE_MAX, constants, &next);
+    status = plan_once(w, SIZE_MAX, constants, false, &next);
     if (status != NEAP_OK) first = next;
   }
   size_t limit = neap_most_scratch(&w->choices);
-  for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && limit > 0 && round < MOST_ROUNDS; round++) {
+  for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && round < MOST_ROUNDS; round++) {
     /* Halving finds a limit in few plans; a search for the largest that will do would plan more often. The last round allows
      * none. */
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
+    bool last = limit == 0;
     neap_way_drop_result(w);
     neap_error next = {0};
-    status = plan_once(w, limit, constants, &next);
+    status = plan_once(w, limit, constants, last, &next);
     if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
+    if (last) break;
   }
   if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
   return status;

@@ -238,8 +238,18 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   int cap = 0;
   memset(out, 0, sizeof *out);
   neap_status status = choose_graph(graph, options, out, &cap, error);
+  if (status == NEAP_OK && options->like != NULL)
+    status = neap_choices_repeat(out, options->like->n_again, options->like->again, error);
   if (status != NEAP_OK) neap_choices_fini(out);
   return status;
+}
+
+neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error) {
+  int *copy = neap_arena_copy(&choices->arena, again, (size_t)n_again * sizeof *copy);
+  if (copy == NULL) return graph_no_memory(error);
+  choices->n_again = n_again;
+  choices->again = copy;
+  return NEAP_OK;
 }
 
 void neap_choices_fini(neap_choices *choices) {
@@ -249,7 +259,7 @@ void neap_choices_fini(neap_choices *choices) {
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------
- * "constants 1", then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * "constants 1", "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
  * scratch and of stash, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
@@ -277,7 +287,9 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0;
-  neap_buffer_add(out, "constants %d\n", !choices->no_constants);
+  neap_buffer_add(out, "constants %d\nagain %d", !choices->no_constants, choices->n_again);
+  for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
+  neap_buffer_add(out, "\n");
   print_graph(choices, graph, &next, out);
 }
 
@@ -322,6 +334,19 @@ static neap_status read_graph(const char **text, const neap_graph *graph, neap_c
   return NEAP_OK;
 }
 
+/* Which nodes are repeated; whether they may be is seen when they are. */
+static neap_status read_again(const char **text, neap_choices *out, neap_error *error) {
+  int n = 0, used = 0;
+  bool good = sscanf(*text, "again %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
+  if (good && (out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again)) == NULL)
+    return graph_no_memory(error);
+  for (*text += used; good && out->n_again < n; *text += used)
+    good = sscanf(*text, " %d%n", &out->again[out->n_again++], &used) == 1;
+  if (!good || **text != '\n') return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
+  ++*text;
+  return NEAP_OK;
+}
+
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error) {
   int cap = 0;
   memset(out, 0, sizeof *out);
@@ -330,7 +355,8 @@ neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_ch
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
   out->no_constants = constants == 0;
   text += used;
-  neap_status status = read_graph(&text, graph, out, &cap, error);
+  neap_status status = read_again(&text, out, error);
+  if (status == NEAP_OK) status = read_graph(&text, graph, out, &cap, error);
   if (status == NEAP_OK && *text != '\0')
     status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");
   if (status != NEAP_OK) neap_choices_fini(out);

@@ -237,10 +237,21 @@ static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
-/* All edges, with repeats: data, readers before what overwrites or frees, checks before commits. */
-static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, neap_error *error) {
+/* A repetition waits for all nodes before it: edges from those that nobody before it waits for. *n_seen edges have been counted
+ * in `closed`, by node. */
+static neap_status wait_for_all(neap_graph *graph, int n, bool *closed, int *n_seen, neap_error *error) {
+  for (; *n_seen < graph->n_edge; ++*n_seen) closed[graph->edge[*n_seen].from] = true;
+  for (int m = 0; m < n; m++)
+    if (!closed[m]) NEAP_TRY(add_edge(graph, m, n, NEAP_EDGE_ORDER, error));
+  return NEAP_OK;
+}
+
+/* All edges, with repeats: data, readers before what overwrites or frees, checks before commits. `closed`: zeroed room, by node. */
+static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool *closed, neap_error *error) {
+  int n_seen = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+    if (node->repeats > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
     for (int i = 0; i < node->n_in; i++)
       if (node->in[i] >= 0) NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));
     for (int p = 0; p < node->n_enforced; p++) NEAP_TRY(readers_first(graph, uses, node->in[node->enforced[p].in], n, error));
@@ -254,9 +265,14 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, neap_
 neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   neap_uses uses;
   graph->n_edge = 0;
-  NEAP_TRY(neap_graph_uses(graph, &uses, error));
-  neap_status status = collect_edges(graph, &uses, error);
-  neap_uses_fini(&uses);
+  bool *closed = neap_alloc_zeroed((size_t)graph->n_node + 1);
+  if (closed == NULL) return graph_no_memory(error);
+  neap_status status = neap_graph_uses(graph, &uses, error);
+  if (status == NEAP_OK) {
+    status = collect_edges(graph, &uses, closed, error);
+    neap_uses_fini(&uses);
+  }
+  neap_free(closed);
   if (status != NEAP_OK) return status;
   if (graph->n_edge > 0) qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
   int kept = 0;

@@ -127,6 +127,7 @@ typedef struct neap_node {
   int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
   uint32_t stream; /* of random numbers: index in the definition, kept by clones */
   bool recompute;  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
+  int repeats; /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all nodes before it */
   int n_sub;
   neap_graph **sub;
   neap_loop *loop; /* NULL: no loop */
@@ -195,7 +196,8 @@ void neap_graph_free(neap_graph *graph);
 typedef struct neap_choices {
   int n;
   neap_choice *choice;
-  bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
+  bool no_constants;   /* what depends on parameters alone is computed in every run, in the arena */
+  int n_again, *again; /* nodes of the laid-out graph that run again for the backward, ascending; by neap_plan_recompute */
   neap_arena arena;
 } neap_choices;
 
@@ -211,6 +213,8 @@ typedef struct neap_choose_options {
 } neap_choose_options;
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
+/* Says which nodes of the laid-out graph are to run again; copied. */
+neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);
@@ -222,6 +226,17 @@ neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *lik
 /* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. In a graph that does not train, what
  * depends on parameters and state alone, packed weights among it, is of region CONSTANT (constant.c). */
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error);
+
+/* Recomputation (repeat.c), in a laid-out graph. Whether node n may run again in the backward pass. */
+bool neap_graph_can_repeat(const neap_graph *graph, int n);
+/* The nodes `again`, ascending, run once more for those of the backward pass that read what they make. In place; indices of
+ * nodes change. PLAN error for a node that may not. */
+neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error);
+/* The same as a sketch to be scheduled, not to be run: nodes share their lists and subgraphs with `graph`, which must outlive it.
+ * Without `edges` its edge list is empty. Ended by neap_graph_free_sketch. */
+neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, bool edges, neap_graph **out,
+                              neap_error *error);
+void neap_graph_free_sketch(neap_graph *sketch);
 
 /* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */
 void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);

@@ -1,4 +1,5 @@
-/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes. Pure and deterministic.
+/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes. Pure and deterministic. What the
+ * choices say is to be repeated for the backward is added last (repeat.c).
  *
  * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the result is shared by all
  * readers of the same phase that want the same. Where a kernel writes a blocked layout but the value must be plain
@@ -252,7 +253,8 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   if (choices->n != n) return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
-  neap_status status = choices->no_constants ? NEAP_OK : graph_mark_constants(made, error);
+  neap_status status = neap_graph_repeat(made, choices->n_again, choices->again, error);
+  if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, error);
   if (status != NEAP_OK) {
     neap_graph_free(made);
     return status;

@@ -111,6 +111,10 @@ static int figures(lua_State *L) {
   neap_lua_set_integer(L, "peak_step", p->n_node > 0 ? p->peak_step + 1 : 0);
   neap_lua_set_integer(L, "n_op", p->n_node);
   neap_lua_set_integer(L, "n_value", p->n_value);
+  double share;
+  neap_lua_set_integer(L, "n_recomputed", neap_plan_repeated(h->graph, &share));
+  lua_pushnumber(L, share);
+  lua_setfield(L, -2, "recomputed_work");
   neap_lua_set_integer(L, "batch", neap_graph_batch(h->graph));
   neap_lua_set_integer(L, "plan_id", h->plan_id);
   neap_lua_set_bool(L, "proved", p->proved);
@@ -144,6 +148,13 @@ static void push_value_names(lua_State *L, const neap_graph *graph, int n, const
   }
 }
 
+/* From 1. */
+static int64_t step_of(const neap_plan *plan, int node) {
+  int s = 0;
+  while (plan->order[s] != node) s++;
+  return s + 1;
+}
+
 /* Rows in the order of the schedule; steps count from 1. */
 static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
   lua_createtable(L, plan->n_node, 0);
@@ -152,6 +163,7 @@ static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *pla
     const neap_node *node = &graph->node[i];
     lua_createtable(L, 0, 16);
     neap_lua_set_integer(L, "step", s + 1);
+    if (node->repeats > 0) neap_lua_set_integer(L, "recomputes", step_of(plan, node->repeats - 1));
     neap_lua_set_text(L, "type", node->op->name);
     neap_lua_set_text(L, "name", node->name);
     neap_lua_set_text(L, "scope", node->scope);

@@ -37,11 +37,12 @@ enum option {
   LAYOUTS,
   SOFT,
   MEM_PARAM,
+  RECOMPUTE,
   N_OPTION
 };
-static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place", "keep",  "keep_all",
-                                          "rewrite", "fuse",  "engine",  "threads",  "profile",  "store", "seconds",
-                                          "train",   "tag",   "layouts", "soft",     "mem_param"};
+static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place",  "keep",     "keep_all",
+                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",    "seconds",
+                                          "train",   "tag",   "layouts", "soft",     "mem_param", "recompute"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -66,9 +67,11 @@ _Noreturn static void fail_option(lua_State *L, const neap_net *net, const char 
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
-    neap_hint(&error,
-              "there are budget, total, soft, policy, executor, in_place, keep, engine, layouts, threads, profile, and the net's "
-              "inputs by name");
+    neap_hint(
+      &error,
+      "there are budget, total, soft, policy, executor, in_place, recompute, keep, engine, layouts, threads, profile, and "
+      "the net's "
+      "inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -146,6 +149,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
       if (!o->plain && strcmp(name, "free") != 0) neap_lua_fail(L, NEAP_ARGUMENT, "layouts is one of free, plain");
       break;
     }
+    case RECOMPUTE: o->no_recompute = !boolean_at_top(L, key); break;
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = luaL_checkstring(L, -1); break;
     case KEEP:

@@ -109,11 +109,20 @@ static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
   }
 }
 
+static void explain_recompute(const neap_graph *graph, neap_buffer *out) {
+  double share;
+  int n = neap_plan_repeated(graph, &share);
+  if (n > 0)
+    neap_buffer_add(out, "recomputed: %d of %d ops run again in the backward pass, about %.0f %% more work\n", n,
+                    graph->n_node - n, 100 * share);
+}
+
 static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "%s: %d ops, %d values\n", graph->name != NULL ? graph->name : "net", plan->n_node, plan->n_value);
   explain_bytes(plan, out);
   explain_curve(plan, out);
   explain_rewrites(graph, out);
+  explain_recompute(graph, out);
   explain_reasons(plan, out);
   explain_largest(plan, graph, out);
   neap_plan_peak(plan, graph, out);
@@ -181,6 +190,21 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
                   neap_bytes_text((double)place->bytes, text), at_peak ? ", and take as much from the arena's peak" : "");
 }
 
+/* What gives a value up and makes it again, so that the reader of one finds the other. */
+static void explain_repetition(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  int maker = graph->value[v].node, position = graph->value[v].position;
+  if (maker < 0) return;
+  if (graph->node[maker].repeats > 0)
+    neap_buffer_add(out, "It is %s, made again for the backward pass: keeping it would exceed the budget.\n",
+                    graph->value[graph->node[graph->node[maker].repeats - 1].out[position]].name);
+  for (int n = maker + 1; n < graph->n_node; n++) {
+    if (graph->node[n].repeats != maker + 1) continue;
+    int twin = graph->node[n].out[position];
+    neap_buffer_add(out, "It is not kept for the backward pass, which makes it again as %s (steps %d-%d).\n",
+                    graph->value[twin].name, plan->place[twin].first + 1, plan->place[twin].last + 1);
+  }
+}
+
 /* Type, size and place; life; maker; then links within the storage, neighbours in the bytes, and what keeping it would cost. */
 static void explain_value(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_value *value = &graph->value[v];
@@ -202,6 +226,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
                     node->line != NULL && node->line[0] != '\0' ? " " : "", node->line != NULL ? node->line : "");
   }
   neap_buffer_add(out, ".\n");
+  explain_repetition(plan, graph, v, out);
   explain_chain(plan, graph, v, out);
   if (place->region == NEAP_REGION_ARENA) {
     explain_neighbours(plan, graph, v, out);

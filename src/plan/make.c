@@ -44,7 +44,7 @@ static neap_status plan_sub(const void *context, int node, int k, const neap_gra
 
 /* Plans of all subnets. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
  * pool, taken while its owner runs, and planned within. */
-static neap_status plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
   if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
@@ -159,7 +159,7 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
   plan->policy = options->policy;
   plan->executor = options->executor;
   plan->baseline_bytes = graph->baseline_bytes;
-  neap_status status = plan_subs(plan, graph, options, error);
+  neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
   if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, error);
   if (status != NEAP_OK) {

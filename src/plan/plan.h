@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "2"
+#define NEAP_PLANNER_VERSION "3"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);
@@ -106,6 +106,16 @@ size_t neap_plan_total_bytes(const neap_plan *plan);
 /* The plan `like`, made for a graph of the same form with values at least as large (neap_graph_check_form), for this one:
  * same order, storages, addresses and arena. PLAN error when something does not fit its place. Verify it as any other. */
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error);
+
+/* Which nodes of a laid-out training graph run again in the backward pass (neap_graph_repeat), so that the peak falls to
+ * `target_bytes`: as little work as a greedy search finds; a smaller target never leads to a higher peak. *again, ascending, is ended
+ * by neap_free. *peak_bytes is what it leads to in definition order, above the target where that can't be had. Where one node
+ * alone takes more than the target, there is nothing to repeat, unless `least` asks for the lowest peak all the same. */
+neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
+                                int **again, int *n_again, size_t *peak_bytes, neap_error *error);
+
+/* What a plan repeats, over the work of one run: nodes, and work as neap_plan_recompute weighs it; 0 and 0 where it keeps all. */
+int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
 
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);

@@ -69,6 +69,8 @@ typedef neap_status neap_plan_sub(const void *context, int node, int k, const ne
  * runs), then the op's own. A body's values that lie in its iteration's frame are placed at their items. */
 neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make, const void *context,
                                 neap_error *error);
+/* make.c: the same, planned like the net around them. */
+neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error);
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */

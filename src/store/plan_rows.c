@@ -48,12 +48,36 @@ static const char *kernel_of(const neap_graph *graph, const neap_node *node, cha
   return engine;
 }
 
+/* From 1, as rows count steps. */
+static int step_of(const neap_plan *plan, int node) {
+  int step = 0;
+  while (plan->order[step] != node) step++;
+  return step + 1;
+}
+
+/* What a repetition saves: the bytes of what the node makes, between its steps. */
+static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, const neap_node *node) {
+  char text[96], bytes_text[24];
+  size_t bytes = 0;
+  if (node->repeats == 0) {
+    neap_sql_null(sql);
+    neap_sql_null(sql);
+    return;
+  }
+  for (int k = 0; k < node->n_out; k++) bytes += graph->value[node->out[k]].bytes;
+  snprintf(text, sizeof text, "the budget has no room to keep %s from step %d", neap_bytes_text((double)bytes, bytes_text),
+           step_of(plan, node->repeats - 1));
+  neap_sql_int(sql, step_of(plan, node->repeats - 1));
+  neap_sql_text(sql, text);
+}
+
 /* One row a step, in the plan's order. One statement, bound again for each row; the caller's transaction is around it. */
 neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
                                   const char *lost, neap_error *error) {
   neap_sql sql = neap_sql_new(store,
                               "INSERT INTO plan_op (plan_id, step, type, name, layer, line, phase, kernel, flop, read_bytes, "
-                              "write_bytes, scratch_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                              "write_bytes, scratch_bytes, live_bytes, recomputes, reason) "
+                              "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                               lost);
   neap_status status = NEAP_OK;
   for (int step = 0; step < plan->n_node && status == NEAP_OK; step++) {
@@ -73,6 +97,7 @@ neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap
     neap_sql_int(&sql, (int64_t)node->cost.write_bytes);
     neap_sql_int(&sql, (int64_t)plan->scratch_bytes[at]);
     neap_sql_int(&sql, (int64_t)plan->live_bytes[step]);
+    bind_repetition(&sql, plan, graph, node);
     status = neap_sql_run(&sql, error);
   }
   neap_sql_fini(&sql);

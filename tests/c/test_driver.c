@@ -450,6 +450,94 @@ TEST(every_refused_allocation_is_survived_by_a_dynamic_session) {
   neap_net_free(net);
 }
 
+/* ---- recomputation --------------------------------------------------------------------------------------------------- */
+
+/* Twelve layers of FC and Tanh, trained. */
+static neap_status build_chain(neap_net **out, neap_error *error) {
+  NEAP_TRY(neap_net_read("net chain\ninput h0 f32 (64,16)\nstate lr f32 () = Constant { value = 0.1 }\n", out, error));
+  for (int i = 0; i < 12; i++)
+    NEAP_TRY(neap_net_add_text(*out, error, "param w%d f32 (16,16) = Xavier\ns%d = FC(h%d, w%d)\nh%d = Tanh(s%d)", i, i, i, i,
+                               i + 1, i));
+  NEAP_TRY(neap_net_add_text(*out, error, "sq = Mul(h12, h12)\nloss = Mean(sq)"));
+  NEAP_TRY(neap_net_add_gradient(*out, "loss", 0, NULL, NULL, NULL, error));
+  for (int i = 0; i < 12; i++) NEAP_TRY(neap_net_add_text(*out, error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
+  return neap_net_add_text(*out, error, "outputs loss");
+}
+
+TEST(a_budget_recomputes_no_more_than_it_must) {
+  neap_net *net = NULL;
+  neap_forecast whole, half, off;
+  neap_error refused = {0};
+  CHECK_OK(build_chain(&net, &error));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref"};
+  double work;
+  CHECK_OK(neap_driver_plan(net, &o, &whole, &error));
+  CHECK_EQ(neap_plan_repeated(whole.graph, &work), 0);
+  o.plan.budget_bytes = whole.plan->arena_bytes - 1;
+  CHECK_OK(neap_driver_plan(net, &o, &half, &error));
+  CHECK(neap_plan_repeated(half.graph, &work) <= 2 && half.plan->arena_bytes < whole.plan->arena_bytes && work < 0.1);
+  neap_forecast_fini(&half);
+  o.plan.budget_bytes = whole.plan->arena_bytes / 2;
+  CHECK_OK(neap_driver_plan(net, &o, &half, &error));
+  CHECK(neap_plan_repeated(half.graph, &work) > 2 && half.plan->arena_bytes <= o.plan.budget_bytes && half.plan->proved);
+  o.no_recompute = true;
+  CHECK(neap_driver_plan(net, &o, &off, &refused) == NEAP_MEMORY && refused.least_bytes == (int64_t)whole.plan->arena_bytes);
+  neap_forecast_fini(&half);
+  neap_forecast_fini(&whole);
+  neap_net_free(net);
+}
+
+/* What a stranger may have written into a store: none of it is taken for a repetition. */
+TEST(choices_that_repeat_what_must_not_be_are_refused) {
+  neap_net *net = NULL;
+  neap_graph *graph = NULL, *laid = NULL;
+  neap_choices choices = {0};
+  CHECK_OK(build_chain(&net, &error));
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  CHECK_OK(neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, &error));
+  CHECK_OK(neap_graph_lay_out(graph, &choices, &laid, &error));
+  int update = laid->n_node - 1, backward = 0;
+  while (laid->node[backward].phase != NEAP_PHASE_BACKWARD) backward++;
+  const int wrong[][2] = {{update, -1}, {backward, -1}, {-1, -1}, {laid->n_node, -1}, {1, 1}, {3, 1}};
+  neap_graph_free(laid);
+  laid = NULL;
+  for (int i = 0; i < NEAP_COUNT(wrong); i++) {
+    CHECK_OK(neap_choices_repeat(&choices, wrong[i][1] >= 0 ? 2 : 1, wrong[i], &error));
+    CHECK_FAILS(neap_graph_lay_out(graph, &choices, &laid, &error), NEAP_PLAN, "can't be repeated");
+    CHECK(laid == NULL);
+  }
+  neap_choices_fini(&choices);
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
+TEST(every_refused_allocation_is_survived_by_recomputation) {
+  neap_net *net = NULL;
+  neap_forecast forecast;
+  CHECK_OK(build_chain(&net, &error));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &o, &forecast, &error));
+  o.plan.budget_bytes = forecast.plan->arena_bytes / 2;
+  neap_forecast_fini(&forecast);
+  CHECK_OK(neap_driver_plan(net, &o, &forecast, &error)); /* names are interned once */
+  neap_forecast_fini(&forecast);
+  int64_t live = neap_memory_read().n_live, step = 1;
+  bool done = false;
+  for (int64_t n = 1; !done && check_failures < 5; n += step, step = n / 64 + 1) {
+    neap_error own = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_driver_plan(net, &o, &forecast, &own);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status == NEAP_OK) neap_forecast_fini(&forecast);
+    if (status != NEAP_OK && status != NEAP_MEMORY)
+      printf("  allocation %lld: %s\n", (long long)n, own.message), check_failures++;
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(done);
+  neap_net_free(net);
+}
+
 /* ---- mem_param, dry runs, counts, gradients given back --------------------------------------------------------------- */
 
 /* mem_param's translation, a dry run and both counts of a net that trains; nothing of it is left. */
@@ -561,7 +649,9 @@ int main(int argc, char **argv) {
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
              T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
              T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
-             T(a_budget_is_kept_or_refused_with_what_would_do), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
+             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+             T(every_refused_allocation_is_survived_by_a_dynamic_session),
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone));

@@ -196,7 +196,8 @@ TEST(choices_read_back_from_their_text) {
   neap_choices_print(&again, graph, &b);
   CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
   neap_choices none = {0};
-  CHECK_FAILS(neap_choices_read("constants 1\nref 0 1 0", graph, &none, &error), NEAP_PLAN, "can't be read");
+  CHECK_FAILS(neap_choices_read("constants 1\nagain 0\nref 0 1 0", graph, &none, &error), NEAP_PLAN, "can't be read");
+  CHECK_FAILS(neap_choices_read("constants 1\nagain 2 1", graph, &none, &error), NEAP_PLAN, "which ops run again");
   neap_buffer_fini(&a);
   neap_buffer_fini(&b);
   neap_choices_fini(&choices);

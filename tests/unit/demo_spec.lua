@@ -34,6 +34,8 @@ describe("the demo", function()
     local text = output()
     assert.is_truthy(text:match "least possible [%d.]+ MiB %(proved%)", text)
     assert.is_truthy(text:find("bytes compared, all identical", 1, true), text)
+    local planned, half, again = text:match "planned: arena ([%d.]+) MiB.-budget = \"[%d.]+MiB\" }: arena ([%d.]+) MiB.-(%d+) of %d+ ops run again"
+    assert.is_true(tonumber(half) <= tonumber(planned) / 2 + 0.1 and tonumber(again) > 0, text)
     assert.is_truthy(text:match "least arena for \"chargpt\" is [%d.]+ MiB, the budget [%d.]+ MiB; in the way", text)
   end)
 

@@ -39,6 +39,7 @@ return {
       "Where addresses come from; offset plans them exactly, pool takes them at run time."
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
     command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
+    command:flag "--no-recompute":description "Meet the budget, or refuse it, with every op run once."
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
@@ -52,7 +53,8 @@ return {
     if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
     local file = netfile.load(args.net)
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor, budget = args.budget }
+    local plan = net:plan { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor, budget = args.budget,
+      recompute = not args.no_recompute }
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end

@@ -1,0 +1,242 @@
+/* repeat.c: recomputation. A forward node that runs again in the backward pass need not have its outputs kept until then.
+ *
+ * A repetition is a node of its own with values of its own ("h.again"), made by the same kernel from the same bytes: planner,
+ * verifier and runners know nothing of it, and results are the same to the last bit. Random numbers too: a repetition keeps the
+ * stream. Which nodes are worth it is the planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
+ *
+ * Repetitions stand right before the first backward node that wants one of them, in the order of what they repeat, and order
+ * edges hold each back until all that stands before it has run: else they could run early (in a dag), or be sorted to where
+ * nothing is saved, and what they follow (a weight's gradient, say) could hold its operands beside theirs.
+ *
+ * INVARIANT: a node is repeated at most once, and only if it is forward, without effects but random numbers, and all it makes
+ * is transient; what it reads is neither freed nor overwritten before the backward pass is over. What an update reads (running
+ * statistics) is the first run's, so that no repetition stands among commits.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Whether the graph overwrites the storage of v before the backward pass is over: commits come last of all nodes, so only what
+ * an earlier node does counts. */
+static bool is_rewritten_early(const neap_graph *graph, neap_value_id v) {
+  for (int w = 0; w < graph->n_value; w++) {
+    const neap_value *value = &graph->value[w];
+    if (value->root != graph->value[v].root || value->node < 0 || w == graph->value[w].root) continue;
+    if (graph->node[value->node].phase != NEAP_PHASE_UPDATE) return true;
+  }
+  return false;
+}
+
+/* Whether a Free ends v: nobody may read it behind that. */
+static bool is_freed(const neap_graph *graph, neap_value_id v) {
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] == v) return true;
+  return false;
+}
+
+bool neap_graph_can_repeat(const neap_graph *graph, int n) {
+  const neap_node *node = &graph->node[n];
+  if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0) return false;
+  if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->repeats > 0) return false;
+  for (int k = 0; k < node->n_out; k++) {
+    const neap_value *value = &graph->value[node->out[k]];
+    if (value->region != NEAP_REGION_ARENA || value->root != node->out[k]) return false;
+  }
+  for (int i = 0; i < node->n_in; i++) {
+    neap_value_id v = node->in[i];
+    if (v < 0) continue;
+    if (is_freed(graph, v) || (graph->value[v].region != NEAP_REGION_ARENA && is_rewritten_early(graph, v))) return false;
+  }
+  return true;
+}
+
+typedef struct repeater {
+  neap_graph *graph;
+  neap_node *old; /* the nodes as they were, with room for as many */
+  int n_old;
+  bool *again;         /* by old node: to be repeated */
+  bool *wanted;        /* by old node: its repetition stands before the node at hand */
+  int *place;          /* by old node: its new index */
+  bool *done;          /* by old node: its repetition has been added */
+  neap_value_id *twin; /* by old value: the repetition's, or NEAP_NO_VALUE */
+} repeater;
+
+/* The old node whose repetition gives v; -1: v is kept. */
+static int repeated_maker(const repeater *r, neap_value_id v) {
+  int maker = v >= 0 ? r->graph->value[v].node : -1;
+  return maker >= 0 && maker < r->n_old && r->again[maker] && r->twin[v] == NEAP_NO_VALUE ? maker : -1;
+}
+
+/* Marks what has to be repeated for node n to find its inputs; returns the lowest, or n where nothing is. From the highest down,
+ * since inputs come from lower nodes. */
+static int mark_wanted(repeater *r, int n) {
+  int lowest = n;
+  for (int at = n; at >= lowest; at--) {
+    if (at != n && !r->wanted[at]) continue;
+    for (int i = 0; i < r->old[at].n_in; i++) {
+      int maker = repeated_maker(r, r->old[at].in[i]);
+      if (maker < 0 || r->done[maker]) continue;
+      r->wanted[maker] = true;
+      lowest = NEAP_MIN(lowest, maker);
+    }
+  }
+  return lowest;
+}
+
+/* `v` as the backward sees it. */
+static neap_value_id seen(const repeater *r, neap_value_id v) {
+  return v >= 0 && v < r->graph->n_value && r->twin[v] != NEAP_NO_VALUE ? r->twin[v] : v;
+}
+
+/* A node's own list of operands, as the backward sees its inputs. */
+static bool redirect(repeater *r, neap_node *node) {
+  neap_value_id *ids = neap_arena_alloc(&r->graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  if (ids == NULL) return false;
+  for (int i = 0; i < node->n_in; i++) ids[i] = seen(r, node->in[i]);
+  for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
+  node->in = ids, node->out = ids + node->n_in;
+  return true;
+}
+
+static neap_value_id add_twin(repeater *r, neap_value_id v, int node, int position) {
+  char text[256];
+  neap_value twin = r->graph->value[v];
+  snprintf(text, sizeof text, "%s.again", twin.name != NULL ? twin.name : "");
+  int id = graph_add_value(r->graph, neap_intern(text), &twin.type);
+  if (id < 0) return id;
+  twin.name = r->graph->value[id].name;
+  twin.is_last = twin.is_blob = false;
+  twin.node = node, twin.position = position, twin.root = id;
+  r->graph->value[id] = twin;
+  return id;
+}
+
+/* The repetition of old node m as the next node. */
+static neap_status add_repetition(repeater *r, int m, neap_error *error) {
+  neap_graph *graph = r->graph;
+  neap_node node = r->old[m];
+  int n = graph->n_node;
+  if (!redirect(r, &node)) return graph_no_memory(error);
+  node.phase = NEAP_PHASE_BACKWARD;
+  node.forward = n;
+  node.repeats = r->place[m] + 1;
+  for (int k = 0; k < node.n_out; k++) {
+    neap_value_id v = r->old[m].out[k], twin = add_twin(r, v, n, k);
+    if (twin < 0) return graph_no_memory(error);
+    r->twin[v] = node.out[k] = twin;
+  }
+  graph->node[graph->n_node++] = node;
+  r->done[m] = true;
+  return NEAP_OK;
+}
+
+static neap_status place_nodes(repeater *r, neap_error *error) {
+  neap_graph *graph = r->graph;
+  for (int n = 0; n < r->n_old; n++) {
+    neap_node node = r->old[n];
+    if (node.phase == NEAP_PHASE_BACKWARD) {
+      for (int m = mark_wanted(r, n); m < n; m++) {
+        if (!r->wanted[m]) continue;
+        r->wanted[m] = false;
+        NEAP_TRY(add_repetition(r, m, error));
+      }
+      if (!redirect(r, &node)) return graph_no_memory(error);
+    }
+    r->place[n] = graph->n_node;
+    node.forward = node.forward == n ? graph->n_node : r->place[node.forward];
+    graph->node[graph->n_node++] = node;
+  }
+  return NEAP_OK;
+}
+
+/* Lists of the old graph's size; the graph's own node list gets room for the repetitions. */
+static bool take_room(repeater *r, int n_again) {
+  neap_graph *graph = r->graph;
+  size_t n = (size_t)graph->n_node + 1, m = (size_t)graph->n_value + 1;
+  r->n_old = graph->n_node;
+  r->old = neap_alloc(n * sizeof *r->old);
+  r->again = neap_alloc_zeroed(n);
+  r->wanted = neap_alloc_zeroed(n);
+  r->done = neap_alloc_zeroed(n);
+  r->place = neap_alloc_zeroed(n * sizeof *r->place);
+  r->twin = neap_alloc(m * sizeof *r->twin);
+  if (r->old == NULL || r->again == NULL || r->wanted == NULL || r->done == NULL || r->place == NULL || r->twin == NULL)
+    return false;
+  for (size_t v = 0; v < m; v++) r->twin[v] = NEAP_NO_VALUE;
+  neap_copy_bytes(r->old, graph->node, (size_t)graph->n_node * sizeof *r->old);
+  return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_again + 1, sizeof *graph->node);
+}
+
+static void end_room(repeater *r) {
+  neap_free(r->old);
+  neap_free(r->again);
+  neap_free(r->wanted);
+  neap_free(r->done);
+  neap_free(r->place);
+  neap_free(r->twin);
+}
+
+/* All but the edges. After a failure the graph is as it was: its owner frees every subgraph once. */
+static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again, neap_error *error) {
+  repeater r = {.graph = graph};
+  int n_value = graph->n_value;
+  neap_status status = NEAP_OK;
+  if (!take_room(&r, n_again)) status = graph_no_memory(error);
+  if (status == NEAP_OK) {
+    for (int i = 0; i < n_again; i++) r.again[again[i]] = true;
+    graph->n_node = 0;
+    status = place_nodes(&r, error);
+    for (int v = 0; v < n_value && status == NEAP_OK; v++)
+      if (graph->value[v].node >= 0) graph->value[v].node = r.place[graph->value[v].node];
+    if (status != NEAP_OK) {
+      neap_copy_bytes(graph->node, r.old, (size_t)r.n_old * sizeof *r.old);
+      graph->n_node = r.n_old;
+      graph->n_value = n_value;
+    }
+  }
+  end_room(&r);
+  return status;
+}
+
+neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error) {
+  if (n_again == 0) return NEAP_OK;
+  for (int i = 0; i < n_again; i++)
+    if (again[i] < 0 || again[i] >= graph->n_node || (i > 0 && again[i] <= again[i - 1]) ||
+        !neap_graph_can_repeat(graph, again[i]))
+      return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass", again[i] + 1,
+                       graph->name != NULL ? graph->name : "?");
+  NEAP_TRY(repeat_nodes(graph, n_again, again, error));
+  return graph_make_edges(graph, error);
+}
+
+neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, bool edges, neap_graph **out,
+                              neap_error *error) {
+  neap_graph *sketch = graph_new(graph->name);
+  *out = NULL;
+  if (sketch == NULL) return graph_no_memory(error);
+  neap_status status = NEAP_OK;
+  if (neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1, sizeof *sketch->node) &&
+      neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1, sizeof *sketch->value)) {
+    neap_copy_bytes(sketch->node, graph->node, (size_t)graph->n_node * sizeof *sketch->node);
+    neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
+    sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;
+    sketch->train = graph->train;
+    status = repeat_nodes(sketch, n_again, again, error);
+    if (status == NEAP_OK && edges) status = graph_make_edges(sketch, error);
+  } else {
+    status = graph_no_memory(error);
+  }
+  if (status == NEAP_OK)
+    *out = sketch;
+  else
+    neap_graph_free_sketch(sketch);
+  return status;
+}
+
+void neap_graph_free_sketch(neap_graph *sketch) {
+  if (sketch == NULL) return;
+  sketch->n_node = 0; /* subgraphs are not its own */
+  neap_graph_free(sketch);
+}

@@ -1,0 +1,463 @@
+/* recompute.c: which forward nodes run again in the backward pass, so that the peak falls to a target.
+ *
+ * A value that the backward reads is idle from its last forward reader to its first backward one. Greedy: of the values idle at
+ * the peak, give up the one that costs least work a byte; what its maker reads and nobody holds is repeated too. Each step
+ * is judged by the exact peak of a trial schedule, never by an estimate, and a step that raises the peak is taken back.
+ *
+ * Giving up neighbours makes a run of nodes that is repeated in one piece, all its values alive at once; so long runs are
+ * charged for their bytes. On a chain of n equal layers that leads to runs of about sqrt(n) between kept values, the memory of
+ * T. Chen et al., "Training deep nets with sublinear memory cost" (2016), with at most one more forward pass in time.
+ *
+ * The whole descent is walked whatever the target, and its states are the candidates, of which the one of least work below the
+ * target is taken. INVARIANT: candidates do not depend on the target, so that a smaller target never leads to a higher peak.
+ */
+#include "plan/plan_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Work of a node in one unit: a byte moved stands for so many operations. Only ratios between nodes matter. */
+static const double FLOPS_A_BYTE = 10;
+
+/* How dear a run of repeated nodes is for its length: the work of a move counts (1 + weight * bytes of its run / peak without
+ * repetitions) times. No weight is best for all nets, so all are tried. */
+static const double run_weight[] = {1, 8, 64, 512};
+
+enum { DEFAULT_LIMIT_NS = 2000000000 };
+
+/* What a trial set leads to. Values below the base graph's n_value have the same ids in it. */
+typedef struct trial {
+  neap_graph *graph;
+  neap_work work;
+  neap_schedule schedule;
+  size_t *scratch; /* by node of its graph */
+} trial;
+
+/* A state of a descent. */
+typedef struct candidate {
+  size_t peak_bytes;
+  double work;
+  bool *again; /* by base node; the chooser's arena */
+} candidate;
+
+typedef struct chooser {
+  const neap_graph *graph; /* the base: nothing is repeated */
+  neap_plan_options options;
+  const size_t *scratch; /* by base node */
+  bool *can, *again, *blocked;
+  bool *in_move;      /* by base node: of the move at hand */
+  bool *visited;      /* by base node: scratch of a walk */
+  int *stack;         /* of base nodes */
+  int *move, *best;   /* nodes of a move, of the best one */
+  int n_move, n_best; /* how many */
+  int *list;          /* room for a set as a list */
+  double *cost;       /* by base node */
+  trial now;
+  candidate *candidate;
+  int n_candidate, cap_candidate;
+  size_t base_peak; /* with nothing repeated */
+  int64_t stop_ns;
+  neap_arena arena;
+} chooser;
+
+/* ---- trials ---------------------------------------------------------------------------------------------------------- */
+
+static void trial_fini(trial *t) {
+  neap_schedule_fini(&t->schedule);
+  neap_uses_fini(&t->work.uses);
+  neap_free(t->work.reach);
+  neap_free(t->scratch);
+  neap_graph_free_sketch(t->graph);
+  memset(t, 0, sizeof *t);
+}
+
+/* The set `again` as a list, ascending, in c->list. */
+static int list_of(const chooser *c) {
+  int n = 0;
+  for (int i = 0; i < c->graph->n_node; i++)
+    if (c->again[i]) c->list[n++] = i;
+  return n;
+}
+
+/* Nodes of the base keep their order among the repetitions. */
+static bool spread_scratch(const chooser *c, trial *t) {
+  t->scratch = neap_alloc_zeroed(((size_t)t->graph->n_node + 1) * sizeof *t->scratch);
+  if (t->scratch == NULL) return false;
+  for (int n = 0, base = 0; n < t->graph->n_node; n++) {
+    const neap_node *node = &t->graph->node[n];
+    t->scratch[n] = node->repeats > 0 ? node->choice.scratch_bytes : c->scratch[base++];
+  }
+  return true;
+}
+
+/* The schedule, in definition order, of the graph with c->again repeated. Owned; ended here after a failure. */
+static neap_status trial_init(const chooser *c, trial *t, neap_error *error) {
+  memset(t, 0, sizeof *t);
+  int n = list_of(c);
+  bool is_dag = c->options.executor == NEAP_EXECUTOR_DAG;
+  neap_status status = neap_graph_sketch(c->graph, n, c->list, is_dag, &t->graph, error);
+  if (status == NEAP_OK && !spread_scratch(c, t)) status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
+  if (status == NEAP_OK) {
+    t->work = (neap_work){.graph = t->graph, .options = c->options, .scratch_bytes = t->scratch};
+    status = neap_graph_uses(t->graph, &t->work.uses, error);
+  }
+  if (status == NEAP_OK && is_dag) status = neap_reach_new(t->graph, &t->work.reach, &t->work.n_word, error);
+  if (status == NEAP_OK) status = neap_schedule_init(&t->schedule, &t->work, NULL, error);
+  if (status != NEAP_OK) trial_fini(t);
+  return status;
+}
+
+/* ---- moves ----------------------------------------------------------------------------------------------------------- */
+
+/* Whether the backward of the trial reads v; *idle: and whether v waits for it at the peak. */
+static bool is_held(const chooser *c, neap_value_id v, bool *idle) {
+  const neap_work *work = &c->now.work;
+  const neap_schedule *s = &c->now.schedule;
+  int forward = s->first[v], backward = -1;
+  for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
+    int reader = work->uses.list[k], step = s->step[reader];
+    if (c->now.graph->node[reader].phase == NEAP_PHASE_FORWARD)
+      forward = NEAP_MAX(forward, step);
+    else if (backward < 0 || step < backward)
+      backward = step;
+  }
+  *idle = backward >= 0 && forward < s->peak_step && s->peak_step < backward;
+  return backward >= 0;
+}
+
+/* Whether node m could be repeated with what the move repeats: then nothing of it is held on the move's account. */
+static bool joins(const chooser *c, int m) { return m >= 0 && m < c->graph->n_node && c->can[m] && !c->again[m]; }
+
+/* Fills c->move with node m and, on from it, the makers of what it reads that nobody holds anyway. *held_bytes: of values that
+ * must be held because their maker can't be repeated. Returns the work. */
+static double make_move(chooser *c, int m, size_t *held_bytes) {
+  double cost = 0;
+  int n_stack = 0;
+  c->n_move = 0;
+  *held_bytes = 0;
+  c->stack[n_stack++] = m;
+  c->in_move[m] = true;
+  while (n_stack > 0) {
+    int at = c->stack[--n_stack];
+    c->move[c->n_move++] = at;
+    cost += c->cost[at];
+    for (int i = 0; i < c->graph->node[at].n_in; i++) {
+      neap_value_id v = c->graph->node[at].in[i];
+      if (v < 0 || c->graph->value[v].region != NEAP_REGION_ARENA) continue;
+      int maker = c->graph->value[v].node;
+      bool idle;
+      if (maker < 0 || c->again[maker] || c->in_move[maker] || is_held(c, v, &idle)) continue;
+      if (!joins(c, maker)) {
+        *held_bytes += neap_align(c->graph->value[v].bytes);
+        continue;
+      }
+      c->in_move[maker] = true;
+      c->stack[n_stack++] = maker;
+    }
+  }
+  return cost;
+}
+
+static void end_move(chooser *c) {
+  for (int i = 0; i < c->n_move; i++) c->in_move[c->move[i]] = false;
+}
+
+/* Whether every member of v's storage that is held comes from the move: then the storage goes. */
+static bool storage_goes(const chooser *c, neap_value_id v) {
+  const neap_schedule *s = &c->now.schedule;
+  for (int w = s->next[v]; w != v; w = s->next[w]) {
+    bool idle;
+    int maker = w < c->graph->n_value ? c->graph->value[w].node : -1;
+    if (is_held(c, w, &idle) && (maker < 0 || !c->in_move[maker])) return false;
+  }
+  return true;
+}
+
+/* Bytes idle at the peak that the move frees: a storage counts at its member of the lowest id that the move makes. */
+static size_t freed_bytes(const chooser *c) {
+  size_t bytes = 0;
+  for (int i = 0; i < c->n_move; i++)
+    for (int k = 0; k < c->graph->node[c->move[i]].n_out; k++) {
+      neap_value_id v = c->graph->node[c->move[i]].out[k];
+      bool idle, counted = false;
+      if (!is_held(c, v, &idle) || !idle || !storage_goes(c, v)) continue;
+      for (int w = c->now.schedule.next[v]; w != v; w = c->now.schedule.next[w]) {
+        bool other_idle;
+        counted = counted || (w < v && is_held(c, w, &other_idle) && other_idle);
+      }
+      if (!counted) bytes += c->now.schedule.bytes[c->now.schedule.root[v]];
+    }
+  return bytes;
+}
+
+/* Bytes that the run of repeated nodes around the move makes: all alive at once when it is repeated. */
+static size_t run_bytes(chooser *c) {
+  const neap_graph *g = c->graph;
+  size_t bytes = 0;
+  int n_stack = 0, n_seen = 0;
+  for (int i = 0; i < c->n_move; i++) {
+    c->visited[c->move[i]] = true;
+    c->stack[n_stack++] = c->list[n_seen++] = c->move[i];
+  }
+  while (n_stack > 0) {
+    const neap_node *node = &g->node[c->stack[--n_stack]];
+    for (int i = 0; i < node->n_in; i++) {
+      int maker = node->in[i] >= 0 ? g->value[node->in[i]].node : -1;
+      if (maker < 0 || !c->again[maker] || c->visited[maker]) continue;
+      c->visited[maker] = true;
+      c->stack[n_stack++] = c->list[n_seen++] = maker;
+    }
+    for (int k = 0; k < node->n_out; k++) {
+      bytes += neap_align(g->value[node->out[k]].bytes);
+      for (int n = c->now.work.uses.first[node->out[k]]; n < c->now.work.uses.first[node->out[k] + 1]; n++) {
+        /* Readers are nodes of the trial; one that is repeated itself is followed by what it repeats. */
+        const neap_node *reader = &c->now.graph->node[c->now.work.uses.list[n]];
+        if (reader->phase != NEAP_PHASE_FORWARD || reader->n_out == 0) continue;
+        int base = reader->out[0] < g->n_value ? g->value[reader->out[0]].node : -1;
+        if (base < 0 || !c->again[base] || c->visited[base]) continue;
+        c->visited[base] = true;
+        c->stack[n_stack++] = c->list[n_seen++] = base;
+      }
+    }
+  }
+  for (int i = 0; i < n_seen; i++) c->visited[c->list[i]] = false;
+  return bytes;
+}
+
+/* The cheapest move at the peak into c->best; false: there is none. */
+static bool find_move(chooser *c, double weight) {
+  double least = 0;
+  c->n_best = 0;
+  for (int m = 0; m < c->graph->n_node; m++) {
+    bool is_candidate = false;
+    if (!joins(c, m) || c->blocked[m]) continue;
+    for (int k = 0; k < c->graph->node[m].n_out && !is_candidate; k++) {
+      bool idle;
+      is_candidate = is_held(c, c->graph->node[m].out[k], &idle) && idle;
+    }
+    if (!is_candidate) continue;
+    size_t held_bytes, freed;
+    double cost = make_move(c, m, &held_bytes);
+    freed = freed_bytes(c);
+    if (freed > held_bytes) {
+      double run = (double)run_bytes(c) / (double)c->base_peak;
+      double price = cost * (1 + weight * run) / (double)(freed - held_bytes);
+      if (c->n_best == 0 || price < least) {
+        least = price;
+        c->n_best = c->n_move;
+        neap_copy_bytes(c->best, c->move, (size_t)c->n_move * sizeof *c->best);
+      }
+    }
+    end_move(c);
+  }
+  return c->n_best > 0;
+}
+
+static bool is_late(const chooser *c) { return neap_clock_ns() > c->stop_ns; }
+
+/* A trial of c->again becomes the present one if its peak is at most `most_bytes`; *good says whether. */
+static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error *error) {
+  trial next;
+  NEAP_TRY(trial_init(c, &next, error));
+  *good = next.schedule.peak_bytes <= most_bytes;
+  trial_fini(*good ? &c->now : &next);
+  if (*good) c->now = next;
+  return NEAP_OK;
+}
+
+/* Where the peak lies within a run of repetitions, keeping one of its values may lower it: takes out the first that does. */
+static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
+  const neap_schedule *s = &c->now.schedule;
+  int n = 0;
+  *divided = false;
+  for (int at = 0; at < c->now.graph->n_node; at++) {
+    const neap_node *node = &c->now.graph->node[at];
+    bool at_peak = false;
+    for (int k = 0; k < node->n_out && node->repeats > 0; k++)
+      at_peak = at_peak || (s->first[node->out[k]] <= s->peak_step && s->peak_step <= s->last[node->out[k]]);
+    if (at_peak) c->stack[n++] = c->graph->value[c->now.graph->node[node->repeats - 1].out[0]].node;
+  }
+  for (int i = 0; i < n && !*divided && !is_late(c); i++) {
+    c->again[c->stack[i]] = false;
+    NEAP_TRY(try_set(c, c->now.schedule.peak_bytes - 1, divided, error));
+    c->again[c->stack[i]] = !*divided;
+  }
+  return NEAP_OK;
+}
+
+/* The present set as a candidate, if its peak is lower than all before it in this descent, which began at `first`. */
+static neap_status add_candidate(chooser *c, int first, neap_error *error) {
+  size_t n = (size_t)c->graph->n_node, peak = c->now.schedule.peak_bytes;
+  if (c->n_candidate > first && peak >= c->candidate[c->n_candidate - 1].peak_bytes) return NEAP_OK;
+  candidate next = {.peak_bytes = peak, .again = neap_arena_copy(&c->arena, c->again, n * sizeof *c->again)};
+  if (next.again == NULL || !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
+    return neap_fail_memory(error, n, "a choice of recomputation");
+  for (size_t m = 0; m < n; m++) next.work += c->again[m] ? c->cost[m] : 0;
+  c->candidate[c->n_candidate++] = next;
+  return NEAP_OK;
+}
+
+/* From nothing repeated down as far as moves lead. */
+static neap_status descend(chooser *c, double weight, neap_error *error) {
+  int first = c->n_candidate;
+  memset(c->again, 0, (size_t)c->graph->n_node);
+  memset(c->blocked, 0, (size_t)c->graph->n_node);
+  trial_fini(&c->now);
+  NEAP_TRY(trial_init(c, &c->now, error));
+  c->base_peak = NEAP_MAX(c->now.schedule.peak_bytes, 1);
+  for (bool gained = false, good; !is_late(c);) {
+    if (!find_move(c, weight)) {
+      NEAP_TRY(divide_run(c, &good, error));
+      if (!good && !gained) return NEAP_OK;
+      memset(c->blocked, 0, (size_t)c->graph->n_node); /* what raised the peak before may not do so now */
+      gained = false;
+      continue;
+    }
+    for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = true;
+    NEAP_TRY(try_set(c, c->now.schedule.peak_bytes, &good, error));
+    if (!good) c->blocked[c->best[0]] = true;
+    for (int i = 0; i < c->n_best && !good; i++) c->again[c->best[i]] = false;
+    if (good) NEAP_TRY(add_candidate(c, first, error));
+    gained = gained || good;
+  }
+  return NEAP_OK;
+}
+
+/* The dearest repeated node that has not been tried; -1: none. */
+static int dearest(const chooser *c, const bool *tried) {
+  int best = -1;
+  for (int n = 0; n < c->graph->n_node; n++)
+    if (c->again[n] && !tried[n] && (best < 0 || c->cost[n] > c->cost[best])) best = n;
+  return best;
+}
+
+/* Takes out what the candidate's own peak can do without, from the dearest on. The peak stays exactly what it is: a lower one
+ * would make it a candidate that lower targets do not know. */
+static neap_status prune(chooser *c, const candidate *chosen, neap_error *error) {
+  bool *tried = c->blocked;
+  memset(tried, 0, (size_t)c->graph->n_node);
+  neap_copy_bytes(c->again, chosen->again, (size_t)c->graph->n_node * sizeof *c->again);
+  for (int n; !is_late(c) && (n = dearest(c, tried)) >= 0;) {
+    trial next;
+    tried[n] = true;
+    c->again[n] = false;
+    NEAP_TRY(trial_init(c, &next, error));
+    c->again[n] = next.schedule.peak_bytes != chosen->peak_bytes;
+    trial_fini(&next);
+  }
+  return NEAP_OK;
+}
+
+/* Records tell flops; the bytes are those of the operands. */
+static double work_of(const neap_graph *graph, const neap_node *node) {
+  double bytes = 0;
+  for (int i = 0; i < node->n_in; i++) bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
+  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
+  return node->cost.flop + FLOPS_A_BYTE * bytes;
+}
+
+int neap_plan_repeated(const neap_graph *graph, double *share_of_work) {
+  double all = 0, again = 0;
+  int n_again = 0;
+  for (int n = 0; n < graph->n_node; n++) {
+    double work = work_of(graph, &graph->node[n]);
+    n_again += graph->node[n].repeats > 0;
+    again += graph->node[n].repeats > 0 ? work : 0;
+    all += graph->node[n].repeats > 0 ? 0 : work;
+  }
+  *share_of_work = all > 0 ? again / all : 0;
+  return n_again;
+}
+
+/* ---- what no choice undercuts --------------------------------------------------------------------------------------- */
+
+/* Bytes of distinct storages among n operands of the arena. Operands are few. */
+static size_t distinct_bytes(const chooser *c, int n, const neap_value_id *id) {
+  const neap_schedule *s = &c->now.schedule;
+  size_t bytes = 0;
+  for (int i = 0; i < n; i++) {
+    bool repeated = id[i] < 0 || c->graph->value[id[i]].region != NEAP_REGION_ARENA;
+    for (int j = 0; j < i && !repeated; j++) repeated = id[j] >= 0 && s->root[id[j]] == s->root[id[i]];
+    if (!repeated) bytes += neap_align(c->graph->value[id[i]].bytes);
+  }
+  return bytes;
+}
+
+/* The largest working set of a node: operands and scratch. Where a node may work in place, or makes a view, outputs may lie in
+ * inputs. Of the base graph, whose schedule is the present one. */
+static size_t least_peak(const chooser *c) {
+  size_t most = 0;
+  for (int n = 0; n < c->graph->n_node; n++) {
+    const neap_node *node = &c->graph->node[n];
+    size_t in = distinct_bytes(c, node->n_in, node->in), out = distinct_bytes(c, node->n_out, node->out);
+    bool may_share =
+      node->op->n_inplace > 0 || node->op->inplace_any_input || node->op->n_alias > 0 || node->n_enforced > 0 || node->n_sub > 0;
+    most = NEAP_MAX(most, neap_align(c->scratch[n]) + (may_share ? NEAP_MAX(in, out) : in + out));
+  }
+  return most;
+}
+
+/* ---- the door -------------------------------------------------------------------------------------------------------- */
+
+static bool take_arrays(chooser *c) {
+  size_t n = (size_t)c->graph->n_node + 1;
+  bool **flags[] = {&c->can, &c->again, &c->blocked, &c->in_move, &c->visited};
+  int **lists[] = {&c->stack, &c->move, &c->best, &c->list};
+  for (int i = 0; i < NEAP_COUNT(flags); i++)
+    if ((*flags[i] = neap_arena_alloc(&c->arena, n * sizeof(bool))) == NULL) return false;
+  for (int i = 0; i < NEAP_COUNT(lists); i++)
+    if ((*lists[i] = neap_arena_alloc(&c->arena, n * sizeof(int))) == NULL) return false;
+  return (c->cost = neap_arena_alloc(&c->arena, n * sizeof *c->cost)) != NULL;
+}
+
+/* The best set into c->again. */
+static neap_status choose(chooser *c, size_t target_bytes, bool least, size_t *peak_bytes, neap_error *error) {
+  if (!take_arrays(c)) return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost, "a choice of recomputation");
+  for (int n = 0; n < c->graph->n_node; n++) {
+    c->can[n] = neap_graph_can_repeat(c->graph, n);
+    c->cost[n] = work_of(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
+  }
+  NEAP_TRY(trial_init(c, &c->now, error));
+  *peak_bytes = least_peak(c);
+  if (*peak_bytes > target_bytes && !least) return NEAP_OK;
+  for (int w = 0; w < NEAP_COUNT(run_weight); w++) NEAP_TRY(descend(c, run_weight[w], error));
+  const candidate *best = NULL;
+  for (int i = 0; i < c->n_candidate; i++) {
+    const candidate *next = &c->candidate[i];
+    /* Under the target the least work wins, above it the lowest peak; ties to the lower peak, then to the first. */
+    size_t a = NEAP_MAX(next->peak_bytes, target_bytes), b = best != NULL ? NEAP_MAX(best->peak_bytes, target_bytes) : SIZE_MAX;
+    bool better =
+      a < b || (a == b && (next->work < best->work || (next->work <= best->work && next->peak_bytes < best->peak_bytes)));
+    if (better) best = next;
+  }
+  *peak_bytes = best != NULL ? best->peak_bytes : c->base_peak;
+  return best != NULL ? prune(c, best, error) : NEAP_OK;
+}
+
+neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
+                                int **again, int *n_again, size_t *peak_bytes, neap_error *error) {
+  int64_t limit_ns = options->time_limit_ns > 0 ? options->time_limit_ns : DEFAULT_LIMIT_NS;
+  chooser c = {.graph = graph, .options = *options, .stop_ns = neap_clock_ns() + limit_ns};
+  neap_plan *plan = neap_plan_new(graph);
+  *n_again = 0;
+  *again = neap_alloc(((size_t)graph->n_node + 1) * sizeof **again);
+  neap_status status = NEAP_OK;
+  if (plan == NULL || *again == NULL) status = neap_fail_memory(error, sizeof *plan, "a choice of recomputation");
+  if (status == NEAP_OK) status = neap_plan_subs(plan, graph, options, error);
+  if (status == NEAP_OK) {
+    c.scratch = plan->scratch_bytes;
+    status = choose(&c, target_bytes, least, peak_bytes, error);
+  }
+  if (status == NEAP_OK) {
+    *n_again = list_of(&c);
+    neap_copy_bytes(*again, c.list, (size_t)*n_again * sizeof **again);
+  }
+  trial_fini(&c.now);
+  neap_free(c.candidate);
+  neap_arena_fini(&c.arena);
+  neap_plan_free(plan);
+  if (status == NEAP_OK) return status;
+  neap_free(*again);
+  *again = NULL;
+  return status;
+}
