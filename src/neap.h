@@ -485,7 +485,7 @@ NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro,
  * with options; share_grad_blobs is gradients_only, or not, with keep_last = 2; apply_assignments neap_net_rename;
  * compute_ranges neap_net_live_ranges; compute_assignments neap_assign; compute_statistics neap_assign_measure;
  * verify_assignments neap_assign_verify; verify_graph_equality and verify_inplace_blobs neap_net_same;
- * topological_sort_traversal neap_net_sort; release_blobs_when_used neap_net_release_when_used; estimate_memory_usage
+ * topological_sort_traversal neap_net_sort; compute_interference_graph neap_net_interference; release_blobs_when_used neap_net_release_when_used; estimate_memory_usage
  * neap_net_estimate_memory. */
 
 /* Who shares, and how. Zero and NULL everywhere: every blob that may, in definition order. What is declared, kept or an output,
@@ -561,6 +561,9 @@ NEAP_API neap_status neap_net_rename(const neap_net *net, int n, const char *con
  * "longest_path" (sources of longer chains first, each op right before it is needed) or "least_memory" (fewest bytes alive at
  * the peak, or as defined where that is no worse). Room for all ops of the net, which must have no Gradient or Do op. */
 NEAP_API neap_status neap_net_sort(const neap_net *net, const char *order, int *position, neap_error *error);
+/* Pairs (i, j) of ops, i < j: op i writes a blob of a name that op j reads. Ascending, each once, *n of them; end the list with
+ * neap_free. */
+NEAP_API neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], neap_error *error);
 
 /* When each blob of the net, written out, is alive: ops are steps. */
 typedef struct neap_live_range {

@@ -205,8 +205,5 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);
 /* Op by op, the same inputs and outputs are one blob. */
 bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where);
-/* Pairs (i,j) of op positions, i < j: op i writes a blob of this name that op j reads. Ascending, each once. From
- * neap_alloc. */
-neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], neap_error *error);
 
 #endif

@@ -353,6 +353,18 @@ TEST(live_ranges_are_the_planners) {
   neap_net_free(net);
 }
 
+TEST(interference_is_who_reads_what_who_wrote) {
+  neap_net *net =
+    net_of("net f\ninput x f32 (2)\na = Relu(x) as o1\na = Tanh(a) as o2\nb = Exp(x) as o3\ny = Add(a, b) as o4\noutputs y\n");
+  int n = 0, (*pair)[2] = NULL;
+  const int want[][2] = {{0, 1}, {0, 3}, {1, 3}, {2, 3}};
+  CHECK_OK(neap_net_interference(net, &n, &pair, &error));
+  CHECK_EQ(n, 4);
+  CHECK(n == 4 && memcmp(pair, want, sizeof want) == 0);
+  neap_free(pair);
+  neap_net_free(net);
+}
+
 TEST(an_assignment_is_small_measured_and_verified) {
   /* Put in order of definition, b2 would take b1's slot and b3 a new one of 10. */
   const neap_assign_item item[] = {{.bytes = 10, .first = 1, .last = 2, .name = "b1"},
@@ -474,7 +486,8 @@ int main(int argc, char **argv) {
              T(an_exact_search_ends_the_same_way_in_every_run), T(training_through_subnets_shares_too),
              T(a_backward_op_that_does_not_fit_its_loop_is_refused), T(one_free_stands_behind_each_last_reader),
              T(a_backward_pass_is_written_out_and_freed), T(an_estimate_counts_what_is_made_and_what_free_gives_back),
-             T(live_ranges_are_the_planners), T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
+             T(live_ranges_are_the_planners), T(interference_is_who_reads_what_who_wrote),
+             T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
              T(names_do_not_count_when_nets_are_compared), T(captures_that_are_swapped_make_another_net),
              T(a_renaming_reaches_subnets_or_is_refused));
 }
