@@ -83,7 +83,7 @@ static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int nex
 }
 
 /* Node of this name, the newest first; -1: none. */
-static int find_node(const neap_graph *graph, const char *name) {
+int build_find_node(const neap_graph *graph, const char *name) {
   for (int n = graph->n_node - 1; n >= 0; n--)
     if (strcmp(graph->node[n].name, name) == 0) return n;
   return -1;
@@ -96,7 +96,7 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, con
   if (origin->backward) {
     b->graph->train = true;
     b->phase = NEAP_PHASE_BACKWARD;
-    b->forward = origin->forward != NULL ? find_node(b->graph, origin->forward) : -1;
+    b->forward = origin->forward != NULL ? build_find_node(b->graph, origin->forward) : -1;
   }
   neap_status status = build_node(b, spec, node, error);
   if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;

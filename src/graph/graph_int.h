@@ -69,6 +69,8 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, n
 /* build_op.c. One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the
  * environment says; net ops from `next_op` on are still to come. */
 neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error);
+/* Node of this name, the newest first; -1: none. */
+int build_find_node(const neap_graph *graph, const char *name);
 /* All ops of the builder's net, then rewrites. */
 neap_status build_ops(neap_builder *b, neap_error *error);
 /* The values that the op's inputs stand for now, in the graph's arena; NEAP_NO_VALUE where an optional input is absent. */

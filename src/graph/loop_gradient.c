@@ -9,6 +9,9 @@
  * In the backward loop the gradients of states are its states, those of sequences are rows, and those of captures are sums
  * that lie in its outputs. All temporaries of the backward have one place, whatever the number of iterations.
  *
+ * In a net that is written out (to_net.c) the backward loop is one op, which says of which loop it is, what arrives and what is
+ * wanted; the cut is made again from that. A text that spelled out frames, ports and items could break their invariant (graph.h).
+ *
  * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the backward has come behind.
  */
 #include "graph/graph_int.h"
@@ -62,7 +65,7 @@ static neap_status allocate(loop_gradient *g, neap_error *error) {
   return g->in_type == NULL || g->in == NULL ? graph_no_memory(error) : NEAP_OK;
 }
 
-/* ---- the joint graph ----------------------------------------------------------------------------------------------------- */
+/* ---- the joint graph -------------------------------------------------------------------------------------------------- */
 
 /* A parameter that only the backward has: its argument comes behind those of the forward and its condition. */
 static int add_param(loop_gradient *g, neap_type type) {
@@ -115,7 +118,7 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   return build_joint(g->b, &spec, &g->joint, error);
 }
 
-/* ---- the cut --------------------------------------------------------------------------------------------------------------- */
+/* ---- the cut ---------------------------------------------------------------------------------------------------------- */
 
 static bool needs_output(const loop_gradient *g, const neap_node *node) {
   for (int k = 0; k < node->n_out; k++)
@@ -307,7 +310,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
   return graph_finish(half, false, error);
 }
 
-/* ---- the backward loop ----------------------------------------------------------------------------------------------------- */
+/* ---- the backward loop ------------------------------------------------------------------------------------------------ */
 
 /* The position that v gets among the operands of the backward node. */
 static int operand(loop_gradient *g, neap_value_id v) {
@@ -464,7 +467,7 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   return status;
 }
 
-/* ---- from a net ------------------------------------------------------------------------------------------------------------- */
+/* ---- from a net ------------------------------------------------------------------------------------------------------- */
 
 /* What the op says of its loop: which gradients arrive, which are wanted. The other operands must be what the loop was given. */
 static neap_status check_operands(const neap_builder *b, const neap_net_op *op, const neap_node *node, const neap_value_id *in,
@@ -490,16 +493,10 @@ static neap_status check_operands(const neap_builder *b, const neap_net_op *op, 
   return NEAP_OK;
 }
 
-/* The newest node of that name; -1: none. */
-static int find_loop(const neap_graph *graph, const char *name) {
-  for (int n = graph->n_node - 1; n >= 0 && name != NULL; n--)
-    if (strcmp(graph->node[n].name, name) == 0) return n;
-  return -1;
-}
-
 static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  int index = find_loop(b->graph, op->origin.forward);
-  if (index < 0) return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it", op->origin.forward);
+  int index = op->origin.forward != NULL ? build_find_node(b->graph, op->origin.forward) : -1;
+  if (index < 0) return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it",
+                                    op->origin.forward != NULL ? op->origin.forward : "_");
   const neap_node node = b->graph->node[index];
   bool *want = neap_arena_alloc(&b->graph->arena, (size_t)node.n_in + 1);
   neap_value_id *in, *din = build_ids(b, node.n_in + 1);

@@ -5,9 +5,9 @@
  * graph knows and names can't say (roles, whose gradient a blob is, pairs of forward and backward, random streams, devices)
  * goes into the net's own fields, so that the net runs as the graph would: same kernels, same bits.
  *
- * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches are forward and backward. What
- * an If's branch or a loop's body captures goes by the name it has around; states and rows, which a body gets by position, by names
- * of its own. The backward of a loop is one op, LoopGradient: it is made again of the loop that it names, whose frames are then
+ * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches are forward and backward.
+ * What a branch or a loop's body captures goes by the name it has around; states and rows, which a body gets by position, by
+ * names of its own. The backward of a loop is one op, LoopGradient: it is made again of the loop that it names, whose frames are then
  * cut as they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
  * INVARIANT: no name in a subnet means something else around it.
  */
@@ -285,8 +285,8 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
   return NEAP_OK;
 }
 
-/* Names of what the op reads, in a list that has room for all; returns how many. A backward loop says first what arrives, then what
- * else it reads, and of frames nothing. */
+/* Names of what the op reads, in a list that has room for all; returns how many. A backward loop says first what arrives, then
+ * what else it reads, and of frames nothing. */
 static int name_inputs(const writer *w, const neap_node *node, const char **in) {
   const neap_loop *loop = node->loop != NULL && node->loop->is_backward ? node->loop : NULL;
   int n = 0;

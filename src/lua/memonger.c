@@ -26,7 +26,7 @@ static int release_handle(lua_State *L) {
   return 0;
 }
 
-/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 /* A list of positions counted from 1 as an array counted from 0, on the stack from here on. NULL for nil and the empty list. */
 static int *positions(lua_State *L, int index, int *n) {
@@ -98,7 +98,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   return o;
 }
 
-/* ---- live ranges -------------------------------------------------------------------------------------------------------------- */
+/* ---- live ranges ------------------------------------------------------------------------------------------------------ */
 
 /* recycle(net, inference options, options) -> handle */
 static int open(lua_State *L) {
@@ -152,7 +152,7 @@ static int conflict(lua_State *L) {
   return 1;
 }
 
-/* ---- nets ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------------------------------- */
 
 /* written_out(net, inference options) -> a net with the backward pass and Do bodies as ops; nil: the net stands as it is */
 static int written_out(lua_State *L) {
@@ -340,7 +340,7 @@ static int interference(lua_State *L) {
   return 1;
 }
 
-/* ---- assignments --------------------------------------------------------------------------------------------------------------- */
+/* ---- assignments ------------------------------------------------------------------------------------------------------ */
 
 static int64_t field(lua_State *L, int index, const char *key, int64_t missing) {
   lua_getfield(L, index, key);

@@ -247,7 +247,7 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
   return status;
 }
 
-/* ---- what an assignment is worth, and whether it is one ---------------------------------------------------------------------- */
+/* ---- what an assignment is worth, and whether it is one --------------------------------------------------------------- */
 
 /* Bytes that begin or, negative, have ended at a step. */
 typedef struct event {

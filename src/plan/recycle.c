@@ -25,7 +25,7 @@ typedef struct opener {
 
 static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the live ranges of a net"); }
 
-/* ---- what may not be shared ----------------------------------------------------------------------------------------------- */
+/* ---- what may not be shared ------------------------------------------------------------------------------------------- */
 
 /* Why a blob keeps its name and bytes, as far as the net's definition says; NULL: nothing there against it. Static text. Names
  * are interned: equal ones are one pointer. */
@@ -93,7 +93,7 @@ static neap_status list_blobs(opener *o, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------------------------- */
+/* ---- lives ------------------------------------------------------------------------------------------------------------ */
 
 /* The definition order under policy `name`, without scratch, which no name has. `dag` adds reachability. */
 static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
@@ -186,7 +186,7 @@ static neap_status find_lives(opener *o, neap_error *error) {
   return find_figures(r, error);
 }
 
-/* ---- conflicts ------------------------------------------------------------------------------------------------------------- */
+/* ---- conflicts -------------------------------------------------------------------------------------------------------- */
 
 /* Narrows a row `after` to what `node` reaches too. In find_conflicts_dag, after[b]: nodes that every writer and reader of name b
  * reaches; writers[b]: its writers. Rows of n_word words. */
@@ -233,8 +233,8 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   return status;
 }
 
-/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph. There names conflict also
- * when they overlap in the text of the net, from the first op that mentions the one to the last. */
+/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph. There names conflict
+ * also when they overlap in the text of the net, from the first op that mentions the one to the last. */
 static neap_status add_text_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);
@@ -273,7 +273,7 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- who shares ------------------------------------------------------------------------------------------------------------ */
+/* ---- who shares ------------------------------------------------------------------------------------------------------- */
 
 /* NAME error for a blob that the net lacks. mark[b], where asked for, is set for each blob of the list. */
 static neap_status mark_names(const opener *o, const char *field, int n, const char *const *list, bool *mark, neap_error *error) {

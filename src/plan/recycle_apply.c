@@ -80,7 +80,7 @@ static neap_status prove_same(const neap_net *net, const neap_net *made, neap_er
   return status;
 }
 
-/* ---- names inside subnets ------------------------------------------------------------------------------------------------- */
+/* ---- names inside subnets --------------------------------------------------------------------------------------------- */
 
 typedef struct inner {
   const neap_net *net; /* the outermost: new names are new in all of it */
@@ -90,7 +90,8 @@ typedef struct inner {
   int number; /* the last number that a name was given */
 } inner;
 
-/* Adds the renames of all subnets of `net`, at any depth. `graph` is the one made of `net`: its nodes hold the subnets' graphs. */
+/* Adds the renames of all subnets of `net`, at any depth. `graph` is the one made of `net`: its nodes hold the subnets'
+ * graphs. */
 static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error);
 
 /* Renames of one subnet's own names, each slot of several under a name of its own. */
@@ -147,7 +148,7 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
   return NEAP_OK;
 }
 
-/* ---- the net ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the net ---------------------------------------------------------------------------------------------------------- */
 
 /* A copy of the net in which the blobs of each slot of several have one name, proved the same before it is given out; *out is
  * owned by the caller and set on success alone. `inside`: subnets' own names are recycled too. name[k], when asked for: the name

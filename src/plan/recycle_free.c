@@ -1,7 +1,7 @@
 /* recycle_free.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they may stand.
  *
- * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of the net is made by its own rules,
- * which refuse both.
+ * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of the net is made by its own
+ * rules, which refuse both.
  */
 #include "plan/plan_int.h"
 
@@ -10,7 +10,7 @@
 
 static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the Frees of a net"); }
 
-/* ---- release ----------------------------------------------------------------------------------------------------------------- */
+/* ---- release ---------------------------------------------------------------------------------------------------------- */
 
 /* What the ops do with one blob: positions, -1 for never. */
 typedef struct use {
@@ -88,7 +88,7 @@ neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *co
   return status;
 }
 
-/* ---- estimate ------------------------------------------------------------------------------------------------------------------ */
+/* ---- estimate --------------------------------------------------------------------------------------------------------- */
 
 /* The sums of several nets. */
 typedef struct counter {
@@ -118,7 +118,8 @@ static bool is_view_output(const neap_node *node, int k) {
   return false;
 }
 
-/* Bytes of the blobs that the node writes and that are not held yet; `held` gets them, as blob number + 1. -1: memory is refused. */
+/* Bytes of the blobs that the node writes and that are not held yet; `held` gets them, as blob number + 1. -1: memory is
+ * refused. */
 static int64_t make_outputs(const neap_recycle *r, const neap_node *node, neap_map *held) {
   int64_t made = 0;
   for (int k = 0; k < node->n_out; k++) {
