@@ -495,8 +495,9 @@ static neap_status check_operands(const neap_builder *b, const neap_net_op *op, 
 
 static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_error *error) {
   int index = op->origin.forward != NULL ? build_find_node(b->graph, op->origin.forward) : -1;
-  if (index < 0) return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it",
-                                    op->origin.forward != NULL ? op->origin.forward : "_");
+  if (index < 0)
+    return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it",
+                     op->origin.forward != NULL ? op->origin.forward : "_");
   const neap_node node = b->graph->node[index];
   bool *want = neap_arena_alloc(&b->graph->arena, (size_t)node.n_in + 1);
   neap_value_id *in, *din = build_ids(b, node.n_in + 1);

@@ -593,6 +593,16 @@ describe("two nets", function()
     assert.is_false((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Sigmoid "x" end))))
     assert.is_true((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Relu("x", "other") end))))
   end)
+  it("differ when a subnet swaps what it is given", function()
+    local function of(order)
+      return neap.net_from(("net f\ninput x f32 (2)\nc = Sum(x) { axes = {0} }\np = Relu(x)\nq = Tanh(x)\nsubnet yes\n  r = Sub(%s)\n  takes p, q\n  gives r\nend\n"
+        .. "subnet no\n  r = Copy(p)\n  takes p, q\n  gives r\nend\ny = If(c, p, q) { then_net = yes, else_net = no }\noutputs y\n"):format(order))
+    end
+    assert.is_true((M.verify_graph_equality(of "p, q", of "p, q")))
+    local same, where = M.verify_graph_equality(of "p, q", of "q, p")
+    assert.is_false(same)
+    assert.is_truthy(where:find "Sub")
+  end)
 end)
 
 -- ---- subnets ---------------------------------------------------------------------------------------------------------------------------------
