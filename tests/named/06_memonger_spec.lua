@@ -595,8 +595,25 @@ describe("two nets", function()
   end)
   it("differ when a subnet swaps what it is given", function()
     local function of(order)
-      return neap.net_from(("net f\ninput x f32 (2)\nc = Sum(x) { axes = {0} }\np = Relu(x)\nq = Tanh(x)\nsubnet yes\n  r = Sub(%s)\n  takes p, q\n  gives r\nend\n"
-        .. "subnet no\n  r = Copy(p)\n  takes p, q\n  gives r\nend\ny = If(c, p, q) { then_net = yes, else_net = no }\noutputs y\n"):format(order))
+      return neap.net_from(([[
+net f
+input x f32 (2)
+c = Sum(x) { axes = {0} }
+p = Relu(x)
+q = Tanh(x)
+subnet yes
+  r = Sub(%s)
+  takes p, q
+  gives r
+end
+subnet no
+  r = Copy(p)
+  takes p, q
+  gives r
+end
+y = If(c, p, q) { then_net = yes, else_net = no }
+outputs y
+]]):format(order))
     end
     assert.is_true((M.verify_graph_equality(of "p, q", of "p, q")))
     local same, where = M.verify_graph_equality(of "p, q", of "q, p")
