@@ -261,6 +261,13 @@ NEAP_API neap_status neap_workspace_load_file(neap_workspace *workspace, const c
  * session makes parameters of these names. `writable`: what is written stays in memory and never reaches the file; else a
  * session that would write a mapped blob is refused. The file may be replaced by rename, but must not be cut short in place. */
 NEAP_API neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable, neap_error *error);
+/* A net with its parameters and state as one .safetensors file: the net's text is in the metadata, the tensors have the names of
+ * its blobs. Written beside `path` and renamed, like all files here: a reader sees the old one or the new one. */
+NEAP_API neap_status neap_workspace_export(neap_workspace *workspace, const neap_net *net, const char *path, neap_error *error);
+/* Reads such a file: its parameters and state become blobs, its net is given. `map` NULL: copies; "r" or "c": the file's own bytes,
+ * mapped, read-only or copied on write. DATA for a file without a net, or whose tensors are not those that its net declares. */
+NEAP_API neap_status neap_workspace_import(neap_workspace *workspace, const char *path, const char *map, neap_net **out,
+                                           neap_error *error);
 /* Bytes of files mapped now, by the whole process; not counted as held. */
 NEAP_API int64_t neap_mapped_bytes(void);
 
@@ -393,6 +400,10 @@ NEAP_API neap_status neap_net_count(const neap_net *net, const neap_options *opt
  * of a child workspace holds until its next run. Parameters, state and results stay as they are. The next run that computes
  * gradients, of a session that is open or of a new one, makes them again. */
 NEAP_API int64_t neap_workspace_drop_gradients(neap_workspace *workspace);
+
+/* What fusion makes of a net that does not train, one line a rewrite, in the order in which they are made: rule, ops absorbed, the
+ * op they are part of now, bytes of the values that are no more. "" where nothing is rewritten. End it with neap_free. */
+NEAP_API neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, char **out, neap_error *error);
 
 /* ---- sessions: a net made runnable in a workspace --------------------------------------------------------------- */
 
@@ -716,6 +727,16 @@ NEAP_API neap_status neap_workspace_open_child(neap_workspace *parent, int n, co
                                                neap_workspace **out, neap_error *error);
 /* Declares a blob, for a child to write or to be fed; with `local` one that hides the parent's. No effect when it is there. */
 NEAP_API neap_status neap_workspace_create(neap_workspace *workspace, const char *name, bool local, neap_error *error);
+/* Whether the name means a blob here: an own one, a forwarded one or one of the parent's. */
+NEAP_API bool neap_workspace_has(const neap_workspace *workspace, const char *name);
+/* Removes an own blob, and the parent's of that name shows again; false when there is no own one. */
+NEAP_API bool neap_workspace_remove(neap_workspace *workspace, const char *name);
+/* Own blobs only, and only to a name that means nothing yet: NAME errors. */
+NEAP_API neap_status neap_workspace_rename(neap_workspace *workspace, const char *from, const char *to, neap_error *error);
+/* From here on `name` means `target` of the parent, looked up whenever it is used. The same target again is fine, another one
+ * is a NAME error; so is an own blob of that name, unless `skip`: then it stays and nothing is forwarded. */
+NEAP_API neap_status neap_workspace_forward(neap_workspace *workspace, const char *name, const char *target, bool skip,
+                                            neap_error *error);
 /* A string blob. Ops take tensors only. */
 NEAP_API neap_status neap_workspace_feed_string(neap_workspace *workspace, const char *name, const char *text, size_t n_bytes,
                                                 neap_error *error);

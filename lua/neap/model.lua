@@ -6,20 +6,10 @@
 -- @module neap.model
 local core = require "neap.core"
 local named = require "neap.options"
-local net_module = require "neap.net"
 local op = require "neap.op"
 local workspace = require "neap.workspace"
 
 local model = {}
-
---- Parameters and state that a net declares.
-local function stored_rows(net)
-  local rows = {}
-  for _, row in ipairs(net:_blobs()) do
-    if row.role == "parameter" or row.role == "state" then rows[#rows + 1] = row end
-  end
-  return rows
-end
 
 --- neap.export(model, path, {batch =}) or neap.export(net, path, {workspace = ws}): writes the net for inference, its parameters
 -- and state. The file is written beside `path` and renamed: a reader sees the old one or the new one.
@@ -42,9 +32,7 @@ function model.export(what, path, given)
   else
     error("neap.export expects a model or a net, got a " .. type(what), 2)
   end
-  local tensors = {}
-  for _, row in ipairs(stored_rows(net)) do tensors[row.name] = ws:fetch(row.name) end
-  return core.save(path, tensors, { meta = { ["neap.net"] = net:text(), ["neap.version"] = core.version } })
+  return ws:_export(net, path)
 end
 
 local Imported = { __name = "neap.imported" }
@@ -67,17 +55,8 @@ end
 function model.import(path, given)
   local o = named.read("neap.import", { map = named.none }, given, 2)
   local ws = workspace.new {}
-  local meta, message, code = ws:load(path, o.map and { map = o.map } or nil)
-  if not meta then return nil, message, code end
-  local text = meta["neap.net"]
-  if not text then return nil, path .. ": has no net in its metadata; neap.load reads the tensors", "data" end
-  local ok, net = pcall(net_module.read, text)
-  if not ok then return nil, ("%s: its net: %s"):format(path, tostring(net)), "data" end
-  for _, row in ipairs(stored_rows(net)) do
-    if not ws:has(row.name) then return nil, ("%s: has no tensor \"%s\", which its net declares"):format(path, row.name), "data" end
-  end
-  ok, message = pcall(ws.init, ws, net)
-  if not ok then return nil, ("%s: %s"):format(path, tostring(message)), "data" end
+  local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
+  if not net then return nil, message, code end
   return setmetatable({ net = net, workspace = ws }, Imported)
 end
 

@@ -23,6 +23,22 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options, 
   return status;
 }
 
+neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, char **out, neap_error *error) {
+  neap_compile_options compile;
+  neap_forecast forecast;
+  char bytes[24];
+  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
+  neap_buffer text = {0};
+  for (int i = 0; i < forecast.graph->n_rewrite; i++) {
+    const neap_rewrite *row = &forecast.graph->rewrite[i];
+    neap_buffer_add(&text, "%s: %s%s%s, %s gone\n", row->rule, row->absorbed, row->into[0] != '\0' ? " into " : "", row->into,
+                    neap_bytes_text((double)row->saved_bytes, bytes));
+  }
+  neap_forecast_fini(&forecast);
+  return neap_api_give_text(&text, out, error);
+}
+
 neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options, neap_session **out,
                               neap_error *error) {
   neap_compile_options compile;

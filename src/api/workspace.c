@@ -65,6 +65,15 @@ neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path,
   return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL, error);
 }
 
+neap_status neap_workspace_import(neap_workspace *workspace, const char *path, const char *map, neap_net **out,
+                                  neap_error *error) {
+  neap_io_map how = NEAP_IO_COPY;
+  if (map != NULL && strcmp(map, "r") != 0 && strcmp(map, "c") != 0)
+    return neap_fail(error, NEAP_ARGUMENT, "import: map expects NULL, \"r\" or \"c\", got \"%s\"", map);
+  if (map != NULL) how = map[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
+  return neap_workspace_load_model(workspace, path, how, out, error);
+}
+
 int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
 
 neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,

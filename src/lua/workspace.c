@@ -419,6 +419,28 @@ static int load(lua_State *L) {
   return 1;
 }
 
+/* ws:_export(net, path) -> true, or nil, message, code */
+static int export(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const neap_lua_net *net = neap_lua_net_at(L, 2);
+  neap_error error = {0};
+  if (neap_workspace_export(ws, net->net, luaL_checkstring(L, 3), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* ws:_import(path [, {map = "r"|"c"}]) -> net, or nil, message, code */
+static int import(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const char *path = luaL_checkstring(L, 2);
+  neap_io_map map = neap_lua_io_map(L, 3);
+  neap_lua_net *made = neap_lua_new(L, sizeof *made, NEAP_LUA_NET);
+  neap_error error = {0};
+  if (neap_workspace_load_model(ws, path, map, &made->net, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  neap_lua_remember_net(L, -1);
+  return 1;
+}
+
 /* ---- nets by name ---------------------------------------------------------------------------------------------------------- */
 
 /* A reference of the workspace's own. */
@@ -500,6 +522,8 @@ void neap_lua_open_workspace(lua_State *L) {
                                      {"trim_pool", trim_pool},
                                      {"save", save},
                                      {"load", load},
+                                     {"_export", export},
+                                     {"_import", import},
                                      {"_add_net", add_net},
                                      {"_net", find_net},
                                      {"nets", net_names},

@@ -10,11 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names of the blobs that are state rather than parameters, one a line. */
-#define META_STATE "neap.state"
 #define META_SEED "neap.seed"
 #define META_STEP "neap.step"
-#define META_VERSION "neap.version"
 
 /* What training changes and a later run needs: neither gradients nor inputs nor outputs. */
 static bool is_saved(const neap_cell *cell) {
@@ -43,10 +40,10 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   if (item == NULL || meta == NULL || state.failed) {
     status = neap_fail_memory(error, room, "a checkpoint's list");
   } else {
-    meta[0] = (neap_io_pair){META_VERSION, NEAP_VERSION};
+    meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
     meta[1] = (neap_io_pair){META_SEED, seed};
     meta[2] = (neap_io_pair){META_STEP, step};
-    meta[3] = (neap_io_pair){META_STATE, state.text};
+    meta[3] = (neap_io_pair){NEAP_META_STATE, state.text};
     if (n_meta > 0) memcpy(meta + 4, more, (size_t)n_meta * sizeof *meta);
     status = neap_io_save(path, n, item, n_meta + 4, meta, error);
   }
@@ -127,7 +124,7 @@ static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list
 
 /* Copies into blobs that have bytes, so that programs keep their pointers. Can't fail. */
 static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, neap_tensor *fresh) {
-  const char *state = neap_io_list_meta(list, META_STATE);
+  const char *state = neap_io_list_meta(list, NEAP_META_STATE);
   for (int i = 0; i < list->n_item; i++) {
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
     if (fresh[i].storage == NULL) {
@@ -147,8 +144,9 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, n
   }
 }
 
-/* The file is in memory: check it, take all memory it needs, then change the workspace. */
-static neap_status apply(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped, neap_error *error) {
+/* Check it, take all memory it needs, then change the workspace. */
+neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped,
+                                     neap_error *error) {
   uint64_t seed = ws->seed, step = ws->step;
   NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
@@ -171,7 +169,7 @@ static neap_status apply(neap_workspace *ws, const char *path, const neap_io_lis
 neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error) {
   neap_io_list list;
   NEAP_TRY(neap_io_load(path, map, &list, error));
-  neap_status status = apply(ws, path, &list, map != NEAP_IO_COPY, error);
+  neap_status status = neap_workspace_take_list(ws, path, &list, map != NEAP_IO_COPY, error);
   if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map; the tensors have been copied */
     for (int i = 0; i < list.n_item; i++) neap_tensor_fini(&list.item[i].tensor);
     *meta = list;

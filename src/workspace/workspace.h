@@ -70,7 +70,6 @@ neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tenso
 uint64_t neap_workspace_generation(const neap_workspace *ws);
 /* The type of the blob's own bytes; false when the name is unknown or has none. */
 bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type);
-bool neap_workspace_has(const neap_workspace *ws, const char *name);
 /* EMPTY when unknown. Transient values count as tensors while a program that has them ran last. */
 neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name);
 /* A string of any bytes. Like feed, it takes the place of what the blob held. */
@@ -79,12 +78,7 @@ neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, con
 neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name, const char **text, size_t *n,
                                         neap_error *error);
 neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local,
-                                  neap_error *error);             /* no effect when present */
-bool neap_workspace_remove(neap_workspace *ws, const char *name); /* own names only */
-neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error);
-/* From here on `name` means `target` of the parent, looked up whenever it is used. The same target again is fine, another one
- * is a NAME error; so is an own blob of that name, unless `skip`: then it stays and nothing is forwarded. */
-neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const char *target, bool skip, neap_error *error);
+                                  neap_error *error); /* no effect when present */
 /* Each forwarded name gets an own blob with a copy of what it leads to; removing that blob shows the parent's again.
  * Tensors only: DTYPE for others, and then nothing is copied. */
 neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error);
@@ -134,6 +128,10 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws); /* sum of what it ow
  * and the file stays as it is. */
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *meta, neap_error *error);
 neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error);
+
+/* model.c. The net of a file that neap_workspace_export (neap.h) wrote, its parameters and state taken over: *out is the caller's.
+ * DATA for a file without a net, or whose tensors are not those that its net declares. Maps are those of neap_workspace_load. */
+neap_status neap_workspace_load_model(neap_workspace *ws, const char *path, neap_io_map map, neap_net **out, neap_error *error);
 
 /* ---- pictures (picture.c); rows as neap_workspace_blobs (neap.h) gives them --------------------------------------- */
 

@@ -155,4 +155,15 @@ void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_ty
 /* A blob's own bytes with a copy of `tensor`: a segment of one, so that it holds what forecasts count for it. */
 neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error);
 
+/* ---- files (checkpoint.c, model.c) ---- */
+
+#define NEAP_META_NET "neap.net"         /* a model's net, as text */
+#define NEAP_META_STATE "neap.state"     /* names of the tensors that are state rather than parameters, one a line */
+#define NEAP_META_VERSION "neap.version" /* of the library that wrote the file */
+
+/* A file's tensors become blobs, or the bytes of those that are there; seed and step where the metadata has them. `path` is for
+ * messages. A failure changes nothing. */
+neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped,
+                                     neap_error *error);
+
 #endif

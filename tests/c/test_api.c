@@ -337,10 +337,140 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
   neap_net_free(net);
 }
 
+/* z of the layer for the numbers, through a session of ws. */
+static neap_status run_layer(neap_workspace *ws, const neap_net *net, float z[8], neap_error *error) {
+  neap_session *session = NULL;
+  neap_status status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){N, 3}, numbers, error);
+  if (status == NEAP_OK) status = neap_session_open(ws, net, NULL, &session, error);
+  if (status == NEAP_OK) status = neap_session_run(session, error);
+  if (status == NEAP_OK) status = neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * N, z, error);
+  neap_session_free(session);
+  return status;
+}
+
+TEST(a_model_travels_as_one_file) {
+  static const char *const maps[] = {NULL, "r", "c"};
+  const float weights[6] = {1, -2, 3, 4, 5, -6};
+  char folder[] = "/tmp/neap_test_XXXXXX", path[64], bare[64];
+  CHECK(mkdtemp(folder) != NULL);
+  snprintf(path, sizeof path, "%s/layer.safetensors", folder);
+  snprintf(bare, sizeof bare, "%s/bare.safetensors", folder);
+  neap_net *net = NULL, *read = NULL;
+  neap_workspace *ws = NULL;
+  float z[2 * N], again[2 * N];
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_FAILS(neap_workspace_export(ws, net, path, &error), NEAP_NAME, "w"); /* its parameter is not there yet */
+  CHECK(access(path, F_OK) != 0);
+  CHECK_OK(neap_workspace_write(ws, "w", NEAP_DTYPE_F32, 2, (int64_t[]){2, 3}, weights, &error));
+  CHECK_OK(run_layer(ws, net, z, &error));
+  CHECK_OK(neap_workspace_export(ws, net, path, &error));
+  CHECK_OK(neap_workspace_save_file(ws, bare, &error));
+  neap_workspace_release(ws);
+  for (int m = 0; m < 3; m++) {
+    CHECK_OK(neap_workspace_open(2, &ws, &error));
+    CHECK_OK(neap_workspace_import(ws, path, maps[m], &read, &error));
+    CHECK(strcmp(neap_net_name(read), "layer") == 0);
+    CHECK_OK(run_layer(ws, read, again, &error));
+    CHECK(memcmp(z, again, sizeof z) == 0);
+    neap_net_free(read);
+    neap_workspace_release(ws);
+  }
+  CHECK_OK(neap_workspace_open(3, &ws, &error));
+  CHECK_FAILS(neap_workspace_import(ws, bare, NULL, &read, &error), NEAP_DATA, "has no net in its metadata");
+  CHECK(read == NULL && !neap_workspace_has(ws, "w"));
+  CHECK_FAILS(neap_workspace_import(ws, path, "w", &read, &error), NEAP_ARGUMENT, "map expects");
+  CHECK_FAILS(neap_workspace_import(ws, "/nowhere/at.safetensors", NULL, &read, &error), NEAP_IO, "/nowhere/at.safetensors");
+  neap_workspace_release(ws);
+  neap_net_free(net);
+  unlink(path);
+  unlink(bare);
+  rmdir(folder);
+}
+
+TEST(names_are_forwarded_renamed_and_removed_by_rules) {
+  neap_workspace *parent = NULL, *child = NULL;
+  const float one = 1, two = 2;
+  float got = 0;
+  CHECK_OK(neap_workspace_open(1, &parent, &error));
+  CHECK_OK(neap_workspace_write(parent, "a", NEAP_DTYPE_F32, 0, NULL, &one, &error));
+  CHECK_OK(neap_workspace_write(parent, "b", NEAP_DTYPE_F32, 0, NULL, &two, &error));
+  CHECK_OK(neap_workspace_open_child(parent, 0, NULL, NULL, &child, &error));
+  CHECK_OK(neap_workspace_forward(child, "other", "b", false, &error));
+  CHECK_OK(neap_workspace_forward(child, "other", "b", false, &error));
+  CHECK_FAILS(neap_workspace_forward(child, "other", "a", false, &error), NEAP_NAME, "other");
+  CHECK_OK(neap_workspace_read(child, "other", NEAP_DTYPE_F32, 1, &got, &error));
+  CHECK(got == 2);
+  CHECK_OK(neap_workspace_create(child, "a", true, &error));
+  CHECK_OK(neap_workspace_write(child, "a", NEAP_DTYPE_F32, 0, NULL, &two, &error));
+  CHECK_FAILS(neap_workspace_forward(child, "a", "b", false, &error), NEAP_NAME, "a");
+  CHECK_OK(neap_workspace_forward(child, "a", "b", true, &error)); /* the own one stays */
+  CHECK_FAILS(neap_workspace_rename(child, "a", "b", &error), NEAP_NAME, "b");
+  CHECK_FAILS(neap_workspace_rename(child, "b", "c", &error), NEAP_NAME, "b");
+  CHECK_OK(neap_workspace_rename(child, "a", "mine", &error));
+  CHECK(neap_workspace_has(child, "mine") && !neap_workspace_has(parent, "mine") && neap_workspace_has(child, "a"));
+  CHECK(neap_workspace_remove(child, "mine") && !neap_workspace_remove(child, "mine") && !neap_workspace_remove(child, "b"));
+  CHECK(!neap_workspace_has(child, "mine") && neap_workspace_has(parent, "b"));
+  neap_workspace_release(child);
+  neap_workspace_release(parent);
+}
+
+TEST(rewrites_are_listed) {
+  neap_net *net = NULL;
+  char *list = NULL;
+  CHECK_OK(neap_net_read(layer_text, &net, &error));
+  CHECK_OK(neap_net_rewrites(net, NULL, &list, &error));
+  CHECK(list != NULL && strstr(list, "Relu") != NULL && strstr(list, " into ") != NULL && list[strlen(list) - 1] == '\n');
+  neap_free(list);
+  CHECK_OK(neap_net_rewrites(net, &(neap_options){.no_fuse = true}, &list, &error));
+  CHECK(list != NULL && list[0] == '\0');
+  neap_free(list);
+  neap_net_free(net);
+}
+
+TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
+  neap_net *net = NULL;
+  neap_figures whole, half;
+  float loss[2] = {0}, w[2][64], x[256];
+  for (int i = 0; i < 256; i++) x[i] = (float)(i % 11) / 11 - 0.5f;
+  CHECK_OK(neap_net_read("net deep\ninput h0 f32 (32,8)\nstate lr f32 () = Constant { value = 0.1 }\n", &net, &error));
+  for (int i = 0; i < 12; i++)
+    CHECK_OK(
+      neap_net_add_text(net, &error, "param w%d f32 (8,8) = Xavier\ns%d = FC(h%d, w%d)\nh%d = Tanh(s%d)", i, i, i, i, i + 1, i));
+  CHECK_OK(neap_net_add_text(net, &error, "sq = Mul(h12, h12)\nloss = Mean(sq)"));
+  CHECK_OK(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, &error));
+  for (int i = 0; i < 12; i++) CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
+  CHECK_OK(neap_net_add_text(net, &error, "outputs loss"));
+  CHECK_OK(neap_net_forecast(net, NULL, &whole, NULL, &error));
+  for (int k = 0; k < 2; k++) {
+    neap_workspace *ws = NULL;
+    neap_session *session = NULL;
+    neap_options options = {.budget_bytes = k == 1 ? whole.arena_bytes / 2 : 0};
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    CHECK_OK(neap_workspace_write(ws, "h0", NEAP_DTYPE_F32, 2, (int64_t[]){32, 8}, x, &error));
+    CHECK_OK(neap_session_open(ws, net, &options, &session, &error));
+    for (int step = 0; step < 3; step++) CHECK_OK(neap_session_run(session, &error));
+    CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss[k], &error));
+    CHECK_OK(neap_workspace_read(ws, "w0", NEAP_DTYPE_F32, 64, w[k], &error));
+    half = neap_session_figures(session);
+    neap_session_free(session);
+    neap_workspace_release(ws);
+  }
+  CHECK(whole.n_recomputed == 0 && half.n_recomputed > 0 && half.recomputed_work > 0);
+  CHECK(half.arena_bytes <= whole.arena_bytes / 2 && half.n_alloc == 0);
+  CHECK(loss[0] == loss[1] && memcmp(w[0], w[1], sizeof w[0]) == 0);
+  CHECK_FAILS(
+    neap_net_forecast(net, &(neap_options){.budget_bytes = whole.arena_bytes / 2, .no_recompute = true}, &half, NULL, &error),
+    NEAP_MEMORY, "least arena");
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
              T(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked), T(a_net_made_line_by_line_prints_what_reads_back),
              T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
-             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back));
+             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back),
+             T(a_model_travels_as_one_file), T(names_are_forwarded_renamed_and_removed_by_rules), T(rewrites_are_listed),
+             T(a_budget_is_met_by_recomputing_to_the_same_bits));
 }
