@@ -73,9 +73,12 @@ $(BUILD)/embedded.h: $(EMBEDDED) $(BUILD)/embedded.list scripts/tools/embed
 $(BUILD)/ops/registry.o: $(BUILD)/op_list.h
 $(BUILD)/lua/module.o $(BUILD)/store/embedded.o $(BUILD)/base/embedded.o: $(BUILD)/embedded.h
 
+# Where speed is a matter of products and their sums alone, a multiply and an add are one instruction on processors that have it.
+$(BUILD)/math/panels.o $(BUILD)/ops/lstm.o: CONTRACT := -ffp-contract=fast
+
 $(BUILD)/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	@$(CC) $(CFLAGS) $(CONTRACT) -MMD -MP -c $< -o $@
 
 $(BUILD)/neap: $(OBJ) $(BUILD)/main.o
 	@$(CC) $(CFLAGS) -rdynamic $^ -o $@ $(LIBS) $(LUA_LIBS)

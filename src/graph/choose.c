@@ -111,6 +111,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .pair = pair,
                      .scratch_limit = scratch_limit,
                      .like = like,
+                     .plain = c->options->plain,
                      .choice = choice};
   if (!kernel->choose(&ask)) return REFUSED;
   return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;

@@ -9,9 +9,14 @@
  * `gates`, after their activation, and `cells`), else for a few steps at a time, so that inference needs little scratch.
  * Gates and cells have the same form whatever the engine, and their gradient may take the gates' bytes.
  *
+ * The small product uses r over and over. In f32, where units fill whole panels and the sequence is long enough, r comes in
+ * panels (math/panels.h; at inference a constant, in training a Reorder each step), and a step is one parallel region: each
+ * thread makes the four gates of its units, then their cells. Else a library makes the product, and the cells follow.
+ *
  * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the rows of dgates there are 0.
  * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always that of the step before.
  */
+#include "math/panels.h"
 #include "math/vec.h"
 #include "ops/dnnl.h"
 
@@ -23,6 +28,8 @@ enum { Y, H, C, GATES, CELLS, N_OUT };                                     /* it
 enum { G_R, G_C0, G_LENGTHS, G_GATES, G_CELLS, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
 enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                                  /* its outputs */
 enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                           /* inputs of LSTMGradWeight */
+enum { BY_LIBRARY, BY_PANELS };                                            /* choice->algorithm of LSTM: who makes h r^T */
+enum { PANELS_STEPS = 8 }; /* at least, for the panels: fewer do not make up for packing r (each costs as much as one) */
 enum { CHUNK_ROWS = 256 }; /* of the large product at inference: enough to keep a matrix product busy (measured) */
 
 #define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
@@ -54,6 +61,9 @@ static size_t gates_bytes(const sizes *s, int64_t n_step) { return (size_t)(n_st
 static size_t state_bytes(const sizes *s) { return (size_t)state_elems(s) * s->item_bytes; }
 static char *offset(const sizes *s, const void *base, int64_t elems) { return (char *)base + (size_t)elems * s->item_bytes; }
 
+/* Of what run keeps at the head of its scratch: see there. */
+static size_t first_scratch_bytes(const sizes *s, bool panels) { return neap_align(panels ? state_bytes(s) : gates_bytes(s, 1)); }
+
 /* Steps of one large product when nothing keeps the gates. */
 static int64_t chunk_steps(const sizes *s) {
   return NEAP_MIN(NEAP_MAX((CHUNK_ROWS + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1), 1), NEAP_MAX(s->n_step, 1));
@@ -77,10 +87,12 @@ static const neap_operand *given(const neap_call *call, int input) {
 typedef struct job {
   const sizes *s;
   int64_t t;
-  const void *product; /* h r^T */
-  void *gates;         /* forward: in x w^T + b, out activated; backward: activated */
-  void *c, *h;         /* forward: the state, replaced */
-  void *y, *cell;      /* cell: where this step's c is kept; may be c itself */
+  const void *product;  /* h r^T; NULL: the gates hold it already */
+  const void *panels;   /* r in panels, or NULL */
+  const void *h_before; /* what the panels are multiplied with: (N,H), not h, since other threads still read it */
+  void *gates;          /* forward: in x w^T + b, out activated; backward: activated */
+  void *c, *h;          /* forward: the state, replaced */
+  void *y, *cell;       /* cell: where this step's c is kept; may be c itself */
   const void *c_before, *dy;
   void *dgates, *dh, *dc;
 } job;
@@ -89,10 +101,14 @@ typedef struct job {
 #define STEPS(type, suffix, SIGMOID, TANH)                                                                                      \
   NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, const type *p, type *a, type *c, type *h, type *y,    \
                                                      type *cell, int64_t n) {                                                   \
-    const type *pi = p + gate[0], *pf = p + gate[1], *pg = p + gate[2], *po = p + gate[3];                                      \
+    for (int64_t at = 0; p != NULL && at < 4; at++) {                                                                           \
+      const type *product = p + gate[at];                                                                                       \
+      type *sum = a + gate[at];                                                                                                 \
+      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += product[j];                                                 \
+    }                                                                                                                           \
     type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                            \
     _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
-      type i = SIGMOID(ai[j] + pi[j]), f = SIGMOID(af[j] + pf[j]), g = TANH(ag[j] + pg[j]), o = SIGMOID(ao[j] + po[j]);         \
+      type i = SIGMOID(ai[j]), f = SIGMOID(af[j]), g = TANH(ag[j]), o = SIGMOID(ao[j]);                                         \
       type state = f * c[j] + i * g, out = o * TANH(state);                                                                     \
       ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;                                                                               \
       c[j] = state, cell[j] = state, h[j] = out, y[j] = out;                                                                    \
@@ -113,18 +129,23 @@ typedef struct job {
       dh[j] = 0; /* goes on through the gates alone: dgates r is added next */                                                  \
     }                                                                                                                           \
   }                                                                                                                             \
+  static void cells_##suffix(const job *k, int64_t seq, int64_t j, int64_t n) {                                                 \
+    int64_t n_unit = k->s->n_unit, at = seq * n_unit + j, wide = 4 * seq * n_unit + j;                                          \
+    type *c = (type *)k->c + at, *h = (type *)k->h + at, *y = (type *)k->y + at, *cell = (type *)k->cell + at;                  \
+    const type *before = (const type *)k->h_before + at;                                                                        \
+    if (k->t < length_of(k->s, seq)) {                                                                                          \
+      forward_row_##suffix(k->s->gate, k->product != NULL ? (const type *)k->product + wide : NULL, (type *)k->gates + wide, c, \
+                           h, y, cell, n);                                                                                      \
+    } else {                                                                                                                    \
+      for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];                                               \
+    }                                                                                                                           \
+  }                                                                                                                             \
   static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                     \
     const job *k = context;                                                                                                     \
     int64_t n_unit = k->s->n_unit, n;                                                                                           \
     for (int64_t at = begin; at < end; at += n) {                                                                               \
-      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                                                  \
-      type *a = (type *)k->gates + wide, *c = (type *)k->c + at, *y = (type *)k->y + at, *cell = (type *)k->cell + at;          \
-      n = NEAP_MIN(n_unit - j, end - at);                                                                                       \
-      if (k->t < length_of(k->s, seq)) {                                                                                        \
-        forward_row_##suffix(k->s->gate, (const type *)k->product + wide, a, c, (type *)k->h + at, y, cell, n);                 \
-      } else {                                                                                                                  \
-        for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0;                                                               \
-      }                                                                                                                         \
+      n = NEAP_MIN(n_unit - at % n_unit, end - at);                                                                             \
+      cells_##suffix(k, at / n_unit, at % n_unit, n);                                                                           \
     }                                                                                                                           \
   }                                                                                                                             \
   static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
@@ -155,6 +176,30 @@ static void run_step(const neap_call *call, job *k, bool backward) {
   bool wide = k->s->dtype == NEAP_DTYPE_F64;
   neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, call->n_thread,
                     backward ? (wide ? backward_f64 : backward_f32) : (wide ? forward_f64 : forward_f32), k);
+}
+
+/* Panels [begin, end) of each gate: the gates of their units for all sequences, then the cells. */
+static void forward_panels(void *context, int64_t begin, int64_t end) {
+  const job *k = context;
+  int64_t n_unit = k->s->n_unit, n_seq = k->s->n_seq;
+  for (int64_t at = begin * NEAP_PANEL; at < end * NEAP_PANEL; at += NEAP_PANEL)
+    neap_panels_add_f32(n_seq, n_unit, k->h_before, n_unit, (const float *)k->panels + at * n_unit, n_unit * n_unit,
+                        (float *)k->gates + at, 4 * n_unit, n_unit);
+  for (int64_t seq = 0; seq < n_seq; seq++) cells_f32(k, seq, begin * NEAP_PANEL, (end - begin) * NEAP_PANEL);
+}
+
+/* One step from k->h_before to k->h. */
+static void run_forward_step(const neap_call *call, job *k) {
+  enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
+  const sizes *s = k->s;
+  if (k->panels != NULL) {
+    int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
+    neap_parallel_for(s->n_unit / NEAP_PANEL, grain, call->n_thread, forward_panels, k);
+    return;
+  }
+  neap_gemm(s->dtype, neap_gemm_engine_of(call->choice->engine), false, true, s->n_seq, 4 * s->n_unit, s->n_unit, k->h_before,
+            call->in[R].data, false, call->scratch, call->n_thread);
+  run_step(call, k, false);
 }
 
 /* `to` becomes `from`, which may be the same bytes, or zeros. */
@@ -207,19 +252,22 @@ static void check_lengths(const neap_call *call, const sizes *s) {
   }
 }
 
-/* scratch: h r^T (N,4H); where nobody reads the gates, also those of one chunk. */
+/* scratch, first: h r^T (N,4H), or with panels a second h (N,H), so that a step reads one and writes the other, the last step
+ * the output. Then, where nobody reads the gates, those of one chunk. */
 static void run(const neap_call *call) {
   sizes s = forward_sizes(call);
-  bool keeps = call->n_out == N_OUT;
+  bool keeps = call->n_out == N_OUT, panels = call->choice->algorithm == BY_PANELS;
   int64_t chunk = keeps ? NEAP_MAX(s.n_step, 1) : chunk_steps(&s), n_state = state_elems(&s);
+  job k = {.s = &s, .product = panels ? NULL : call->scratch, .panels = panels ? call->in[R].data : NULL};
+  k.c = call->out[C].data;
+  k.h = panels && s.n_step % 2 != 0 ? call->scratch : call->out[H].data;
   check_lengths(call, &s);
-  start_state(&s, call->out[H].data, given(call, H0));
-  start_state(&s, call->out[C].data, given(call, C0));
-  job k = {.s = &s, .product = call->scratch, .c = call->out[C].data, .h = call->out[H].data};
+  start_state(&s, k.h, given(call, H0));
+  start_state(&s, k.c, given(call, C0));
   for (int64_t from = 0; from < s.n_step; from += chunk) {
     int64_t n = NEAP_MIN(chunk, s.n_step - from), first = s.reverse ? s.n_step - from - n : from;
     char *gates = keeps ? offset(&s, call->out[GATES].data, first * gate_row_elems(&s))
-                        : (char *)call->scratch + neap_align(gates_bytes(&s, 1));
+                        : (char *)call->scratch + first_scratch_bytes(&s, panels);
     input_product(call, &s, first, n, gates);
     for (int64_t i = 0; i < n; i++) {
       int64_t at = s.reverse ? n - 1 - i : i;
@@ -227,9 +275,9 @@ static void run(const neap_call *call) {
       k.gates = offset(&s, gates, at * gate_row_elems(&s));
       k.y = offset(&s, call->out[Y].data, k.t * n_state);
       k.cell = keeps ? offset(&s, call->out[CELLS].data, k.t * n_state) : k.c;
-      neap_gemm(s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, s.n_seq, 4 * s.n_unit, s.n_unit, k.h,
-                call->in[R].data, false, call->scratch, call->n_thread);
-      run_step(call, &k, false);
+      k.h_before = k.h;
+      if (panels) k.h = k.h == call->scratch ? call->out[H].data : call->scratch;
+      run_forward_step(call, &k);
     }
   }
 }
@@ -292,9 +340,23 @@ static void run_grad_weight(const neap_call *call) {
 
 static bool takes_engine(const neap_choose *c) { return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built(); }
 
+/* Whether h r^T goes by panels: f32, whole panels, and enough steps to make up for packing. The panels are an operand, not scratch;
+ * but who limits scratch wants no megabyte more for a little time, where it is not held as a constant anyway. */
+static bool takes_panels(const neap_choose *c) {
+  const neap_type *r = &c->in[R];
+  int64_t n_unit = r->shape.dim[1];
+  if (c->choice->engine == NEAP_ENGINE_REF || c->plain || r->dtype != NEAP_DTYPE_F32 || n_unit == 0 || n_unit % NEAP_PANEL != 0)
+    return false;
+  if (c->like != NULL) return c->like->algorithm == BY_PANELS;
+  return c->in[X].shape.dim[0] >= PANELS_STEPS && (!c->train || neap_type_bytes(r) <= c->scratch_limit);
+}
+
 static bool choose(neap_choose *c) {
   sizes s = sizes_of(&c->out[Y], c->attrs);
-  c->choice->scratch_bytes = neap_align(gates_bytes(&s, 1)) + (c->n_out == N_OUT ? 0 : gates_bytes(&s, chunk_steps(&s)));
+  bool panels = takes_panels(c);
+  c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
+  if (panels) c->choice->in[R] = neap_panels_layout();
+  c->choice->scratch_bytes = first_scratch_bytes(&s, panels) + (c->n_out == N_OUT ? 0 : gates_bytes(&s, chunk_steps(&s)));
   return takes_engine(c);
 }
 
@@ -479,7 +541,10 @@ const neap_op neap_op_LSTM = {
     "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i64\", low=0, high=5}}, "
     "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i32\", low=1, high=5}, reverse=true}, "
     "{x={2,3,5}, w={8,5}, r={8,2}, b={8}, order=\"iofg\"}, {x={2,3,5}, w={8,5}, r={8,2}, c0={3,2}, order=\"ifog\"}, "
-    "{x={0,3,5}, w={8,5}, r={8,2}, h0={3,2}}, {x={3,140,20}, w={40,20}, r={40,10}, b={40}} }",
+    "{x={0,3,5}, w={8,5}, r={8,2}, h0={3,2}}, {x={3,140,20}, w={40,20}, r={40,10}, b={40}}, "
+    "{x={8,2,3}, w={64,3}, r={64,16}, b={64}, h0={2,16}, grad=false}, "
+    "{x={9,13,5}, w={128,5}, r={128,32}, c0={13,32}, lengths={{13}, dtype=\"i64\", low=0, high=10}, reverse=true, grad=false}, "
+    "{x={8,70,4}, w={64,4}, r={64,16}, h0={70,16}, lengths={{70}, dtype=\"i32\", low=0, high=9}, order=\"iofg\", grad=false} }",
 };
 
 const neap_op neap_op_LSTMGrad = {

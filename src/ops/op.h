@@ -186,6 +186,7 @@ typedef struct neap_choose {
   const neap_choice *pair;      /* the forward op's choice, when this is a backward op; else NULL */
   const neap_choice *like;      /* made for the same op with larger operands, whose algorithm and layouts this one is to have;
                                    NULL: free. What comes out differently is refused by the caller */
+  bool plain;                   /* any other layout would be refused */
   size_t scratch_limit;         /* SIZE_MAX: none. A choice may exceed it only when nothing smaller exists */
   neap_choice *choice;          /* to be filled; engine and n_thread are set, layouts PLAIN, bytes 0 */
 } neap_choose;
