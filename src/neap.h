@@ -443,7 +443,8 @@ NEAP_API void neap_range_free(neap_range *range);
 /* ---- the batch that fits, and batches in parts ------------------------------------------------------------------- */
 
 /* The largest batch whose plan keeps to budget_bytes and total_bytes, of which one at least is given: one row more does not, or
- * is more than `max` (0: 65536); both have been planned. The batch is what it is in a range. `figures` (may be NULL): of that
+ * is more than `max` (0: 65536); both have been planned. A net that trains may recompute to fit more rows, unless no_recompute
+ * forbids it. The batch is what it is in a range. `figures` (may be NULL): of that
  * plan. MEMORY with least_bytes when not even one row fits. Nothing of tensors is allocated. */
 NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max, int64_t *batch,
                                         neap_figures *figures, neap_error *error);
@@ -466,9 +467,10 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
  * Floating-point outputs that have one element in a micro-batch (a mean loss, an accuracy) are the weighted means over all of
  * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch. */
 typedef struct neap_micro neap_micro;
-/* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as budget_bytes and total_bytes allow. The total
- * holds the micro-batch and the update, not the large batch's inputs, which are the caller's. GRAPH error that names the op where
- * one reads both gradients and what depends on the batch. The net may be freed; the workspace is retained. */
+/* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as budget_bytes and total_bytes allow with every op
+ * run once, since smaller micro-batches cost less than recomputing. The total holds the micro-batch and the update, not the
+ * large batch's inputs, which are the caller's. GRAPH error that names the op where one reads both gradients and what depends on
+ * the batch. The net may be freed; the workspace is retained. */
 NEAP_API neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int64_t rows, const neap_options *options,
                                      neap_micro **out, neap_error *error);
 /* One step of all rows that the workspace's inputs have now, any number of them; the last micro-batch may be smaller. `weight`

@@ -145,7 +145,8 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
 
 /* The same with sessions of its own: neap.h says what holds. */
 typedef struct neap_micro neap_micro;
-/* `net` is the whole training net; options->graph gives no inputs. rows 0: as many as the limits allow, up to the net's batch. */
+/* `net` is the whole training net; options->graph gives no inputs. rows 0: as many as the limits allow
+ * without recomputation, up to the net's batch. */
 neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
                            neap_micro **out, neap_error *error);
 void neap_micro_free(neap_micro *micro);
