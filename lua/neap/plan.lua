@@ -54,7 +54,8 @@ function Plan:forecast()
   rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
   local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,
     lower_bound_bytes = f.lower_bound_bytes, proved = f.proved, baseline_bytes = f.baseline_bytes, total_bytes = f.total_bytes,
-    scratch_bytes_max = f.scratch_bytes_max, policy = f.policy, executor = f.executor, flops = f.flops }
+    scratch_bytes_max = f.scratch_bytes_max, policy = f.policy, executor = f.executor, flops = f.flops, n_recomputed = f.n_recomputed,
+    recomputed_work = f.recomputed_work }
   return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
 end
 

@@ -146,6 +146,17 @@ describe("the command line", function()
     assert.matches("assumed +cross%-entropy, SGD with momentum", out)
   end)
 
+  it("plans within a budget, tells what that recomputes, and refuses when it must not", function()
+    local out = neap "plan resnet18c:2 --train --budget 60%"
+    assert.matches("recomputed %d+ of %d+ ops run again in the backward pass, about %d+ %% more work", out)
+    local plan = cjson.decode((neap "plan resnet18c:2 --train --budget 60% --json"))
+    assert.is_true(plan.n_recomputed > 0 and plan.recomputed_work > 0)
+    local refused, code, message = neap "plan resnet18c:2 --train --budget 2MiB --no-recompute"
+    assert.equal("", refused)
+    assert.equal(1, code)
+    assert.matches("least arena for .* the budget 2%.0 MiB; in the way at step", message)
+  end)
+
   it("explains a blob, the peak, the ops and the values", function()
     assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
     assert.matches("at step", (neap "plan lenet --train --peak"))

@@ -12,6 +12,10 @@ local function overview(plan, args, assumed)
       (op.line or "") ~= "" and ", " .. op.line or "")
     lines[#lines + 1] = "over steps " .. tostring(plan:curve())
   end
+  if plan.n_recomputed > 0 then
+    lines[#lines + 1] = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(plan.n_recomputed,
+      plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
+  end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
   lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg FILE"):format(args.net, args.train and " --train" or "",
     args.batch and " --batch " .. args.batch or "")
