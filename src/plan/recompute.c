@@ -125,8 +125,8 @@ static bool is_held(const chooser *c, neap_value_id v, bool *idle) {
   return backward >= 0;
 }
 
-/* Whether node m could be repeated with what the move repeats: then nothing of it is held on the move's account. */
-static bool joins(const chooser *c, int m) { return m >= 0 && m < c->graph->n_node && c->can[m] && !c->again[m]; }
+/* Whether base node m can be repeated, and is not yet. */
+static bool is_free(const chooser *c, int m) { return c->can[m] && !c->again[m]; }
 
 /* Fills c->move with node m and, on from it, the makers of what it reads that nobody holds anyway. *held_bytes: of values that
  * must be held because their maker can't be repeated. Returns the work. */
@@ -147,7 +147,7 @@ static double make_move(chooser *c, int m, size_t *held_bytes) {
       int maker = c->graph->value[v].node;
       bool idle;
       if (maker < 0 || c->again[maker] || c->in_move[maker] || is_held(c, v, &idle)) continue;
-      if (!joins(c, maker)) {
+      if (!is_free(c, maker)) {
         *held_bytes += neap_align(c->graph->value[v].bytes);
         continue;
       }
@@ -190,37 +190,47 @@ static size_t freed_bytes(const chooser *c) {
   return bytes;
 }
 
+/* A walk over repeated nodes: those still to be looked at are in c->stack, all that were met in c->list. */
+typedef struct walk {
+  int n_stack, n_met;
+} walk;
+
+static void meet(chooser *c, walk *w, int node) {
+  if (c->visited[node]) return;
+  c->visited[node] = true;
+  c->stack[w->n_stack++] = c->list[w->n_met++] = node;
+}
+
+/* The base node that a node of the trial is; -1 for a repetition. */
+static int base_of(const chooser *c, const neap_node *node) {
+  return node->n_out > 0 && node->out[0] < c->graph->n_value ? c->graph->value[node->out[0]].node : -1;
+}
+
+/* Repeated neighbours of a node: who makes what it reads, and who reads what it makes. */
+static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
+  const neap_uses *uses = &c->now.work.uses; /* of the trial */
+  for (int i = 0; i < node->n_in; i++) {
+    int maker = node->in[i] >= 0 ? c->graph->value[node->in[i]].node : -1;
+    if (maker >= 0 && c->again[maker]) meet(c, w, maker);
+  }
+  for (int k = 0; k < node->n_out; k++)
+    for (int n = uses->first[node->out[k]]; n < uses->first[node->out[k] + 1]; n++) {
+      int reader = base_of(c, &c->now.graph->node[uses->list[n]]);
+      if (reader >= 0 && c->again[reader]) meet(c, w, reader);
+    }
+}
+
 /* Bytes that the run of repeated nodes around the move makes: all alive at once when it is repeated. */
 static size_t run_bytes(chooser *c) {
-  const neap_graph *g = c->graph;
   size_t bytes = 0;
-  int n_stack = 0, n_seen = 0;
-  for (int i = 0; i < c->n_move; i++) {
-    c->visited[c->move[i]] = true;
-    c->stack[n_stack++] = c->list[n_seen++] = c->move[i];
+  walk w = {0};
+  for (int i = 0; i < c->n_move; i++) meet(c, &w, c->move[i]);
+  while (w.n_stack > 0) {
+    const neap_node *node = &c->graph->node[c->stack[--w.n_stack]];
+    for (int k = 0; k < node->n_out; k++) bytes += neap_align(c->graph->value[node->out[k]].bytes);
+    meet_neighbours(c, &w, node);
   }
-  while (n_stack > 0) {
-    const neap_node *node = &g->node[c->stack[--n_stack]];
-    for (int i = 0; i < node->n_in; i++) {
-      int maker = node->in[i] >= 0 ? g->value[node->in[i]].node : -1;
-      if (maker < 0 || !c->again[maker] || c->visited[maker]) continue;
-      c->visited[maker] = true;
-      c->stack[n_stack++] = c->list[n_seen++] = maker;
-    }
-    for (int k = 0; k < node->n_out; k++) {
-      bytes += neap_align(g->value[node->out[k]].bytes);
-      for (int n = c->now.work.uses.first[node->out[k]]; n < c->now.work.uses.first[node->out[k] + 1]; n++) {
-        /* Readers are nodes of the trial; one that is repeated itself is followed by what it repeats. */
-        const neap_node *reader = &c->now.graph->node[c->now.work.uses.list[n]];
-        if (reader->phase != NEAP_PHASE_FORWARD || reader->n_out == 0) continue;
-        int base = reader->out[0] < g->n_value ? g->value[reader->out[0]].node : -1;
-        if (base < 0 || !c->again[base] || c->visited[base]) continue;
-        c->visited[base] = true;
-        c->stack[n_stack++] = c->list[n_seen++] = base;
-      }
-    }
-  }
-  for (int i = 0; i < n_seen; i++) c->visited[c->list[i]] = false;
+  for (int i = 0; i < w.n_met; i++) c->visited[c->list[i]] = false;
   return bytes;
 }
 
@@ -230,7 +240,7 @@ static bool find_move(chooser *c, double weight) {
   c->n_best = 0;
   for (int m = 0; m < c->graph->n_node; m++) {
     bool is_candidate = false;
-    if (!joins(c, m) || c->blocked[m]) continue;
+    if (!is_free(c, m) || c->blocked[m]) continue;
     for (int k = 0; k < c->graph->node[m].n_out && !is_candidate; k++) {
       bool idle;
       is_candidate = is_held(c, c->graph->node[m].out[k], &idle) && idle;
@@ -308,6 +318,7 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
   for (bool gained = false, good; !is_late(c);) {
     if (!find_move(c, weight)) {
       NEAP_TRY(divide_run(c, &good, error));
+      if (good) NEAP_TRY(add_candidate(c, first, error));
       if (!good && !gained) return NEAP_OK;
       memset(c->blocked, 0, (size_t)c->graph->n_node); /* what raised the peak before may not do so now */
       gained = false;
