@@ -57,8 +57,15 @@ static const char *border_colour(neap_region region) {
   }
 }
 
-static const char *phase_fill(neap_phase phase) {
-  return phase == NEAP_PHASE_BACKWARD ? "#f3e3e3" : phase == NEAP_PHASE_UPDATE ? "#e3f0e3" : "#ffffff";
+static bool has_repetition(const neap_graph *graph) {
+  bool found = false;
+  for (int n = 0; n < graph->n_node && !found; n++) found = graph->node[n].repeats > 0;
+  return found;
+}
+
+static const char *op_fill(const neap_node *node) {
+  if (node->repeats > 0) return "#f6e3b4";
+  return node->phase == NEAP_PHASE_BACKWARD ? "#f3e3e3" : node->phase == NEAP_PHASE_UPDATE ? "#e3f0e3" : "#ffffff";
 }
 
 /* ---- one graph -------------------------------------------------------------------------------------------------- */
@@ -145,8 +152,8 @@ static void add_edge(const drawing *d, int step, int v, bool into_op) {
 static void add_op(const drawing *d, int step) {
   const neap_node *node = &d->graph->node[node_at(d, step)];
   indent(d);
-  neap_buffer_add(d->out, "%so%d [shape=box style=filled fillcolor=\"%s\" label=\"%s", d->prefix, step + 1,
-                  phase_fill(node->phase), node->op->name);
+  neap_buffer_add(d->out, "%so%d [shape=box style=filled fillcolor=\"%s\" label=\"%s", d->prefix, step + 1, op_fill(node),
+                  node->op->name);
   if (d->plan != NULL && node->n_sub == 0) neap_buffer_add(d->out, "\\n%s", neap_engine_name(node->choice.engine));
   neap_buffer_add(d->out, "\" tooltip=\"");
   add_quoted(d->out, node->name);
@@ -285,7 +292,9 @@ void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *
   if (plan != NULL)
     neap_buffer_add(out, "\\narena %s, one colour for each place in it; grey: bytes of their own, with a border by region",
                     neap_bytes_text((double)plan->arena_bytes, text));
-  if (graph->train) neap_buffer_add(out, "\\nops: forward white, backward pink, update green");
+  if (graph->train)
+    neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",
+                    has_repetition(graph) ? ", run again for the backward pass yellow" : "");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
   draw_graph(&d);
   neap_buffer_add(out, "}\n");

@@ -318,7 +318,12 @@ static void draw_peak(const canvas *c) {
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
-static const char *const phase_colour[] = {"#9fc59f", "#d9a0a0", "#a0a8d9"};
+/* What a step does: its phase, or that it runs again what the forward pass did not keep. */
+enum { RECOMPUTED = NEAP_PHASE_UPDATE + 1, N_WORK };
+static const char *const work_colour[N_WORK] = {"#9fc59f", "#d9a0a0", "#a0a8d9", "#e0b95c"};
+
+static int work_of(const neap_node *node) { return node->repeats > 0 ? RECOMPUTED : (int)node->phase; }
+static const char *work_name(int work) { return work == RECOMPUTED ? "recomputed" : neap_phase_name((neap_phase)work); }
 
 /* Every so many steps have a number: 1, 2, 5 times a power of ten. */
 static int number_stride(int n_step) {
@@ -327,15 +332,15 @@ static int number_stride(int n_step) {
   return stride;
 }
 
-/* Numbers, a strip coloured by phase, and what the colours mean. */
+/* Numbers, a strip coloured by what steps do, and what the colours mean. */
 static void draw_step_axis(const canvas *c) {
-  int n = c->plan->n_node, stride = number_stride(n), seen[3] = {0};
+  int n = c->plan->n_node, stride = number_stride(n), seen[N_WORK] = {0};
   char text[64];
   for (int s = 0; s < n; s++) {
     const neap_node *node = &c->graph->node[c->plan->order[s]];
     double x = x_of(c, s), width = x_of(c, s + 1) - x;
-    seen[node->phase]++;
-    snprintf(text, sizeof text, "fill=\"%s\"", phase_colour[node->phase]);
+    seen[work_of(node)]++;
+    snprintf(text, sizeof text, "fill=\"%s\"", work_colour[work_of(node)]);
     open_rect(c, x, AXIS_TOP, width, 8, text);
     neap_buffer_add(c->out, "><title>step %d: ", s + 1);
     add_escaped(c, node->name);
@@ -347,9 +352,9 @@ static void draw_step_axis(const canvas *c) {
   double x = LEFT;
   for (int p = 0; p < NEAP_COUNT(seen); p++) {
     if (seen[p] == 0) continue;
-    snprintf(text, sizeof text, "fill=\"%s\"", phase_colour[p]);
+    snprintf(text, sizeof text, "fill=\"%s\"", work_colour[p]);
     add_rect(c, x, AXIS_TOP + 29, 10, 8, text);
-    add_text(c, x + 14, AXIS_TOP + 37, "fill=\"#555\"", neap_phase_name((neap_phase)p));
+    add_text(c, x + 14, AXIS_TOP + 37, "fill=\"#555\"", work_name(p));
     x += 80;
   }
 }

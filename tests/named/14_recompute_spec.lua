@@ -130,6 +130,20 @@ describe("recomputation", function()
     assert.are.equal(plan.n_recomputed, told)
   end)
 
+  it("is drawn: steps and ops that run again have a colour of their own", function()
+    local net = training "chargpt:2"
+    local plan = net:plan { budget = net:plan({ store = false }).arena_bytes // 2, store = false }
+    local path = os.tmpname()
+    assert(plan:svg(path .. ".svg"))
+    local svg, dot = support.read_file(path .. ".svg"), plan:dot()
+    os.remove(path)
+    os.remove(path .. ".svg")
+    assert.is_truthy(svg:find(">recomputed</text>", 1, true))
+    assert.is_truthy(dot:find("run again for the backward pass yellow", 1, true))
+    assert.are.equal(plan.n_recomputed, select(2, dot:gsub("shape=box style=filled fillcolor=\"#f6e3b4\"", "")))
+    assert.is_nil(net:plan({ store = false }):dot():find("run again", 1, true))
+  end)
+
   it("comes back from the database: the same plan, and rows that say what is repeated and why", function()
     local path, script = os.tmpname(), os.tmpname()
     local file <close> = assert(io.open(script, "w"))
