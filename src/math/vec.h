@@ -37,18 +37,44 @@ static inline float neap_exp_f32(float x) {
   return x != x ? x : y;
 }
 
-/* tanh(x) through exp(-2|x|); a short series near 0, where that would cancel. Error below 4 ulp. */
-static inline float neap_tanh_f32(float x) {
-  float a = fabsf(x), e = neap_exp_f32(-2.0f * a);
-  float far = (1.0f - e) / (1.0f + e);
-  float s = x * x;
-  float near = a * (1.0f + s * (-0.333333333f + s * (0.133333333f + s * (-0.0539682540f + s * 0.0218694885f))));
-  float y = a < 0.3f ? near : far;
-  return copysignf(y, x);
+/* exp(x) = scale (1 + more) for x <= 0 down to -87.3, as neap_exp_f32 has it; below, it is that of -87.3; NaN gives NaN. The rounding
+ * of x / ln 2 is that of adding 1.5 2^23, whose low bits then hold the integer: no conversion, so NaN needs no care. */
+typedef struct neap_exp_parts {
+  float scale, more;
+} neap_exp_parts;
+
+static inline neap_exp_parts neap_exp_nonpositive_f32(float x) {
+  const float magic = 12582912.0f;
+  float most = -87.33654f > x ? -87.33654f : x, shifted = most * 1.44269504f + magic, n = shifted - magic;
+  float r = most - n * 0.693359375f + n * 2.12194440e-4f, p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  neap_exp_parts parts = {.more = p * (r * r) + r};
+  uint32_t bits;
+  memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits << 23) + 0x3f800000u;
+  memcpy(&parts.scale, &bits, sizeof bits);
+  return parts;
 }
 
-static inline float neap_sigmoid_f32(float x) { return 1.0f / (1.0f + neap_exp_f32(-x)); }
+/* tanh(|x|) = -m / (2 + m) with m = exp(-2|x|) - 1, which the parts give without cancellation. Error below 3 ulp. */
+static inline float neap_tanh_f32(float x) {
+  neap_exp_parts e = neap_exp_nonpositive_f32(-2.0f * fabsf(x));
+  float m = e.scale * e.more + (e.scale - 1.0f);
+  return copysignf(m / (2.0f + m), x);
+}
 
+/* 1 / (1 + exp(-x)), by the exponential of -|x|, which can't overflow. Error below 3 ulp; 0 below -87.3. */
+static inline float neap_sigmoid_f32(float x) {
+  float a = -fabsf(x);
+  neap_exp_parts e = neap_exp_nonpositive_f32(a);
+  float y = e.scale * e.more + e.scale;
+  y = a < -87.33654f ? 0.0f : y;
+  return (x < 0.0f ? y : 1.0f) / (1.0f + y);
+}
 /* erf(x): an odd polynomial below 0.92, above it 1 - exp(-P(|x|)) with P fitted to -log erfc on [0.9, 4], from where on erf is
  * 1 in f32. Error below 3 ulp. */
 static inline float neap_erf_f32(float x) {
