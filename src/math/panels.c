@@ -17,6 +17,7 @@ enum { DEPTH = 256 };
 
 typedef struct product {
   int64_t m, k, ldx, panel_step, ldy, column_step;
+  bool add;
   const float *x, *panels;
   float *y;
 } product;
@@ -45,7 +46,12 @@ typedef float lanes16 __attribute__((vector_size(64)));
     const float *x = p->x + i * p->ldx + from, *w = p->panels + from * NEAP_PANEL + lane;                        \
     float *y = p->y + i * p->ldy + lane;                                                                         \
     for (int r = 0; r < n; r++)                                                                                  \
-      for (int g = 0; g < 4; g++) memcpy(&sum[r][g], y + r * p->ldy + g * p->column_step, sizeof sum[r][g]);     \
+      for (int g = 0; g < 4; g++) {                                                                              \
+        if (from > 0 || p->add)                                                                                  \
+          memcpy(&sum[r][g], y + r * p->ldy + g * p->column_step, sizeof sum[r][g]);                             \
+        else                                                                                                     \
+          sum[r][g] = (vector){0};                                                                               \
+      }                                                                                                          \
     for (int64_t j = 0; j < depth; j++) {                                                                        \
       vector w0, w1, w2, w3;                                                                                     \
       const float *at = w + j * NEAP_PANEL;                                                                      \
@@ -78,9 +84,16 @@ LEVEL(v3, lanes8, 3, UP_TO_3(v3), __attribute__((target("arch=x86-64-v3"))))
 LEVEL(v4, lanes16, 6, UP_TO_6(v4), __attribute__((target("arch=x86-64-v4"))))
 #endif
 
-void neap_panels_add_f32(int64_t m, int64_t k, const float *x, int64_t ldx, const float *panels, int64_t panel_step, float *y,
-                         int64_t ldy, int64_t column_step) {
-  product p = {m, k, ldx, panel_step, ldy, column_step, x, panels, y};
+/* Without columns of x there is no first piece to begin the sums with. */
+static void clear(const product *p) {
+  for (int64_t i = 0; i < p->m; i++)
+    for (int g = 0; g < 4; g++) memset(p->y + i * p->ldy + g * p->column_step, 0, NEAP_PANEL * sizeof *p->y);
+}
+
+void neap_panels_f32(int64_t m, int64_t k, const float *x, int64_t ldx, const float *panels, int64_t panel_step, bool add,
+                     float *y, int64_t ldy, int64_t column_step) {
+  product p = {m, k, ldx, panel_step, ldy, column_step, add, x, panels, y};
+  if (k == 0 && !add) clear(&p);
 #if HAS_LEVELS
   if (__builtin_cpu_supports("x86-64-v4")) {
     add_v4(&p);

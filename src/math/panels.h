@@ -16,10 +16,10 @@ static inline neap_layout neap_panels_layout(void) {
   return (neap_layout){.kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {0}, .inner_block = {NEAP_PANEL}, .order = {0, 1}};
 }
 
-/* Adds x (M,K) times four panels to four column groups of y, each NEAP_PANEL wide: panel p is at panels + p * panel_step and its
- * columns at y + p * column_step; rows of x are ldx, of y ldy elements apart. On the calling thread. Each element of y is
- * summed in order of K; y may not overlap x. */
-void neap_panels_add_f32(int64_t m, int64_t k, const float *x, int64_t ldx, const float *panels, int64_t panel_step, float *y,
-                         int64_t ldy, int64_t column_step);
+/* x (M,K) times four panels, into four column groups of y, each NEAP_PANEL wide; `add`: to what y holds. Panel p is at
+ * panels + p * panel_step and its columns at y + p * column_step; rows of x are ldx, of y ldy elements apart. On the calling
+ * thread. Each element of y is summed in order of K; y may not overlap x. */
+void neap_panels_f32(int64_t m, int64_t k, const float *x, int64_t ldx, const float *panels, int64_t panel_step, bool add,
+                     float *y, int64_t ldy, int64_t column_step);
 
 #endif

@@ -10,8 +10,9 @@
  * Gates and cells have the same form whatever the engine, and their gradient may take the gates' bytes.
  *
  * The small product uses r over and over. In f32, where units fill whole panels and the sequence is long enough, r comes in
- * panels (math/panels.h; at inference a constant, in training a Reorder each step), and a step is one parallel region: each
- * thread makes the four gates of its units, then their cells. Else a library makes the product, and the cells follow.
+ * panels (math/panels.h; at inference a constant, in training a Reorder each step), at inference w too. Then a thread takes some
+ * sequences through all steps, from the products to the cells, or some units of all sequences through one. Else a library
+ * makes the products, and the cells follow.
  *
  * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the rows of dgates there are 0.
  * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always that of the step before.
@@ -29,8 +30,10 @@ enum { G_R, G_C0, G_LENGTHS, G_GATES, G_CELLS, G_DY, G_DH, G_DC, G_N_IN }; /* in
 enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                                  /* its outputs */
 enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                           /* inputs of LSTMGradWeight */
 enum { BY_LIBRARY, BY_PANELS };                                            /* choice->algorithm of LSTM: who makes h r^T */
-enum { PANELS_STEPS = 8 }; /* at least, for the panels: fewer do not make up for packing r (each costs as much as one) */
-enum { CHUNK_ROWS = 256 }; /* of the large product at inference: enough to keep a matrix product busy (measured) */
+enum { PANELS_STEPS = 8 }; /* at least, for the panels: fewer do not make up for packing r (which costs as much as one) */
+enum { SHARE = 12 };       /* sequences that are worth a thread of their own: two tiles of panels.c */
+/* Rows of the inputs' product at inference: a library needs many to be busy, panels only enough to use w from the cache. */
+enum { CHUNK_ROWS = 256, CHUNK_ROWS_PANELS = 128 };
 
 #define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
 
@@ -64,9 +67,10 @@ static char *offset(const sizes *s, const void *base, int64_t elems) { return (c
 /* Of what run keeps at the head of its scratch: see there. */
 static size_t first_scratch_bytes(const sizes *s, bool panels) { return neap_align(panels ? state_bytes(s) : gates_bytes(s, 1)); }
 
-/* Steps of one large product when nothing keeps the gates. */
-static int64_t chunk_steps(const sizes *s) {
-  return NEAP_MIN(NEAP_MAX((CHUNK_ROWS + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1), 1), NEAP_MAX(s->n_step, 1));
+/* Steps of inputs multiplied at once when nothing keeps the gates. */
+static int64_t chunk_steps(const sizes *s, bool panels) {
+  int64_t n_row = panels ? CHUNK_ROWS_PANELS : CHUNK_ROWS, n = (n_row + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1);
+  return NEAP_MIN(NEAP_MAX(n, 1), NEAP_MAX(s->n_step, 1));
 }
 
 /* Within [0,T] whatever the data says: the forward has recorded the fault. */
@@ -87,11 +91,11 @@ static const neap_operand *given(const neap_call *call, int input) {
 typedef struct job {
   const sizes *s;
   int64_t t;
-  const void *product;  /* h r^T; NULL: the gates hold it already */
-  const void *panels;   /* r in panels, or NULL */
-  const void *h_before; /* what the panels are multiplied with: (N,H), not h, since other threads still read it */
-  void *gates;          /* forward: in x w^T + b, out activated; backward: activated */
-  void *c, *h;          /* forward: the state, replaced */
+  const void *product;  /* h_before r^T; NULL: the gates hold it already */
+  const void *bias;     /* (4H), or NULL */
+  const void *h_before; /* where r comes in panels not h, since other threads still read it */
+  void *gates;          /* forward: in x w^T, out activated; backward: activated */
+  void *c, *h;          /* forward: the state; c is replaced */
   void *y, *cell;       /* cell: where this step's c is kept; may be c itself */
   const void *c_before, *dy;
   void *dgates, *dh, *dc;
@@ -99,13 +103,15 @@ typedef struct job {
 
 /* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns of their own. */
 #define STEPS(type, suffix, SIGMOID, TANH)                                                                                      \
-  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, const type *p, type *a, type *c, type *h, type *y,    \
-                                                     type *cell, int64_t n) {                                                   \
-    for (int64_t at = 0; p != NULL && at < 4; at++) {                                                                           \
-      const type *product = p + gate[at];                                                                                       \
+  NEAP_MULTIVERSION static void add_gates_##suffix(const int64_t *gate, const type *from, type *a, int64_t n) {                 \
+    for (int at = 0; at < 4; at++) {                                                                                            \
+      const type *more = from + gate[at];                                                                                       \
       type *sum = a + gate[at];                                                                                                 \
-      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += product[j];                                                 \
+      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += more[j];                                                    \
     }                                                                                                                           \
+  }                                                                                                                             \
+  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, type *a, type *c, type *h, type *y, type *cell,       \
+                                                     int64_t n) {                                                               \
     type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                            \
     _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
       type i = SIGMOID(ai[j]), f = SIGMOID(af[j]), g = TANH(ag[j]), o = SIGMOID(ao[j]);                                         \
@@ -134,8 +140,10 @@ typedef struct job {
     type *c = (type *)k->c + at, *h = (type *)k->h + at, *y = (type *)k->y + at, *cell = (type *)k->cell + at;                  \
     const type *before = (const type *)k->h_before + at;                                                                        \
     if (k->t < length_of(k->s, seq)) {                                                                                          \
-      forward_row_##suffix(k->s->gate, k->product != NULL ? (const type *)k->product + wide : NULL, (type *)k->gates + wide, c, \
-                           h, y, cell, n);                                                                                      \
+      type *a = (type *)k->gates + wide;                                                                                        \
+      if (k->product != NULL) add_gates_##suffix(k->s->gate, (const type *)k->product + wide, a, n);                            \
+      if (k->bias != NULL) add_gates_##suffix(k->s->gate, (const type *)k->bias + j, a, n);                                     \
+      forward_row_##suffix(k->s->gate, a, c, h, y, cell, n);                                                                    \
     } else {                                                                                                                    \
       for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];                                               \
     }                                                                                                                           \
@@ -171,35 +179,11 @@ STEPS(double, f64, sigmoid_f64, tanh)
 
 /* ---- the sequence ---------------------------------------------------------------------------------------------------------- */
 
-/* A few transcendental functions an element: worth a thread sooner than a plain loop. */
-static void run_step(const neap_call *call, job *k, bool backward) {
-  bool wide = k->s->dtype == NEAP_DTYPE_F64;
-  neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, call->n_thread,
-                    backward ? (wide ? backward_f64 : backward_f32) : (wide ? forward_f64 : forward_f32), k);
-}
+typedef void (*step_function)(void *job, int64_t begin, int64_t end);
 
-/* Panels [begin, end) of each gate: the gates of their units for all sequences, then the cells. */
-static void forward_panels(void *context, int64_t begin, int64_t end) {
-  const job *k = context;
-  int64_t n_unit = k->s->n_unit, n_seq = k->s->n_seq;
-  for (int64_t at = begin * NEAP_PANEL; at < end * NEAP_PANEL; at += NEAP_PANEL)
-    neap_panels_add_f32(n_seq, n_unit, k->h_before, n_unit, (const float *)k->panels + at * n_unit, n_unit * n_unit,
-                        (float *)k->gates + at, 4 * n_unit, n_unit);
-  for (int64_t seq = 0; seq < n_seq; seq++) cells_f32(k, seq, begin * NEAP_PANEL, (end - begin) * NEAP_PANEL);
-}
-
-/* One step from k->h_before to k->h. */
-static void run_forward_step(const neap_call *call, job *k) {
-  enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
-  const sizes *s = k->s;
-  if (k->panels != NULL) {
-    int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
-    neap_parallel_for(s->n_unit / NEAP_PANEL, grain, call->n_thread, forward_panels, k);
-    return;
-  }
-  neap_gemm(s->dtype, neap_gemm_engine_of(call->choice->engine), false, true, s->n_seq, 4 * s->n_unit, s->n_unit, k->h_before,
-            call->in[R].data, false, call->scratch, call->n_thread);
-  run_step(call, k, false);
+/* All elements of the state. A few transcendental functions each: worth a thread sooner than a plain loop. */
+static void run_step(job *k, step_function step, int n_thread) {
+  neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, n_thread, step, k);
 }
 
 /* `to` becomes `from`, which may be the same bytes, or zeros. */
@@ -208,30 +192,6 @@ static void start_state(const sizes *s, void *to, const neap_operand *from) {
     memset(to, 0, state_bytes(s));
   else if (to != from->data)
     memcpy(to, from->data, state_bytes(s));
-}
-
-typedef struct rows {
-  const char *row;
-  char *to;
-  size_t row_bytes;
-} rows;
-
-/* Rows [begin, end) become copies of one row: the bias, before the product is added. */
-static void repeat_row(void *context, int64_t begin, int64_t end) {
-  const rows *k = context;
-  for (int64_t i = begin; i < end; i++) memcpy(k->to + (size_t)i * k->row_bytes, k->row, k->row_bytes);
-}
-
-/* gates (n_step N, 4H) = x w^T + b, from step `first` on. */
-static void input_product(const neap_call *call, const sizes *s, int64_t first, int64_t n_step, void *gates) {
-  const neap_operand *b = given(call, B);
-  int64_t n_row = n_step * s->n_seq, n_gate = 4 * s->n_unit;
-  if (b != NULL) {
-    rows k = {b->data, gates, (size_t)n_gate * s->item_bytes};
-    neap_parallel_for(n_row, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(n_gate, 1), 1), call->n_thread, repeat_row, &k);
-  }
-  neap_gemm(s->dtype, neap_gemm_engine_of(call->choice->engine), false, true, n_row, n_gate, s->n_in,
-            offset(s, call->in[X].data, first * s->n_seq * s->n_in), call->in[W].data, b != NULL, gates, call->n_thread);
 }
 
 /* Sizes of LSTM: those that y tells, then D and the lengths. */
@@ -252,58 +212,210 @@ static void check_lengths(const neap_call *call, const sizes *s) {
   }
 }
 
-/* scratch, first: h r^T (N,4H), or with panels a second h (N,H), so that a step reads one and writes the other, the last step
- * the output. Then, where nobody reads the gates, those of one chunk. */
-static void run(const neap_call *call) {
-  sizes s = forward_sizes(call);
-  bool keeps = call->n_out == N_OUT, panels = call->choice->algorithm == BY_PANELS;
-  int64_t chunk = keeps ? NEAP_MAX(s.n_step, 1) : chunk_steps(&s), n_state = state_elems(&s);
-  job k = {.s = &s, .product = panels ? NULL : call->scratch, .panels = panels ? call->in[R].data : NULL};
-  k.c = call->out[C].data;
-  k.h = panels && s.n_step % 2 != 0 ? call->scratch : call->out[H].data;
-  check_lengths(call, &s);
-  start_state(&s, k.h, given(call, H0));
-  start_state(&s, k.c, given(call, C0));
-  for (int64_t from = 0; from < s.n_step; from += chunk) {
-    int64_t n = NEAP_MIN(chunk, s.n_step - from), first = s.reverse ? s.n_step - from - n : from;
-    char *gates = keeps ? offset(&s, call->out[GATES].data, first * gate_row_elems(&s))
-                        : (char *)call->scratch + first_scratch_bytes(&s, panels);
-    input_product(call, &s, first, n, gates);
-    for (int64_t i = 0; i < n; i++) {
-      int64_t at = s.reverse ? n - 1 - i : i;
-      k.t = first + at;
-      k.gates = offset(&s, gates, at * gate_row_elems(&s));
-      k.y = offset(&s, call->out[Y].data, k.t * n_state);
-      k.cell = keeps ? offset(&s, call->out[CELLS].data, k.t * n_state) : k.c;
-      k.h_before = k.h;
-      if (panels) k.h = k.h == call->scratch ? call->out[H].data : call->scratch;
-      run_forward_step(call, &k);
-    }
+/* What the steps of one forward have in common. */
+typedef struct forward {
+  const neap_call *call;
+  sizes s;
+  bool keeps, panels;
+  int64_t chunk; /* steps of inputs multiplied at once */
+} forward;
+
+/* The state h before step i in order of computation. With panels it is once the output, once scratch; the last is the output. */
+static void *h_at(const forward *f, int64_t i) {
+  return f->panels && (f->s.n_step - i) % 2 != 0 ? f->call->scratch : f->call->out[H].data;
+}
+
+/* Of the chunk that step i belongs to: its steps, and the first of them in time. */
+static int64_t chunk_of(const forward *f, int64_t i, int64_t *first) {
+  int64_t from = i - i % f->chunk, n = NEAP_MIN(f->chunk, f->s.n_step - from);
+  *first = f->s.reverse ? f->s.n_step - from - n : from;
+  return n;
+}
+
+/* The gates of time t: all are kept, or those of the chunk that begins at `first`. */
+static void *gates_at(const forward *f, int64_t first, int64_t t) {
+  if (f->keeps) return offset(&f->s, f->call->out[GATES].data, t * gate_row_elems(&f->s));
+  char *chunk = (char *)f->call->scratch + first_scratch_bytes(&f->s, f->panels);
+  return offset(&f->s, chunk, (t - first) * gate_row_elems(&f->s));
+}
+
+/* Step i in order of computation. */
+static job forward_job(const forward *f, int64_t i) {
+  const neap_call *call = f->call;
+  const neap_operand *b = given(call, B);
+  int64_t first, n_state = state_elems(&f->s);
+  chunk_of(f, i, &first);
+  job k = {.s = &f->s, .c = call->out[C].data, .h = h_at(f, i + 1), .h_before = h_at(f, i), .bias = b != NULL ? b->data : NULL};
+  k.t = f->s.reverse ? f->s.n_step - 1 - i : i;
+  k.gates = gates_at(f, first, k.t);
+  k.y = offset(&f->s, call->out[Y].data, k.t * n_state);
+  k.cell = f->keeps ? offset(&f->s, call->out[CELLS].data, k.t * n_state) : k.c;
+  if (!f->panels) k.product = call->scratch;
+  return k;
+}
+
+/* ---- by a library: products of all sequences, then cells ------------------------------------------------------------------- */
+
+/* The gates of the chunk of step i become x w^T. */
+static void multiply_inputs(const forward *f, int64_t i) {
+  int64_t first, n = chunk_of(f, i, &first);
+  neap_gemm(f->s.dtype, neap_gemm_engine_of(f->call->choice->engine), false, true, n * f->s.n_seq, 4 * f->s.n_unit, f->s.n_in,
+            offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in), f->call->in[W].data, false,
+            gates_at(f, first, first), f->call->n_thread);
+}
+
+static void run_by_library(const forward *f) {
+  const neap_call *call = f->call;
+  for (int64_t i = 0; i < f->s.n_step; i++) {
+    if (i % f->chunk == 0) multiply_inputs(f, i);
+    job k = forward_job(f, i);
+    neap_gemm(f->s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, f->s.n_seq, 4 * f->s.n_unit, f->s.n_unit,
+              k.h_before, call->in[R].data, false, call->scratch, call->n_thread);
+    run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
   }
 }
 
-/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes its own rows only. */
-static void run_grad(const neap_call *call) {
-  sizes s = sizes_of(&call->in[G_CELLS].type, call->attrs);
-  s.lengths = given(call, G_LENGTHS);
+/* ---- by panels: shares of sequences or of units, from the product to the cell ----------------------------------------------- */
+
+/* Of every step: these sequences, and these panels of each gate. */
+typedef struct share {
+  const forward *f;
+  int64_t i; /* where steps go one by one */
+  int64_t seq, n_seq, panel, n_panel;
+} share;
+
+/* The share's gates of the chunk of step i become x w^T. A panel stays in the cache for all steps of the chunk. */
+static void share_inputs(const share *p, int64_t i) {
+  const sizes *s = &p->f->s;
+  const float *x = p->f->call->in[X].data, *w = p->f->call->in[W].data;
+  int64_t first, n = chunk_of(p->f, i, &first), rows = p->n_seq;
+  if (p->n_seq == s->n_seq) rows *= n, n = 1; /* the rows of all steps lie behind each other */
+  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL; unit += NEAP_PANEL)
+    for (int64_t t = first; t < first + n; t++)
+      neap_panels_f32(rows, s->n_in, x + (t * s->n_seq + p->seq) * s->n_in, s->n_in, w + unit * s->n_in, s->n_unit * s->n_in,
+                      false, (float *)gates_at(p->f, first, t) + p->seq * 4 * s->n_unit + unit, 4 * s->n_unit, s->n_unit);
+}
+
+/* Step i of the share: its gates, then its cells. */
+static void share_step(const share *p, int64_t i) {
+  const sizes *s = &p->f->s;
+  job k = forward_job(p->f, i);
+  const float *h = (const float *)k.h_before + p->seq * s->n_unit, *r = p->f->call->in[R].data;
+  float *gates = (float *)k.gates + p->seq * 4 * s->n_unit;
+  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL; unit += NEAP_PANEL)
+    neap_panels_f32(p->n_seq, s->n_unit, h, s->n_unit, r + unit * s->n_unit, s->n_unit * s->n_unit, true, gates + unit,
+                    4 * s->n_unit, s->n_unit);
+  for (int64_t seq = p->seq; seq < p->seq + p->n_seq; seq++) cells_f32(&k, seq, p->panel * NEAP_PANEL, p->n_panel * NEAP_PANEL);
+}
+
+/* Sequences [begin, end) need no others: all their steps at once. */
+static void run_sequences(void *context, int64_t begin, int64_t end) {
+  const forward *f = context;
+  share part = {.f = f, .seq = begin, .n_seq = end - begin, .n_panel = f->s.n_unit / NEAP_PANEL};
+  for (int64_t i = 0; i < f->s.n_step; i++) {
+    if (!f->keeps && i % f->chunk == 0) share_inputs(&part, i);
+    share_step(&part, i);
+  }
+}
+
+/* Panels [begin, end) of step p->i, which needs the states of all units. */
+static void run_panels(void *context, int64_t begin, int64_t end) {
+  share part = *(const share *)context;
+  part.panel = begin, part.n_panel = end - begin;
+  if (!part.f->keeps && part.i % part.f->chunk == 0) share_inputs(&part, part.i);
+  share_step(&part, part.i);
+}
+
+/* Enough sequences for all threads: one parallel region. Few: one each step. The sums are the same. Gates that are kept are x w^T
+ * for all steps first, which is a library's work: w comes plain then. */
+static void run_by_panels(forward *f) {
+  enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
+  const sizes *s = &f->s;
+  int n_thread = f->call->n_thread;
+  if (s->n_seq == 0 || s->n_step == 0) return;
+  if (f->keeps) multiply_inputs(f, 0);
+  if (s->n_seq >= (int64_t)SHARE * n_thread || n_thread == 1) {
+    neap_parallel_for(s->n_seq, SHARE, n_thread, run_sequences, f);
+    return;
+  }
+  share all = {.f = f, .n_seq = s->n_seq};
+  int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
+  for (all.i = 0; all.i < s->n_step; all.i++) neap_parallel_for(s->n_unit / NEAP_PANEL, grain, n_thread, run_panels, &all);
+}
+
+/* scratch, first: h r^T (N,4H), or with panels a second h (N,H). Then, where nobody reads the gates, those of one chunk. */
+static void run(const neap_call *call) {
+  forward f = {.call = call, .s = forward_sizes(call), .keeps = call->n_out == N_OUT};
+  f.panels = call->choice->algorithm == BY_PANELS;
+  f.chunk = f.keeps ? NEAP_MAX(f.s.n_step, 1) : chunk_steps(&f.s, f.panels);
+  check_lengths(call, &f.s);
+  start_state(&f.s, h_at(&f, 0), given(call, H0));
+  start_state(&f.s, call->out[C].data, given(call, C0));
+  if (f.panels)
+    run_by_panels(&f);
+  else
+    run_by_library(&f);
+}
+
+/* ---- the backward -------------------------------------------------------------------------------------------------------------- */
+
+/* What the steps of one backward have in common. */
+typedef struct backward {
+  const neap_call *call;
+  sizes s;
+} backward;
+
+/* Step i in order of the forward's computation. */
+static job backward_job(const backward *b, int64_t i) {
+  const neap_call *call = b->call;
   const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
   const char *cells = call->in[G_CELLS].data;
-  int64_t n_state = state_elems(&s);
-  memset(call->scratch, 0, state_bytes(&s));
-  job k = {.s = &s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
-  start_state(&s, k.dh, given(call, G_DH));
-  start_state(&s, k.dc, given(call, G_DC));
-  for (int64_t i = s.n_step - 1; i >= 0; i--) {
-    int64_t before = s.reverse ? s.n_step - i : i - 1;
-    k.t = s.reverse ? s.n_step - 1 - i : i;
-    k.gates = offset(&s, call->in[G_GATES].data, k.t * gate_row_elems(&s));
-    k.cell = offset(&s, cells, k.t * n_state);
-    k.c_before = i > 0 ? offset(&s, cells, before * n_state) : c0 != NULL ? c0->data : call->scratch;
-    if (dy != NULL) k.dy = offset(&s, dy->data, k.t * n_state);
-    k.dgates = offset(&s, call->out[G_DGATES].data, k.t * gate_row_elems(&s));
-    run_step(call, &k, true);
-    neap_gemm(s.dtype, neap_gemm_engine_of(call->choice->engine), false, false, s.n_seq, s.n_unit, 4 * s.n_unit, k.dgates,
-              call->in[G_R].data, true, k.dh, call->n_thread);
+  int64_t n_state = state_elems(&b->s), before = b->s.reverse ? b->s.n_step - i : i - 1;
+  job k = {.s = &b->s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
+  k.t = b->s.reverse ? b->s.n_step - 1 - i : i;
+  k.gates = offset(&b->s, call->in[G_GATES].data, k.t * gate_row_elems(&b->s));
+  k.cell = (void *)offset(&b->s, cells, k.t * n_state);
+  k.c_before = i > 0 ? offset(&b->s, cells, before * n_state) : c0 != NULL ? c0->data : call->scratch;
+  if (dy != NULL) k.dy = offset(&b->s, dy->data, k.t * n_state);
+  k.dgates = offset(&b->s, call->out[G_DGATES].data, k.t * gate_row_elems(&b->s));
+  return k;
+}
+
+/* dh of sequences [begin, end) += dgates r. */
+static void multiply_back(const backward *b, const job *k, int64_t begin, int64_t end, int n_thread) {
+  neap_gemm(b->s.dtype, neap_gemm_engine_of(b->call->choice->engine), false, false, end - begin, b->s.n_unit, 4 * b->s.n_unit,
+            offset(&b->s, k->dgates, begin * 4 * b->s.n_unit), b->call->in[G_R].data, true,
+            offset(&b->s, k->dh, begin * b->s.n_unit), n_thread);
+}
+
+static step_function backward_of(const sizes *s) { return s->dtype == NEAP_DTYPE_F64 ? backward_f64 : backward_f32; }
+
+/* All steps of sequences [begin, end), on one thread. */
+static void run_sequences_back(void *context, int64_t begin, int64_t end) {
+  const backward *b = context;
+  for (int64_t i = b->s.n_step - 1; i >= 0; i--) {
+    job k = backward_job(b, i);
+    backward_of (&b->s)(&k, begin * b->s.n_unit, end * b->s.n_unit);
+    multiply_back(b, &k, begin, end, 1);
+  }
+}
+
+/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes its own rows only. Threads share
+ * out the sequences where there are enough, else the work of each step. */
+static void run_grad(const neap_call *call) {
+  backward b = {.call = call, .s = sizes_of(&call->in[G_CELLS].type, call->attrs)};
+  b.s.lengths = given(call, G_LENGTHS);
+  memset(call->scratch, 0, state_bytes(&b.s));
+  start_state(&b.s, call->out[G_DH0].data, given(call, G_DH));
+  start_state(&b.s, call->out[G_DC0].data, given(call, G_DC));
+  if (b.s.n_seq >= (int64_t)SHARE * call->n_thread) {
+    neap_parallel_for(b.s.n_seq, SHARE, call->n_thread, run_sequences_back, &b);
+    return;
+  }
+  for (int64_t i = b.s.n_step - 1; i >= 0; i--) {
+    job k = backward_job(&b, i);
+    run_step(&k, backward_of(&b.s), call->n_thread);
+    multiply_back(&b, &k, 0, b.s.n_seq, call->n_thread);
   }
 }
 
@@ -340,15 +452,18 @@ static void run_grad_weight(const neap_call *call) {
 
 static bool takes_engine(const neap_choose *c) { return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built(); }
 
-/* Whether h r^T goes by panels: f32, whole panels, and enough steps to make up for packing. The panels are an operand, not scratch;
- * but who limits scratch wants no megabyte more for a little time, where it is not held as a constant anyway. */
+static bool keeps_gates(const neap_choose *c) { return c->n_out == N_OUT; }
+
+/* Whether the weights come in panels: f32, whole panels, and enough steps to make up for packing. The panels are operands, not
+ * scratch; but who limits scratch wants no megabytes more for a little time, where they are not held as constants anyway. */
 static bool takes_panels(const neap_choose *c) {
   const neap_type *r = &c->in[R];
   int64_t n_unit = r->shape.dim[1];
   if (c->choice->engine == NEAP_ENGINE_REF || c->plain || r->dtype != NEAP_DTYPE_F32 || n_unit == 0 || n_unit % NEAP_PANEL != 0)
     return false;
   if (c->like != NULL) return c->like->algorithm == BY_PANELS;
-  return c->in[X].shape.dim[0] >= PANELS_STEPS && (!c->train || neap_type_bytes(r) <= c->scratch_limit);
+  size_t bytes = neap_type_bytes(r) + (keeps_gates(c) ? 0 : neap_type_bytes(&c->in[W]));
+  return c->in[X].shape.dim[0] >= PANELS_STEPS && (!c->train || bytes <= c->scratch_limit);
 }
 
 static bool choose(neap_choose *c) {
@@ -356,7 +471,8 @@ static bool choose(neap_choose *c) {
   bool panels = takes_panels(c);
   c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
   if (panels) c->choice->in[R] = neap_panels_layout();
-  c->choice->scratch_bytes = first_scratch_bytes(&s, panels) + (c->n_out == N_OUT ? 0 : gates_bytes(&s, chunk_steps(&s)));
+  if (panels && !keeps_gates(c)) c->choice->in[W] = neap_panels_layout();
+  c->choice->scratch_bytes = first_scratch_bytes(&s, panels) + (keeps_gates(c) ? 0 : gates_bytes(&s, chunk_steps(&s, panels)));
   return takes_engine(c);
 }
 
