@@ -166,6 +166,7 @@ static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, 
   choose.scratch_limit = scratch_limit;
   NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
   w->choices.no_constants = !constants;
+  w->choices.hold_constants = true;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   plan.budget_bytes = arena_budget(w);
   if (plan.budget_bytes == SIZE_MAX) {
@@ -184,6 +185,31 @@ size_t neap_most_scratch(const neap_choices *choices) {
   size_t most = 0;
   for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
   return most;
+}
+
+/* Values on the way to constants (folded weights that are then packed) need not be held where the arena has room for them: the
+ * same choices, the same arena or a smaller one, fewer constants. Where that can't be had, the way keeps what it has. */
+static neap_status pass_through_arena(neap_way *w, neap_error *error) {
+  neap_graph *graph = NULL;
+  neap_plan *plan = NULL;
+  bool has_ways = false;
+  neap_plan_options options = w->resolved.plan;
+  options.budget_bytes = 0; /* the arena there is says what may be had */
+  if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
+  if (!has_ways) return NEAP_OK;
+  w->choices.hold_constants = false;
+  neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
+  if (status == NEAP_OK) status = neap_plan_make(graph, &options, &plan, error);
+  bool better = status == NEAP_OK && plan->arena_bytes <= w->plan->arena_bytes;
+  if (better) status = neap_plan_verify(plan, graph, error);
+  neap_plan_free(better ? w->plan : plan);
+  neap_graph_free(better ? w->graph : graph);
+  if (better) {
+    w->plan = plan;
+    w->graph = graph;
+  }
+  w->choices.hold_constants = !better;
+  return status;
 }
 
 /* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch, and under a
@@ -211,7 +237,8 @@ static neap_status plan_fresh(neap_way *w, neap_error *error) {
     if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
     if (last) break;
   }
-  if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
+  if (status == NEAP_OK) return pass_through_arena(w, error);
+  if (error != NULL && error->code == NEAP_OK) *error = first;
   return status;
 }
 

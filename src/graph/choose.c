@@ -260,7 +260,7 @@ void neap_choices_fini(neap_choices *choices) {
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------
- * "constants 1", "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
  * scratch and of stash, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
@@ -288,7 +288,7 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0;
-  neap_buffer_add(out, "constants %d\nagain %d", !choices->no_constants, choices->n_again);
+  neap_buffer_add(out, "constants %d\nagain %d", choices->no_constants ? 0 : choices->hold_constants ? 2 : 1, choices->n_again);
   for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
   neap_buffer_add(out, "\n");
   print_graph(choices, graph, &next, out);
@@ -352,9 +352,10 @@ neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_ch
   int cap = 0;
   memset(out, 0, sizeof *out);
   int constants = 0, used = 0;
-  if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || used == 0 || (constants != 0 && constants != 1))
+  if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || used == 0 || constants < 0 || constants > 2)
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
   out->no_constants = constants == 0;
+  out->hold_constants = constants == 2;
   text += used;
   neap_status status = read_again(&text, out, error);
   if (status == NEAP_OK) status = read_graph(&text, graph, out, &cap, error);

@@ -4,6 +4,9 @@
  * INVARIANT: a value of region CONSTANT is defined by a node without effects and subnets, whose inputs are constants, or
  * parameters and state of which the graph has one version. So in every run it would get the same bits, until somebody
  * else writes what it depends on; who notices that is the workspace (attach.c).
+ * What only the makers of constants read (a weight with its normalisation folded in, on its way into a kernel's layout) need not be
+ * held: it lies in the arena, and its maker runs when theirs do.
+ * INVARIANT: a node is `once` when all that it makes is constant, or read by `once` nodes alone and by nobody's name.
  * A graph that trains has none: each step changes its parameters, and packed weights would only take bytes from run to run.
  */
 #include "graph/graph_int.h"
@@ -43,8 +46,34 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
   return out_bytes <= NEAP_MAX(in_bytes * MOST_GROWTH, (size_t)LEAST_BYTES);
 }
 
+/* Whether constant v is on the way to others: makers of constants read it, nobody else, and it has no name to be asked for. */
+static bool is_way(const neap_graph *graph, const neap_uses *uses, neap_value_id v) {
+  const neap_value *value = &graph->value[v];
+  bool way = value->region == NEAP_REGION_CONSTANT && !value->is_blob && uses->first[v] < uses->first[v + 1];
+  for (int k = uses->first[v]; way && k < uses->first[v + 1]; k++) way = graph->node[uses->list[k]].once;
+  return way;
+}
+
+neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error) {
+  neap_uses uses;
+  *found = false;
+  NEAP_TRY(neap_graph_uses(graph, &uses, error));
+  for (int v = 0; v < graph->n_value && !*found; v++) *found = is_way(graph, &uses, v);
+  neap_uses_fini(&uses);
+  return NEAP_OK;
+}
+
+static neap_status release_ways(neap_graph *graph, neap_error *error) {
+  neap_uses uses;
+  NEAP_TRY(neap_graph_uses(graph, &uses, error));
+  for (int v = 0; v < graph->n_value; v++)
+    if (is_way(graph, &uses, v)) graph->value[v].region = NEAP_REGION_ARENA;
+  neap_uses_fini(&uses);
+  return NEAP_OK;
+}
+
 /* Nodes come in an order in which definitions precede readers, so one pass finds chains. */
-neap_status graph_mark_constants(neap_graph *graph, neap_error *error) {
+neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error) {
   if (graph->train) return NEAP_OK;
   marker m = {.graph = graph, .rewritten = neap_alloc_zeroed((size_t)graph->n_value + 1)};
   if (m.rewritten == NULL) return graph_no_memory(error);
@@ -54,10 +83,11 @@ neap_status graph_mark_constants(neap_graph *graph, neap_error *error) {
     for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in; i++)
       if (graph->node[n].in[i] >= 0) m.rewritten[graph->value[graph->node[n].in[i]].root] = true;
   for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
+    neap_node *node = &graph->node[n];
     if (!is_constant_node(&m, node)) continue;
+    node->once = true;
     for (int k = 0; k < node->n_out; k++) graph->value[node->out[k]].region = NEAP_REGION_CONSTANT;
   }
   neap_free(m.rewritten);
-  return NEAP_OK;
+  return all ? NEAP_OK : release_ways(graph, error);
 }

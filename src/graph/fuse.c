@@ -197,23 +197,49 @@ static neap_status note(fuser *f, neap_error *error) {
 
 /* ---- the walk -------------------------------------------------------------------------------------------------------------- */
 
-/* Nodes from `first` on work on parameters alone; they come before all others, in their order. */
-static neap_status move_to_front(neap_graph *graph, int first, neap_error *error) {
-  int n = graph->n_node, n_new = n - first;
-  if (n_new == 0) return NEAP_OK;
-  neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
-  if (sorted == NULL) return graph_no_memory(error);
-  for (int i = 0; i < n; i++) {
-    int place = i >= first ? i - first : i + n_new;
-    sorted[place] = graph->node[i];
-    sorted[place].forward = place; /* there is no backward */
+/* before[n] of a node from `first` on: the node that was there and comes next after it, being the first to depend on it; n_node
+ * where there is none. */
+static void find_first_readers(const neap_graph *graph, int first, int *before) {
+  for (int n = 0; n < graph->n_node; n++) before[n] = n < first ? n : graph->n_node;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int n = 0; n < graph->n_node; n++)
+      for (int i = 0; i < graph->node[n].n_in; i++) {
+        int maker = graph->node[n].in[i] >= 0 ? graph->value[graph->node[n].in[i]].node : -1;
+        if (maker < first || before[maker] <= before[n]) continue;
+        before[maker] = before[n];
+        changed = true;
+      }
   }
-  memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].node >= 0)
-      graph->value[v].node = graph->value[v].node >= first ? graph->value[v].node - first : graph->value[v].node + n_new;
+}
+
+/* Nodes from `first` on work on parameters alone. Each comes right before what needs it first, so that what it makes on the way to
+ * a constant lives for a step or two. */
+static neap_status move_to_readers(neap_graph *graph, int first, neap_error *error) {
+  int n = graph->n_node, n_sorted = 0;
+  if (n == first) return NEAP_OK;
+  neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
+  int *before = neap_alloc((size_t)n * sizeof *before), *place = neap_alloc((size_t)n * sizeof *place);
+  neap_status status = sorted != NULL && before != NULL && place != NULL ? NEAP_OK : graph_no_memory(error);
+  if (status == NEAP_OK) {
+    find_first_readers(graph, first, before);
+    for (int at = 0; at <= n; at++) {
+      for (int m = first; m < n; m++)
+        if (before[m] == at) place[m] = n_sorted++;
+      if (at < first) place[at] = n_sorted++;
+    }
+    for (int m = 0; m < n; m++) {
+      sorted[place[m]] = graph->node[m];
+      sorted[place[m]].forward = place[m]; /* there is no backward */
+    }
+    memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
+    for (int v = 0; v < graph->n_value; v++)
+      if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
+  }
   neap_free(sorted);
-  return NEAP_OK;
+  neap_free(before);
+  neap_free(place);
+  return status;
 }
 
 /* No effect, and no output that anyone reads or can ask for: an earlier rewrite took the node in. */
@@ -252,7 +278,7 @@ neap_status graph_fuse(neap_builder *b, neap_error *error) {
   b->emit_status = NEAP_OK;
   neap_status status = count_readers(&f, error);
   if (status == NEAP_OK) status = apply_rules(&f, n_node, error);
-  if (status == NEAP_OK) status = move_to_front(b->graph, n_node, error);
+  if (status == NEAP_OK) status = move_to_readers(b->graph, n_node, error);
   neap_free(f.n_read);
   neap_free(f.unstable);
   return status;

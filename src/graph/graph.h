@@ -122,6 +122,7 @@ typedef struct neap_node {
   neap_pair *enforced;
   unsigned effects; /* the record's, and those of the subgraphs' nodes (COMMIT, FAULT, RANDOM) */
   neap_phase phase;
+  bool once;       /* makes a constant, or what only such nodes read: not run again while the constants are valid (constant.c) */
   int extent;      /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
   int64_t n_found; /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
   int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
@@ -197,6 +198,7 @@ typedef struct neap_choices {
   int n;
   neap_choice *choice;
   bool no_constants;   /* what depends on parameters alone is computed in every run, in the arena */
+  bool hold_constants; /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
   int n_again, *again; /* nodes of the laid-out graph that run again for the backward, ascending; by neap_plan_recompute */
   neap_arena arena;
 } neap_choices;
@@ -226,6 +228,9 @@ neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *lik
 /* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. In a graph that does not train, what
  * depends on parameters and state alone, packed weights among it, is of region CONSTANT (constant.c). */
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error);
+
+/* Whether some constants of a laid-out graph are read by makers of constants alone, so that they need not be held. */
+neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error);
 
 /* Recomputation (repeat.c), in a laid-out graph. Whether node n may run again in the backward pass. */
 bool neap_graph_can_repeat(const neap_graph *graph, int n);

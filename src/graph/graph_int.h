@@ -154,8 +154,8 @@ neap_status graph_rewrite(neap_builder *b, int next_op, neap_error *error);
 neap_status graph_fuse(neap_builder *b, neap_error *error);
 
 /* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters and state the graph does
- * not write region CONSTANT. */
-neap_status graph_mark_constants(neap_graph *graph, neap_error *error);
+ * not write region CONSTANT; those on the way to others only if `all`. */
+neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error);
 
 /* finish.c: commits last, dead nodes and values out, values in order of definition, edges. `by_op`: nodes stay. */
 neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error);

@@ -254,7 +254,7 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
   neap_status status = neap_graph_repeat(made, choices->n_again, choices->again, error);
-  if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, error);
+  if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, choices->hold_constants, error);
   if (status != NEAP_OK) {
     neap_graph_free(made);
     return status;

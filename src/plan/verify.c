@@ -313,25 +313,53 @@ static neap_status check_meetings(check *c, span *spans) {
   return NEAP_OK;
 }
 
+/* Whether v holds the same in every run: a parameter or state that the graph does not write, a constant, or what a node makes
+ * that runs once for constants. */
+static bool is_same_in_every_run(const neap_graph *g, neap_value_id v) {
+  const neap_value *value = &g->value[v];
+  if (value->node >= 0) return value->region == NEAP_REGION_CONSTANT || g->node[value->node].once;
+  if (value->region != NEAP_REGION_PARAMETER && value->region != NEAP_REGION_STATE) return false;
+  for (int w = 0; w < g->n_value; w++)
+    if (w != v && g->value[w].root == value->root) return false;
+  return true;
+}
+
+/* A node that need not run while constants are valid gives the same in every run, and leaves nothing in the arena that another
+ * node, or a user who knows its name, would look for: it may have been overwritten since. */
+static neap_status check_once(check *c) {
+  const neap_graph *g = c->graph;
+  for (int n = 0; n < g->n_node; n++) {
+    const neap_node *node = &g->node[n];
+    for (int i = 0; i < node->n_in; i++) {
+      if (node->in[i] == NEAP_NO_VALUE) continue;
+      const neap_value *in = &g->value[node->in[i]];
+      if (node->once && !is_same_in_every_run(g, node->in[i]))
+        return FAIL(c, node->in[i], "\"%s\" may change from run to run, and %s \"%s\" reads it for a constant",
+                    label(c, node->in[i]), node->op->name, node->name);
+      if (!node->once && in->node >= 0 && g->node[in->node].once && in->region == NEAP_REGION_ARENA)
+        return FAIL(c, node->in[i], "%s \"%s\" reads \"%s\", which is made once for constants and not kept", node->op->name,
+                    node->name, label(c, node->in[i]));
+    }
+    for (int k = 0; node->once && k < node->n_out; k++)
+      if (g->value[node->out[k]].region != NEAP_REGION_CONSTANT &&
+          (g->value[node->out[k]].region != NEAP_REGION_ARENA || g->value[node->out[k]].is_blob))
+        return FAIL(c, node->out[k], "\"%s\" is made once for constants, and is asked for in every run", label(c, node->out[k]));
+  }
+  return NEAP_OK;
+}
+
 /* Constants keep their bytes from run to run: none may meet another or leave the region, and the node that makes one must
  * give the same in every run: no effects, and nothing read that is transient or that this graph writes. */
 static neap_status check_constants(check *c, span *spans) {
   const neap_graph *g = c->graph;
   const neap_place *place = c->plan->place;
   int n = 0;
+  NEAP_TRY(check_once(c));
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region != NEAP_REGION_CONSTANT) continue;
     const neap_node *node = g->value[v].node >= 0 ? &g->node[g->value[v].node] : NULL;
-    if (node == NULL || node->effects != 0 || node->n_sub > 0 || place[v].storage != v)
+    if (node == NULL || !node->once || node->effects != 0 || node->n_sub > 0 || place[v].storage != v)
       return FAIL(c, v, "\"%s\" is no constant: what makes it may differ from run to run", label(c, v));
-    for (int i = 0; i < node->n_in; i++) {
-      if (node->in[i] == NEAP_NO_VALUE) continue;
-      const neap_value *in = &g->value[node->in[i]];
-      bool kept = (in->region == NEAP_REGION_PARAMETER || in->region == NEAP_REGION_STATE) && in->node < 0;
-      for (int w = 0; kept && w < g->n_value; w++) kept = w == node->in[i] || g->value[w].root != in->root;
-      if (!kept && in->region != NEAP_REGION_CONSTANT)
-        return FAIL(c, v, "constant \"%s\" depends on \"%s\", which a run may change", label(c, v), label(c, node->in[i]));
-    }
     spans[n++] = (span){place[v].offset, v};
   }
   qsort(spans, (size_t)n, sizeof *spans, compare_spans);

@@ -227,7 +227,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->scratch.offset = takes ? 0 : program->plan->scratch_offset[i->node];
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
-  i->makes_constant = node->n_out > 0 && program->graph->value[node->out[0]].region == NEAP_REGION_CONSTANT;
+  i->makes_constant = node->once;
   /* What a constant is computed from: a write to it makes the constants stale. */
   for (int k = 0; i->makes_constant && k < node->n_in; k++) {
     int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;

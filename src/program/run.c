@@ -142,7 +142,7 @@ int64_t neap_step_times_median(const neap_step_times *times) {
 }
 
 /* One instruction, with its addresses, clock, poison and fault record.
- * What makes a constant touches no arena bytes but its own scratch, so skipping it leaves nothing to count.
+ * What makes a constant leaves nothing in the arena that any but its like reads, so skipping them all leaves nothing to count.
  * The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];

@@ -118,6 +118,44 @@ static const char *const block_text =
   "param b f32 (4)\nstate m f32 (4)\nstate v f32 (4) = Constant { value = 1 }\nc = Conv(x, w) { pad = {1} }\n"
   "n = BatchNorm(c, g, b, m, v) { training = false }\na = Add(n, x)\ny = Relu(a)\noutputs y\n";
 
+/* What is made once and not kept may be read by its like alone. */
+TEST(plans_that_read_what_was_made_once_are_refused) {
+  static const char *const text =
+    "net n\ninput x f32 (4,16,32,32)\nparam w f32 (16,16,3,3) = Xavier\nparam g f32 (16) = Constant { value = 1 }\n"
+    "param b f32 (16)\nstate m f32 (16)\nstate v f32 (16) = Constant { value = 1 }\nc = Conv(x, w) { pad = {1} }\n"
+    "n = BatchNorm(c, g, b, m, v) { training = false }\nr = Relu(n)\nd = Conv(r, w) { pad = {1} }\n"
+    "y = BatchNorm(d, g, b, m, v) { training = false }\noutputs y\n";
+  neap_net *net = NULL;
+  neap_forecast f;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
+  int n_way = 0;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_driver_plan(net, &options, &f, &error));
+  CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  for (int n = 0; n < f.graph->n_node; n++) {
+    neap_node *node = &f.graph->node[n];
+    for (int i = 0; i < node->n_in; i++) {
+      int maker = node->in[i] >= 0 ? f.graph->value[node->in[i]].node : -1;
+      if (maker < 0 || !f.graph->node[maker].once || f.graph->value[node->in[i]].region != NEAP_REGION_ARENA) continue;
+      n_way++;
+      CHECK(node->once);
+      node->once = false; /* would read what another run has overwritten */
+      CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "made once for constants and not kept");
+      node->once = true;
+      f.graph->value[node->in[i]].is_blob = true; /* could be fetched */
+      CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "asked for in every run");
+      f.graph->value[node->in[i]].is_blob = false;
+      f.graph->node[maker].once = false; /* the packed weight would hang on what a run may change */
+      CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "may change from run to run");
+      f.graph->node[maker].once = true;
+    }
+  }
+  CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  CHECK(n_way > 0 || !NEAP_WITH_DNNL); /* without oneDNN nothing is packed */
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
 TEST(refused_memory_leaves_nothing) {
   neap_net *net = NULL;
   CHECK_OK(neap_net_read(block_text, &net, &error));
@@ -171,5 +209,6 @@ TEST(refused_memory_leaves_no_half_of_a_kernel) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_write_through_a_pointer_is_told_by_touch), T(a_version_is_never_seen_twice),
              T(no_fuse_runs_what_is_written), T(fuse_pool_is_an_option), T(plans_that_lie_about_constants_are_refused),
-             T(refused_memory_leaves_nothing), T(refused_memory_leaves_no_half_of_a_kernel));
+             T(plans_that_read_what_was_made_once_are_refused), T(refused_memory_leaves_nothing),
+             T(refused_memory_leaves_no_half_of_a_kernel));
 }

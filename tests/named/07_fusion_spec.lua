@@ -295,6 +295,46 @@ describe("fusion", function()
     end
   end)
 
+  it("holds folded weights once, packed, where the arena has room for them on their way", function()
+    -- Activations of 4 MiB, weights of 144 KiB: on the way into the kernel's layout they fit into the arena, whatever runs there.
+    local net = neap.net "norm"
+    local h = net:input("x", { 4, 64, 64, 64 })
+    for _, name in ipairs { "a", "b", "c" } do h = conv_norm(net, h, 64, 64, 3, { name = name }):relu() end
+    net:outputs { h }
+    local weight = 64 * 64 * 9 * 4
+    local plan = net:plan { store = false }
+    assert.is_true(plan.arena_bytes > 8 * weight)
+    assert.is_true(plan.regions.constants < 4 * weight and plan.regions.constants >= 3 * weight, tostring(plan.regions.constants))
+    local budget = net:plan { store = false, budget = plan.arena_bytes }
+    assert.is_true(budget.arena_bytes <= plan.arena_bytes)
+    local y = net:outputs()[1]
+    local x = neap.randn(4, 64, 64, 64)
+    for _, memory in ipairs { {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" } } do
+      memory.store = false
+      local ws <close> = neap.workspace { seed = 7, store = false }
+      ws:poison(true)
+      ws:init(net)
+      local program <close> = ws:compile(net, memory)
+      ws:feed("x", x)
+      program:run()
+      local first = ws:fetch(y)
+      program:run() -- the arena has been used for other things since
+      assert.is_true(first:equal(ws:fetch(y)))
+      ws:view("b.var"):fill_(4)
+      program:run()
+      local changed = ws:fetch(y)
+      assert.is_false(first:equal(changed))
+      local other <close> = neap.workspace { seed = 7, store = false }
+      other:init(net)
+      other:view("b.var"):fill_(4)
+      local again <close> = other:compile(net, memory)
+      other:feed("x", x)
+      again:run()
+      assert.is_true(changed:equal(other:fetch(y)))
+    end
+    assert.is_true(neap.check.plan(net, { train = false, poison = true }).same)
+  end)
+
   it("makes an activation part of the convolution or the layer before it", function()
     for _, name in ipairs { "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu" } do
       local net = neap.net(name)
