@@ -1,5 +1,6 @@
 -- LSTM where the generic tests of records can't look: what lengths, directions and orders of gates mean.
 local neap = require "neap"
+local core = require "neap.core"
 
 local T, N, D, H = 7, 3, 4, 5
 
@@ -80,6 +81,47 @@ describe("LSTM", function()
     end
     assert.is_true(run(false):equal(run(true)))
   end)
+
+  --- y, h, c of N sequences by an engine, with a weight that fills whole panels, from a net that does not train; and the types of what runs.
+  local function by_panels(o, first, last, engine)
+    local function part(x, axis) return neap.slice(x, { axes = { axis }, starts = { first }, ends = { last } }) end
+    local net, feeds = neap.net "n", { x = part(o.x, 2), h0 = part(o.h0, 1), lengths = part(o.lengths, 1) }
+    local x, h0 = net:input("x", feeds.x.shape), net:input("h0", feeds.h0.shape)
+    local lengths = net:input("lengths", feeds.lengths.shape, "i64")
+    local w, r, b = net:param("w", o.w.shape), net:param("r", o.r.shape), net:param("b", o.b.shape)
+    local y, h, c = net:LSTM({ x, w, r, b, h0, nil, lengths }, { "y", "h", "c" }, { reverse = o.reverse })
+    net:outputs { y, h, c }
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    for _, name in ipairs { "w", "r", "b" } do ws:feed(name, o[name]) end
+    for name, value in pairs(feeds) do ws:feed(name, value) end
+    local program <close> = ws:compile(net, { engine = engine })
+    program:run()
+    local types = {}
+    for k, row in ipairs(program.plan:ops()) do types[k] = row.type end
+    return { ws:fetch "y", ws:fetch "h", ws:fetch "c" }, table.concat(types, " ")
+  end
+
+  for _, reverse in ipairs { false, true } do
+    it("gives a sequence the same bits among few and among many, " .. (reverse and "from the last step" or "from the first"), function()
+      neap.seed(4)
+      local n, steps, width, units = 61, 11, 5, 32
+      local o = { x = neap.randn { steps, n, width }, w = neap.randn { 4 * units, width }, r = neap.randn { 4 * units, units } * 0.2,
+        b = neap.randn { 4 * units }, h0 = neap.randn { n, units }, lengths = neap.zeros { n, dtype = "i64" }, reverse = reverse }
+      for i = 1, n do o.lengths:set(i * 7 % (steps + 1), i) end
+      local want = by_panels(o, 1, n, "ref")
+      for _, engine in ipairs(core.kernels:find "dnnl none" and { "blas" } or { "blas", "dnnl" }) do
+        local all, types = by_panels(o, 1, n, engine)
+        assert.are.equal("Reorder Reorder LSTM", types)
+        for k = 1, 3 do close(want[k], all[k]) end
+        for _, range in ipairs { { 1, 1 }, { 2, 20 }, { 21, 61 } } do
+          for k, got in ipairs(by_panels(o, range[1], range[2], engine)) do
+            assert.is_true(got:equal(neap.slice(all[k], { axes = { k == 1 and 2 or 1 }, starts = { range[1] }, ends = { range[2] } })))
+          end
+        end
+      end
+    end)
+  end
 
   it("names a length that no sequence can have", function()
     local o = operands()
