@@ -65,6 +65,11 @@ typedef struct naive_product {
 NAIVE(float)
 NAIVE(double)
 
+/* From which depth on few rows are better off with a loop of our own. */
+static int64_t least_depth(neap_gemm_engine engine) {
+  return engine == NEAP_GEMM_DNNL && neap_onednn_is_built() ? NEAP_FEW_ROWS_DEPTH_DNNL : NEAP_FEW_ROWS_DEPTH;
+}
+
 /* Leading dimensions follow from density; at least 1, as BLAS demands even of empty matrices. */
 void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a,
                const void *b, bool add, void *c, int n_thread) {
@@ -76,7 +81,7 @@ void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int6
     neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_double : naive_float, &p);
   } else if (dtype == NEAP_DTYPE_F64) {
     neap_gemm_f64(ta, tb, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, n, n_thread);
-  } else if (!ta && tb && !add && m <= NEAP_FEW_ROWS && k >= NEAP_FEW_ROWS_DEPTH) {
+  } else if (!ta && tb && !add && m <= NEAP_FEW_ROWS && k >= least_depth(engine)) {
     neap_product_few_rows_f32(m, n, k, a, b, c, n_thread);
   } else {
     neap_gemm_f32(engine, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, n, n_thread);

@@ -16,9 +16,10 @@ void neap_gemm_f64(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, 
 /* By dtype, dense, alpha 1. NAIVE: plain loops in the same dtype, the oracle. */
 void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
                const void *a, const void *b, bool add, void *c, int n_thread);
-/* y (M,N) = x (M,K) w' (K,N), all dense, reading w (N,K) once. neap_gemm takes it up to these rows, from this depth on:
- * measured at 1 to 32 rows it needs 0.11 to 0.94 of the time of OpenBLAS 0.3.21 (on a loaded machine). */
-enum { NEAP_FEW_ROWS = 32, NEAP_FEW_ROWS_DEPTH = 128 };
+/* y (M,N) = x (M,K) w' (K,N), all dense, reading w (N,K) once. neap_gemm takes it up to these rows, from this depth on, which is
+ * larger where oneDNN is the other way: of its time this needs 0.6 to 1.1 from there on, twice as much at depth 256 (measured on
+ * one core with AVX-512, 1 to 32 rows). Against OpenBLAS 0.3.21 it is 0.11 to 0.94 (on a loaded machine). */
+enum { NEAP_FEW_ROWS = 32, NEAP_FEW_ROWS_DEPTH = 128, NEAP_FEW_ROWS_DEPTH_DNNL = 1024 };
 void neap_product_few_rows_f32(int64_t m, int64_t n, int64_t k, const float *x, const float *w, float *y, int n_thread);
 const char *neap_blas_version(void);
 
