@@ -86,12 +86,23 @@ static void run_grad_input(const neap_call *call) {
             call->in[1].data, false, call->out[0].data, call->n_thread);
 }
 
-/* db (N) = sum of the M rows of dy (M,N), row after row, so that dy is read in order and its bits depend on no thread. */
-#define SUM_ROWS(type)                                                          \
-  static void sum_rows_##type(const type *dy, type *db, int64_t m, int64_t n) { \
-    for (int64_t j = 0; j < n; j++) db[j] = 0;                                  \
-    for (int64_t i = 0; i < m; i++)                                             \
-      for (int64_t j = 0; j < n; j++) db[j] += dy[i * n + j];                   \
+typedef struct row_sum {
+  const void *dy;
+  void *db;
+  int64_t m, n;
+} row_sum;
+
+/* db (N) = sum of the M rows of dy (M,N), columns [begin, end): row after row, so that dy is read in order and the bits depend on
+ * no thread. */
+#define SUM_ROWS(type)                                                                                                      \
+  NEAP_MULTIVERSION static void add_columns_##type(type *restrict db, const type *restrict dy, int64_t n) {                 \
+    for (int64_t j = 0; j < n; j++) db[j] += dy[j];                                                                         \
+  }                                                                                                                         \
+  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {                                                  \
+    const row_sum *k = context;                                                                                             \
+    type *db = k->db;                                                                                                       \
+    memset(db + begin, 0, (size_t)(end - begin) * sizeof *db);                                                              \
+    for (int64_t i = 0; i < k->m; i++) add_columns_##type(db + begin, (const type *)k->dy + i * k->n + begin, end - begin); \
   }
 SUM_ROWS(float)
 SUM_ROWS(double)
@@ -104,10 +115,9 @@ static void run_grad_weight(const neap_call *call) {
   neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k, m, call->in[1].data, call->in[0].data, false,
             call->out[0].data, call->n_thread);
   if (call->n_out < 2 || call->out[1].data == NULL) return;
-  if (dtype == NEAP_DTYPE_F64)
-    sum_rows_double(call->in[1].data, call->out[1].data, m, n);
-  else
-    sum_rows_float(call->in[1].data, call->out[1].data, m, n);
+  row_sum sum = {call->in[1].data, call->out[1].data, m, n};
+  neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16), call->n_thread,
+                    dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float, &sum);
 }
 
 /* ---- oneDNN ------------------------------------------------------------------------------------------------------------ */
@@ -115,6 +125,8 @@ static void run_grad_weight(const neap_call *call) {
 /* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with our own loop in the forward,
  * is the best way (measured). choice->algorithm. */
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
+/* The primitive turns dy round in place; where its rows are a multiple of 4 KiB apart, the plain product knows better. */
+enum { PAGE_ELEMS = 4096 / sizeof(float) };
 
 /* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they stand. A choice to be like
  * decides before the number of rows does. For the primitive all operands
@@ -127,7 +139,8 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   int64_t columns = w->shape.dim[0];
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
-  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
+  bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
+  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned) {
     choose->choice->algorithm = PRODUCT;
     return neap_dnnl_choose_product(choose);
   }
