@@ -240,7 +240,9 @@ const neap_op neap_op_FC = {
                                    {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
                                    {.engine = NEAP_ENGINE_REF, .run = neap_fc_run},
                                    {0}},
-  .cases = "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}} }",
+  .cases =
+    "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}}, "
+    "{x={300,70}, w={1024,70}, b={1024}, grad=false} }",
 };
 
 const neap_op neap_op_FCGradInput = {

@@ -123,6 +123,21 @@ describe("LSTM", function()
     end)
   end
 
+  for _, executor in ipairs { "simple", "dag" } do
+    it("computes in planned bytes what it computes in bytes of its own, and allocates nothing, " .. executor, function()
+      local nn = neap.nn
+      for _, batch in ipairs { 3, 40 } do -- units shared out, then sequences
+        local file = { batch = batch, n_class = 4, model = nn.Sequential { input = { 9, 5 }, nn.LSTM { 5, 16, layers = 2 },
+          nn.Lambda(function(x) return x:select(2, 9) end), nn.Linear { 16, 4 } } }
+        for _, train in ipairs { true, false } do
+          local r = neap.check.plan(file, { train = train, executor = executor, poison = true, steps = 2, count_steps = 3 })
+          assert.is_true(r.same and r.same_choices)
+          assert.are.equal(0, r.allocations)
+        end
+      end
+    end)
+  end
+
   it("names a length that no sequence can have", function()
     local o = operands()
     o.lengths = neap.tensor({ 1, 8, 2 }, "i64")
