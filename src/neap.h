@@ -301,7 +301,7 @@ typedef struct neap_options {
   int n_keep;         /* blobs with bytes of their own, which can be read after a run: "x", and "x.grad" for its gradient */
   const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
   const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
-  bool no_recompute;               /* a budget is met, or refused, with every op run once: see neap_figures.n_recomputed */
+  bool no_recompute; /* a budget is met, or refused, with every op run once, as in a dag: see neap_figures.n_recomputed */
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says

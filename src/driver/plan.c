@@ -111,9 +111,11 @@ static size_t arena_budget(const neap_way *w) {
   return budget == 0 ? left - constants : NEAP_MIN(budget, left - constants);
 }
 
-/* Whether recomputation may be tried: it takes an order of steps that is known, and a backward pass. */
+/* Whether recomputation may be tried: it takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
+ * repetition that waits for all before it changes what overlaps more than what is kept: less budget could take more memory. */
 static bool may_recompute(const neap_way *w) {
-  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET;
+  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
+         w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
 }
 
 /* The graph with `again` repeated, and its plan; both stay the way's only when the plan keeps the budget. */
@@ -177,6 +179,9 @@ static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, 
   neap_status status = neap_plan_make(w->graph, &plan, &w->plan, &refused);
   if (status == NEAP_MEMORY && refused.least_bytes > 0 && may_recompute(w)) status = plan_again(w, &plan, last, &refused);
   if (status == NEAP_OK) return neap_plan_verify(w->plan, w->graph, error);
+  bool by_budget = status == NEAP_MEMORY && refused.least_bytes > 0;
+  if (by_budget && w->graph->train && !w->resolved.no_recompute && plan.executor == NEAP_EXECUTOR_DAG)
+    neap_hint(&refused, "executor = \"simple\" could recompute: it meets smaller budgets than a dag");
   if (error != NULL && error->code == NEAP_OK) *error = refused;
   return status;
 }

@@ -237,10 +237,9 @@ bool neap_graph_can_repeat(const neap_graph *graph, int n);
 /* The nodes `again`, ascending, run once more for those of the backward pass that read what they make. In place; indices of
  * nodes change. PLAN error for a node that may not. */
 neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error);
-/* The same as a sketch to be scheduled, not to be run: nodes share their lists and subgraphs with `graph`, which must outlive it.
- * Without `edges` its edge list is empty. Ended by neap_graph_free_sketch. */
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, bool edges, neap_graph **out,
-                              neap_error *error);
+/* The same as a sketch to be scheduled in definition order, not to be run: nodes share their lists and subgraphs with `graph`,
+ * which must outlive it, and there are no edges. Ended by neap_graph_free_sketch. */
+neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, neap_graph **out, neap_error *error);
 void neap_graph_free_sketch(neap_graph *sketch);
 
 /* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */

@@ -5,8 +5,7 @@
  * stream. Which nodes are worth it is the planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
  *
  * Repetitions stand right before the first backward node that wants one of them, in the order of what they repeat, and order
- * edges hold each back until all that stands before it has run: else they could run early (in a dag), or be sorted to where
- * nothing is saved, and what they follow (a weight's gradient, say) could hold its operands beside theirs.
+ * edges hold each back until all that stands before it has run: else they could be sorted to where nothing is saved.
  *
  * INVARIANT: a node is repeated at most once, and only if it is forward, without effects but random numbers, and all it makes
  * is transient; what it reads is neither freed nor overwritten before the backward pass is over. What an update reads (running
@@ -211,8 +210,7 @@ neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, 
   return graph_make_edges(graph, error);
 }
 
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, bool edges, neap_graph **out,
-                              neap_error *error) {
+neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, neap_graph **out, neap_error *error) {
   neap_graph *sketch = graph_new(graph->name);
   *out = NULL;
   if (sketch == NULL) return graph_no_memory(error);
@@ -224,7 +222,6 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
     sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;
     sketch->train = graph->train;
     status = repeat_nodes(sketch, n_again, again, error);
-    if (status == NEAP_OK && edges) status = graph_make_edges(sketch, error);
   } else {
     status = graph_no_memory(error);
   }

