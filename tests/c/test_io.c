@@ -671,6 +671,7 @@ static void *save_often(void *context) {
   neap_shape shape = NEAP_SHAPE(1000);
   intptr_t n_failed = neap_tensor_new(&t, NEAP_DTYPE_U8, &shape, &error) != NEAP_OK;
   neap_io_item item = {(char *)"", t};
+  if (n_failed == 0) memset(neap_tensor_data(&t), 1, 1000);
   for (int i = 0; i < 60 && n_failed == 0; i++) n_failed += neap_io_save(path, 1, &item, 0, NULL, &error) != NEAP_OK;
   neap_tensor_fini(&t);
   return (void *)n_failed;
