@@ -634,7 +634,8 @@ TEST(random_nets_run_alike_under_every_plan) {
   CHECK_EQ(neap_memory_read().n_live, live);
   printf("  %d nets, 7 plans each under poison, %d written out, %d that recompute: %d blobs equal bit for bit\n", n, n_written,
          n_tight, n_same);
-  CHECK(n_same > 20 * n && n_written * 12 > n && n_tight * 50 > n);
+  CHECK(n_same > 20 * n && n_written * 12 > n &&
+        (n < 200 || n_tight * 50 > n)); /* of a few nets none may have something to make again */
 }
 
 int main(int argc, char **argv) {
