@@ -231,7 +231,9 @@ static neap_status plan_fresh(neap_way *w, neap_error *error) {
     if (status != NEAP_OK) first = next;
   }
   size_t limit = neap_most_scratch(&w->choices);
-  for (int round = 0; status != NEAP_OK && first.least_bytes > 0 && round < MOST_ROUNDS; round++) {
+  /* Without scratch to give up, one more round can only tell the least that recomputation would do with. */
+  bool any = limit > 0 || (w->graph != NULL && may_recompute(w));
+  for (int round = 0; status != NEAP_OK && any && first.least_bytes > 0 && round < MOST_ROUNDS; round++) {
     /* Halving finds a limit in few plans; a search for the largest that will do would plan more often. The last round allows
      * none. */
     limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;

@@ -148,13 +148,6 @@ static void push_value_names(lua_State *L, const neap_graph *graph, int n, const
   }
 }
 
-/* From 1. */
-static int64_t step_of(const neap_plan *plan, int node) {
-  int s = 0;
-  while (plan->order[s] != node) s++;
-  return s + 1;
-}
-
 /* Rows in the order of the schedule; steps count from 1. */
 static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
   lua_createtable(L, plan->n_node, 0);
@@ -163,7 +156,7 @@ static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *pla
     const neap_node *node = &graph->node[i];
     lua_createtable(L, 0, 16);
     neap_lua_set_integer(L, "step", s + 1);
-    if (node->repeats > 0) neap_lua_set_integer(L, "recomputes", step_of(plan, node->repeats - 1));
+    if (node->repeats > 0) neap_lua_set_integer(L, "recomputes", neap_plan_step_of(plan, graph, node->repeats - 1) + 1);
     neap_lua_set_text(L, "type", node->op->name);
     neap_lua_set_text(L, "name", node->name);
     neap_lua_set_text(L, "scope", node->scope);

@@ -97,3 +97,8 @@ void neap_plan_free(neap_plan *plan) {
   neap_arena arena = plan->arena; /* holds the plan itself */
   neap_arena_fini(&arena);
 }
+
+/* Where what it makes begins to live. */
+int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node) {
+  return plan->place[graph->node[node].out[0]].first;
+}

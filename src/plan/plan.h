@@ -114,6 +114,8 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
 neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
                                 int **again, int *n_again, size_t *peak_bytes, neap_error *error);
 
+/* The step that runs a node that makes something; 0-based. */
+int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
 /* What a plan repeats, over the work of one run: nodes, and work as neap_plan_recompute weighs it; 0 and 0 where it keeps all. */
 int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
 

@@ -48,13 +48,6 @@ static const char *kernel_of(const neap_graph *graph, const neap_node *node, cha
   return engine;
 }
 
-/* From 1, as rows count steps. */
-static int step_of(const neap_plan *plan, int node) {
-  int step = 0;
-  while (plan->order[step] != node) step++;
-  return step + 1;
-}
-
 /* What a repetition saves: the bytes of what the node makes, between its steps. */
 static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, const neap_node *node) {
   char text[96], bytes_text[24];
@@ -64,10 +57,11 @@ static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_gra
     neap_sql_null(sql);
     return;
   }
+  int first = neap_plan_step_of(plan, graph, node->repeats - 1) + 1;
   for (int k = 0; k < node->n_out; k++) bytes += graph->value[node->out[k]].bytes;
   snprintf(text, sizeof text, "the budget has no room to keep %s from step %d", neap_bytes_text((double)bytes, bytes_text),
-           step_of(plan, node->repeats - 1));
-  neap_sql_int(sql, step_of(plan, node->repeats - 1));
+           first);
+  neap_sql_int(sql, first);
   neap_sql_text(sql, text);
 }
 
