@@ -121,7 +121,7 @@ describe("gradient accumulation in the trainer", function()
       local before = held()
       local t <close> = trainer { model = model_of(32), optimizer = optim.Adam {}, micro = micro or nil }
       local told = t:forecast(32, { x = batch(32, 1).x, y = batch(32, 1).y })
-      assert.are.equal(before, held() - (held() - before)) -- the count itself is steady
+      assert.is_true(told.total_bytes > 1024 and held() - before < 64) -- a number or two of the trainer's own, nothing of what was foretold
       local empty = held()
       t:step(batch(32, 1))
       assert.are.equal(told.total_bytes, t.ws:held_bytes())
