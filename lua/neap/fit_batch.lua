@@ -3,6 +3,7 @@
 -- @module neap.fit_batch
 local core = require "neap.core"
 local mem_param = require "neap.mem_param"
+local module = require "neap.nn.module"
 local options = require "neap.options"
 local none = options.none
 
@@ -28,6 +29,8 @@ end
 -- fits: batch n + 1 does not. Raises `memory` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
+  local is_net = type(subject) == "userdata" and getmetatable(subject) == core.Net.meta
+  if not is_net and not module.is_module(subject) then error("neap.fit_batch takes a model or a net, got a " .. type(subject), 2) end
   local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given, 2)
   if not (o.total or o.budget) then error("neap.fit_batch expects { total = bytes } or { budget = bytes }", 2) end
   if math.type(o.max) ~= "integer" or o.max < 1 then error("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max), 2) end

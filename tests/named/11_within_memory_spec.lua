@@ -54,6 +54,9 @@ describe("neap.fit_batch", function()
     assert.are.equal(7, (neap.fit_batch(net, { budget = "30KiB", max = 7 })))
     assert.are.equal("memory", raises("", neap.fit_batch, model_of(24), { total = "1KiB" }).code)
     raises("max expects", neap.fit_batch, net, { budget = 1e6 // 1, max = 0 })
+    for _, slip in ipairs { 3, "lenet", {}, neap.zeros(2) } do
+      raises("neap.fit_batch takes a model or a net, got a", neap.fit_batch, slip, { total = "1MiB" })
+    end
   end)
 
   it("allocates nothing", function()
