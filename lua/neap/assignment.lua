@@ -7,12 +7,12 @@ local native, list_of = core.memonger, options.names
 local none = options.none
 local assignment = {}
 
-local function fail(code, message, blob, level) error(core.error { code = code, message = message, blob = blob }, (level or 1) + 1) end
+local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
 
 --- Whether the algorithm of that name searches.
 function assignment.is_exact(algo, who)
   if algo == nil or algo == "greedy" then return false end
-  return algo == "exact" or fail("argument", ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)), nil, 3)
+  return algo == "exact" or refuse("argument", ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)))
 end
 
 --- Ranges as one list with the slot of each: what C reads.
@@ -92,7 +92,7 @@ function assignment.recycler(net, o)
 end
 
 local function row_of(recycler, name, who)
-  return recycler.of[name] or fail("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name, 3)
+  return recycler.of[name] or refuse("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name)
 end
 
 --- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device and dtype, and no member's life
@@ -120,7 +120,7 @@ end
 --- Gives each output that op number `at` writes first a slot. Ops may come in any order.
 function assignment.process_op(recycler, at)
   local op = recycler.ops[at]
-  if not op then fail("name", ("process_op: the net has no op %s"):format(tostring(at)), nil, 2) end
+  if not op then refuse("name", ("process_op: the net has no op %s"):format(tostring(at))) end
   for _, name in ipairs(op.outputs) do
     local row = name and recycler.of[name]
     if row and row.shares and not recycler.mapping[name] then

@@ -3,7 +3,9 @@
 --
 -- INVARIANT: one handle per name and net, so that == compares blobs and tables can be keyed by them.
 -- @module neap.blob
+local core = require "neap.core"
 local op = require "neap.op"
+local fail = core.fail
 
 local M = {}
 
@@ -32,17 +34,95 @@ function M.handle(net, name)
   return blob
 end
 
-Blob.__index = function(blob, key)
-  if methods[key] ~= nil then return methods[key] end
-  if key == "shape" or key == "dtype" then
-    local dtype, shape = blob.net:_type(blob.name)
-    if key == "shape" then return shape end
-    return dtype
+--- Its shape, or an error: what depends on data, or on an input whose shape is given later, is not known while the net is built.
+local function shape_of(blob, who)
+  local _, shape = blob.net:_type(blob.name)
+  if shape == nil then fail(("%s: the shape of blob %s is not known while the net is built"):format(who, blob.name)) end
+  return shape
+end
+
+-- ---- positions -------------------------------------------------------------------------------------------------------------
+
+--- Position i of a dimension of `size`, from 1; negative ones count from the end.
+local function position(i, size)
+  if i == 0 then fail "position 0: positions count from 1, or from -1 at the end" end
+  local at = i > 0 and i or size + 1 + i
+  if at < 1 or at > size then fail(("position %d is out of range, the dimension has %d"):format(i, size)) end
+  return at
+end
+
+--- One entry of a key for a dimension of `size`: from, to, step, and whether the dimension goes.
+local function entry_of(entry, size)
+  if type(entry) == "number" then
+    local at = position(math.tointeger(entry) or fail("a position is an integer, got " .. entry), size)
+    return at, at, 1, true
   end
+  if type(entry) ~= "table" or getmetatable(entry) ~= nil then
+    fail("a position is an integer or a range {from, to}, got a " .. type(entry))
+  end
+  for key, value in pairs(entry) do
+    if math.type(key) ~= "integer" or math.type(value) ~= "integer" then fail "a range is {}, {from, to} or {from, to, step}, of integers" end
+  end
+  local n = #entry
+  if n == 0 then return 1, size, 1, false end
+  if n == 1 or n > 3 then fail(("a range is {}, {from, to} or {from, to, step}, got %d items"):format(n)) end
+  return position(entry[1], size), position(entry[2], size), entry[3] or 1, false
+end
+
+--- The elements where the mask is true, one after the other: how many there are depends on data.
+local function masked(blob, mask)
+  if mask.dtype ~= "bool" then fail(("a mask expects a bool blob, got %s; x:gt(0) makes one"):format(tostring(mask.dtype))) end
+  return op.apply("Compress", { blob:reshape(-1), op.apply("Reshape", { mask }, { shape = { -1 } }) }, { axis = 1 })
+end
+
+--- blob[key], as of tensors: a position, a table with an entry for each of the first dimensions, or a mask.
+local function picked(blob, key)
+  if op.is_blob(key) or op.is_tensor(key) then return masked(blob, key) end
+  local shape = shape_of(blob, "blob[..]")
+  if type(key) == "number" then
+    if key == (shape[1] or fail(("%s is a scalar, it has no positions"):format(blob.name))) + 1 then return nil end
+    key = { key }
+  end
+  for i in pairs(key) do
+    if math.type(i) ~= "integer" then fail(("a key: unknown field \"%s\""):format(tostring(i))) end
+  end
+  if #key > #shape then fail(("%d positions for blob %s of shape (%s)"):format(#key, blob.name, table.concat(shape, ","))) end
+  local starts, ends, steps, axes, gone = {}, {}, {}, {}, {}
+  for d, entry in ipairs(key) do
+    local from, to, step, goes = entry_of(entry, shape[d])
+    if goes then gone[#gone + 1] = d end
+    if from ~= 1 or to ~= shape[d] or step ~= 1 then
+      starts[#starts + 1], ends[#ends + 1], steps[#steps + 1], axes[#axes + 1] = from, to, step, d
+    end
+  end
+  local y = blob
+  if #axes > 0 then y = op.apply("Slice", { y }, { starts = starts, ends = ends, steps = steps, axes = axes }) end
+  if #gone > 0 then y = op.apply("Squeeze", { y }, { axes = gone }) end
+  return y
+end
+
+Blob.__index = function(blob, key)
+  if type(key) ~= "string" then return picked(blob, key) end
+  if methods[key] ~= nil then return methods[key] end
+  if key == "shape" then return shape_of(blob, "blob.shape") end
+  if key == "dtype" then return (blob.net:_type(blob.name)) end
   if key == "role" then
     local row = blob.net:_blob(blob.name)
     return row and row.role
   end
+  if core.Tensor[key] then
+    fail(("%s is a blob, which has no value while the net is built: it has no %s; net:If and neap.where choose by its value in a run"):format(
+      blob.name, key))
+  end
+end
+
+Blob.__newindex = function(blob)
+  fail(("%s is a blob: its elements can't be assigned while the net is built; neap.where puts others in their place"):format(blob.name))
+end
+
+Blob.__len = function(blob)
+  local shape = shape_of(blob, "#blob")
+  return shape[1] or fail(("#blob: %s is a scalar, it has no positions"):format(blob.name))
 end
 
 Blob.__tostring = function(blob)
@@ -51,27 +131,26 @@ Blob.__tostring = function(blob)
 end
 
 local function not_ordered()
-  error("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)", 2)
+  fail("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)")
 end
 Blob.__lt, Blob.__le = not_ordered, not_ordered
 op.set_operators(Blob)
 
 for name, f in pairs(op.functions) do methods[name] = f end
 
-function methods:matmul(y, attrs) return op.apply("MatMul", { self, y }, attrs) end
+methods.matmul = methods.mat_mul
 
-local function shape_of(blob, who)
-  local shape = blob.shape
-  if shape == nil then error(("%s: the shape of %s is not known yet"):format(who, blob.name), 3) end
-  return shape
+--- Dimension d of n, from 1; negative ones count from the end.
+local function dimension(d, n)
+  d = math.tointeger(d) or fail("a dimension expects an integer, got " .. tostring(d))
+  local at = d > 0 and d or n + 1 + d
+  if d == 0 or at < 1 or at > n then fail(("dimension %d is out of range, there are %d"):format(d, n)) end
+  return at
 end
 
 function methods:size(d)
   local shape = shape_of(self, "size")
-  if d == nil then return shape end
-  local at = d > 0 and d or #shape + 1 + d
-  if shape[at] == nil then error(("dimension %d is out of range, there are %d"):format(d, #shape), 2) end
-  return shape[at]
+  return d == nil and shape or shape[dimension(d, #shape)]
 end
 
 function methods:dim() return #shape_of(self, "dim") end
@@ -82,48 +161,45 @@ function methods:n_element()
   return n
 end
 
---- f(2, 3) and f{2, 3} alike.
-local function packed(first, ...)
-  if type(first) == "table" then return first end
-  return { first, ... }
+--- Dimensions of 1 repeat; -1 keeps a size.
+function methods:expand(...)
+  local sizes = op.sizes("expand", "shape", ...)
+  local shape = shape_of(self, "expand")
+  for i, size in ipairs(sizes) do
+    if size == -1 then sizes[i] = shape[i - #sizes + #shape] end
+  end
+  return op.apply("Expand", { self }, { shape = sizes })
 end
-
---- The shapes of tensors' methods, as ops.
-function methods:reshape(...) return op.apply("Reshape", { self }, { shape = packed(...).shape or packed(...) }) end
-methods.view = methods.reshape
-function methods:permute(...) return op.apply("Permute", { self }, { axes = packed(...).axes or packed(...) }) end
-function methods:expand(...) return op.apply("Expand", { self }, { shape = packed(...).shape or packed(...) }) end
+function methods:reshape(...) return op.apply("Reshape", { self }, { shape = op.sizes("reshape", "shape", ...) }) end
+methods.view = methods.reshape -- of a blob no copy is promised, nor a view: the planner decides
 
 function methods:transpose(a, b)
   local n, order = self:dim(), {}
-  a, b = a or -2, b or -1
-  a, b = a > 0 and a or n + 1 + a, b > 0 and b or n + 1 + b
+  if a == nil and b == nil then a, b = -2, -1 end
+  a, b = dimension(a, n), dimension(b, n)
   for i = 1, n do order[i] = i == a and b or i == b and a or i end
-  return self:permute(order)
+  return op.apply("Permute", { self }, { axes = order })
 end
 
 function methods:narrow(d, from, n)
-  return op.apply("Slice", { self }, { axes = { d }, starts = { from }, ends = { from + n - 1 } })
+  local size = self:size(d)
+  from, n = math.tointeger(from), math.tointeger(n)
+  if not from or not n then fail "narrow expects (dimension, from, n), integers" end
+  local at = n == 0 and 1 or position(from, size)
+  if n < 0 or n > size - at + 1 then fail(("narrow: %d positions from %d leave a dimension of %d"):format(n, at, size)) end
+  return op.apply("Slice", { self }, { axes = { d }, starts = { at }, ends = { at + n - 1 } })
 end
 
-function methods:select(d, i)
-  return op.apply("Squeeze", { self:narrow(d, i, 1) }, { axes = { d } })
-end
-
-function methods:squeeze(d)
-  if type(d) == "table" then return op.apply("Squeeze", { self }, d) end
-  return op.apply("Squeeze", { self }, d and { axes = { d } } or {})
-end
-
-function methods:unsqueeze(d)
-  if type(d) == "table" then return op.apply("Unsqueeze", { self }, d) end
-  return op.apply("Unsqueeze", { self }, { axes = { d } })
-end
+function methods:select(d, i) return op.apply("Squeeze", { self:narrow(d, i, 1) }, { axes = { d } }) end
 
 function methods:to(dtype) return op.apply("Cast", { self }, { to = dtype }) end
 function methods:clone() return op.apply("Copy", { self }) end
-function methods:item()
-  error(("%s is a blob: it has no value while the net is built; use net:If or neap.where to choose by it"):format(self.name), 2)
+--- For completion.
+Blob.__names = function()
+  local names = {}
+  for name in pairs(methods) do names[#names + 1] = name end
+  return names
 end
 
+require("neap.guard").functions(methods, "blob:")
 return M

@@ -9,6 +9,7 @@ local neap = require "neap"
 local netfile = require "neap.netfile"
 local options = require "neap.options"
 local report = require "neap.report"
+local fail = core.fail
 local none = options.none
 local check = {}
 
@@ -79,7 +80,7 @@ local function net_of(what, o)
   if type(what) == "string" then file = netfile.load(what) end
   if type(what) == "userdata" then file = { net = what } end
   if type(what) == "table" and rawget(what, "_is_module") then file = { model = what, batch = 1 } end
-  if type(file) ~= "table" or not (file.net or file.model) then error("check.plan takes a model, a net, a net file or a name of the zoo", 3) end
+  if type(file) ~= "table" or not (file.net or file.model) then fail("check.plan takes a model, a net, a net file or a name of the zoo") end
   return netfile.build(file, { train = o.train, batch = o.batch }), file.n_class or 2
 end
 
@@ -92,7 +93,7 @@ end
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
   local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
-    engine = none, layouts = none, threads = none, seed = 1, budget = none, n_class = none, fuse = none }, given, 2)
+    engine = none, layouts = none, threads = none, seed = 1, budget = none, n_class = none, fuse = none }, given)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   -- Kernels of a dag are chosen for one thread: the unplanned run must choose alike.
@@ -117,4 +118,4 @@ function check.plan(what, given)
   return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }
 end
 
-return check
+return require("neap.guard").functions(check, "neap.check.")

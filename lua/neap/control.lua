@@ -7,10 +7,11 @@
 local core = require "neap.core"
 local op = require "neap.op"
 local naming = require "neap.naming"
+local fail = core.fail
 
 local Net = core.Net
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
-local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
+local written, is_known, reader = naming.written, naming.is_known, naming.reader
 
 -- ---- subnets -----------------------------------------------------------------------------------------------------------------
 
@@ -25,11 +26,7 @@ local function build_branch(outer, name, f, params)
     if param.own then sub:_declare(param.name, "input", param.shape, param.dtype, nil, false) end
     handles[i] = handle(sub, param.name)
   end
-  local thread = coroutine.running()
-  local before = current[thread]
-  current[thread] = sub
-  local _ <close> = setmetatable({}, { __close = function() current[thread] = before end })
-  local results = table.pack(f(sub, table.unpack(handles)))
+  local results = table.pack(naming.inside(sub, f, sub, table.unpack(handles)))
   local names = {}
   for i = 1, results.n do names[i] = reader(sub, results[i], "a branch") end
   return sub, names
@@ -67,7 +64,7 @@ end
 --- The common part of If and AsyncIf.
 local function choose(net, type_name, cond, f, g)
   local who = "net:" .. type_name
-  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then error(who .. " expects (cond, f [, g]), functions that build the branches", 3) end
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail(who .. " expects (cond, f [, g]), functions that build the branches") end
   local branches = {}
   local branch_name = net:fresh_name "branch"
   local function build(builder, which)
@@ -79,9 +76,9 @@ local function choose(net, type_name, cond, f, g)
   if g then build(g, "else") end
   local first, second = branches[1], branches[2]
   if second and #first.results ~= #second.results then
-    error(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results), 3)
+    fail(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results))
   end
-  if not second and #first.results > 0 then error(who .. ": a branch that returns blobs needs another one for when the condition is false", 3) end
+  if not second and #first.results > 0 then fail(who .. ": a branch that returns blobs needs another one for when the condition is false") end
   local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
   -- Written by name: outer blobs in any branch; without results also what both branches define.
   local written_names, seen = {}, {}
@@ -128,14 +125,14 @@ function Net:AsyncIf(cond, f, g) return choose(self, "AsyncIf", cond, f, g) end
 
 --- Raises for a field that is not known, with the nearest one.
 local function check_fields(who, options, known)
-  if type(options) ~= "table" then error(("%s expects one table of options, got a %s"):format(who, type(options)), 3) end
+  if type(options) ~= "table" then fail(("%s expects one table of options, got a %s"):format(who, type(options))) end
   for key in pairs(options) do
     if not known[key] then
       local near
       for name in pairs(known) do
         if type(key) == "string" and name:sub(1, 2) == key:sub(1, 2) then near = name end
       end
-      error(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""), 3)
+      fail(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
     end
   end
 end
@@ -176,9 +173,9 @@ local function condition(net, spec, name, states, outside)
   if not spec.cond then return nil, {}, {} end
   local cond, flags = build_branch(net, name, spec.cond, states)
   local reads, writes = uses(cond)
-  if #flags ~= 1 then error(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags), 4) end
+  if #flags ~= 1 then fail(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags)) end
   for _, blob in ipairs(writes) do
-    if outside(blob) then error(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, blob), 4) end
+    if outside(blob) then fail(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, blob)) end
   end
   return cond, flags, reads
 end
@@ -209,7 +206,7 @@ local function loop(net, spec)
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
   local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
   if #results < #states then
-    error(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results), 3)
+    fail(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results))
   end
   local reads, writes, defined = uses(body)
   local cond, flags, cond_reads = condition(net, spec, loop_name .. ".cond", states, outside)
@@ -260,7 +257,7 @@ local function flat(parts)
 end
 
 local function must_be_function(who, field, f)
-  if type(f) ~= "function" then error(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f)), 3) end
+  if type(f) ~= "function" then fail(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f))) end
 end
 
 --- net:While{init = {..}, cond = f, body = g, max = n} -> blobs: as long as cond(b, states..) gives one element that is not zero,
@@ -291,13 +288,13 @@ local function ops_of_blobs(sub, names, who)
     if any and missing then
       error(core.error { code = "graph", blob = missing, op = row.type, message =
         ("%s: recompute lists an output of %s, but not its output \"%s\""):format(who, row.type, missing),
-        hint = "an op is repeated as a whole: list all its outputs or none" }, 4)
+        hint = "an op is repeated as a whole: list all its outputs or none" })
     end
     if any then positions[#positions + 1] = i - 1 end
   end
   for name in pairs(listed) do
     if not found[name] then
-      error(core.error { code = "name", blob = name, message = ("%s: recompute: no op of the step makes \"%s\""):format(who, name) }, 4)
+      error(core.error { code = "name", blob = name, message = ("%s: recompute: no op of the step makes \"%s\""):format(who, name) })
     end
   end
   return positions
@@ -334,7 +331,7 @@ function Net:Recurrent(o)
   check_fields("net:Recurrent", o, { init = true, seq = true, step = true, lengths = true, recompute = true })
   must_be_function("net:Recurrent", "step", o.step)
   local init, seq = operands(self, o.init, "Recurrent"), operands(self, o.seq, "Recurrent")
-  if #seq == 0 then error("net:Recurrent: seq names no sequence: the number of steps comes from it", 2) end
+  if #seq == 0 then fail("net:Recurrent: seq names no sequence: the number of steps comes from it") end
   local step = o.step
   if o.lengths then
     seq[#seq + 1] = self:op("SequenceMask", { seq[1], o.lengths }).name
@@ -385,7 +382,7 @@ function Net:Loop(o)
     step = function(b, i, _, ...)
       local results = table.pack(o.body(b, i, ...))
       local go = results[1] == true and b:const(true) or results[1]
-      if not go then error("net:Loop: the body returns first whether to go on: a blob of one element, or true", 0) end
+      if not go then fail("net:Loop: the body returns first whether to go on: a blob of one element, or true") end
       if type(go) == "string" then go = b:blob(go) end
       if go.dtype ~= "bool" then go = go:ne(0) end
       return i + 1, go:reshape {}, table.unpack(results, 2, results.n)

@@ -6,7 +6,10 @@
 -- @module neap.count_memory
 local core = require "neap.core"
 local module = require "neap.nn.module"
+local options = require "neap.options"
 local report = require "neap.report"
+local tree = require "neap.nn.tree"
+local fail = core.fail
 
 local Module = module.Module
 local count_memory = {}
@@ -19,7 +22,7 @@ local classes = { "parameters", "gradients", "outputs", "gradient inputs", "buff
 -- @return Report; fields before_bytes, after_bytes (totals), saved (1 - after / before)
 -- @usage print(neap.count_memory(model, { batch = 32, train = true }))
 function count_memory.count(model, given)
-  if not module.is_module(model) then error("neap.count_memory takes a model, got a " .. type(model), 2) end
+  if not module.is_module(model) then fail("neap.count_memory takes a model, got a " .. type(model)) end
   local net, memory, most = Module.count_net(model, given or {})
   local before, after = net:_count(memory, most)
   local rows = {}
@@ -39,10 +42,10 @@ function Module.count(self, given) return count_memory.count(self, given) end
 -- says so.
 -- @usage model:optimize { mode = "inference" }; local y = model(x); model:undo()
 function Module.optimize(self, given)
-  local root = module.root_of(self)
-  local mode = given == nil and "inference" or type(given) == "table" and (given.mode or given[1] or "inference") or given
+  local root = tree.home(self)
+  local mode = options.read("m:optimize", { positions = { "mode" }, mode = "inference" }, given).mode
   if mode ~= "inference" and mode ~= "training" then
-    error(("optimize: mode is \"inference\" or \"training\", not \"%s\""):format(tostring(mode)), 2)
+    fail(("optimize: mode is \"inference\" or \"training\", not \"%s\""):format(tostring(mode)))
   end
   local now = rawget(root, "_optimized")
   if now then return self, ("the model is optimised for %s already: nothing has changed; m:undo() goes back"):format(now.mode) end
@@ -60,7 +63,7 @@ end
 
 --- m:undo() -> m, message: as before m:optimize; the next backward makes the gradients again.
 function Module.undo(self)
-  local root = module.root_of(self)
+  local root = tree.home(self)
   local now = rawget(root, "_optimized")
   if not now then return self, "the model is not optimised: nothing has changed" end
   rawset(root, "_optimized", nil)
@@ -69,12 +72,12 @@ function Module.undo(self)
 end
 
 --- Raises where a model that is optimised for inference is asked for gradients.
-function count_memory.check_gradients(root, what, level)
+function count_memory.check_gradients(root, what)
   local now = rawget(root, "_optimized")
   if now and now.mode == "inference" then
     error(core.error { code = "released", message = what .. ": the model is optimised for inference, and has given its gradients back",
-      hint = "m:undo() makes it trainable again" }, (level or 1) + 1)
+      hint = "m:undo() makes it trainable again" })
   end
 end
 
-return count_memory
+return require("neap.guard").functions(count_memory, "neap.count_memory.")

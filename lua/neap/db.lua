@@ -39,7 +39,7 @@ end
 function Db:query(name, params)
   local text = core.embedded("db/queries/" .. name .. ".sql")
   if text == nil then
-    error(core.error { code = "name", message = ("there is no query \"%s\""):format(name), hint = "there are " .. table.concat(db.queries(), ", ") }, 2)
+    error(core.error { code = "name", message = ("there is no query \"%s\""):format(name), hint = "there are " .. table.concat(db.queries(), ", ") })
   end
   return self:sql(text, params)
 end
@@ -68,11 +68,11 @@ function Db:verify()
 end
 
 --- db:prune{days = 30} -> plans removed that no run has used for so long.
-function Db:prune(o) return self:_prune(o and o.days or 30) end
+function Db:prune(given) return self:_prune(options.read("db:prune", { positions = { "days" }, days = 30 }, given).days) end
 
 --- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code without a database.
 function db.runs(given)
-  local o = options.read("neap.runs", { net = options.none, last = 20, db = options.none }, given, 2)
+  local o = options.read("neap.runs", { net = options.none, last = 20, db = options.none }, given)
   if not o.db then
     local opened, message, code = db.open()
     if not opened then return nil, message, code end

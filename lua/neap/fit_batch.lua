@@ -5,6 +5,7 @@ local core = require "neap.core"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
 local options = require "neap.options"
+local fail = core.fail
 local none = options.none
 
 local fit_batch = {}
@@ -30,10 +31,10 @@ end
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   local is_net = type(subject) == "userdata" and getmetatable(subject) == core.Net.meta
-  if not is_net and not module.is_module(subject) then error("neap.fit_batch takes a model or a net, got a " .. type(subject), 2) end
-  local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given, 2)
-  if not (o.total or o.budget) then error("neap.fit_batch expects { total = bytes } or { budget = bytes }", 2) end
-  if math.type(o.max) ~= "integer" or o.max < 1 then error("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max), 2) end
+  if not is_net and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
+  local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given)
+  if not (o.total or o.budget) then fail("neap.fit_batch expects { total = bytes } or { budget = bytes }") end
+  if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
   return core.fit_batch(source(subject, o), o.max)
 end
 
@@ -46,4 +47,5 @@ function fit_batch.micro(trainer, rows, net_of)
   return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update))
 end
 
+require("neap.guard").functions(fit_batch, "neap.fit_batch.")
 return setmetatable(fit_batch, { __call = function(_, ...) return fit_batch.fit(...) end })

@@ -8,10 +8,6 @@
 -- @module neap
 local core = require "neap.core"
 
---- Makes an error object {code, message, op, blob, .., hint} as the engine's own are.
-local error_meta = getmetatable(select(2, pcall(core.record, "no such op")))
-function core.error(fields) return setmetatable(fields, error_meta) end
-
 local op = require "neap.op"
 local tensor = require "neap.tensor"
 local net = require "neap.net"
@@ -22,6 +18,8 @@ local report = require "neap.report"
 require "neap.plan"
 require "neap.picture"
 local db = require "neap.db"
+local guard = require "neap.guard"
+local options = require "neap.options"
 
 core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
 
@@ -141,7 +139,7 @@ function neap.help(x)
     end
     if found then return report.new { text = core.op_help(found.name), totals = found, order = {} } end
     local near = core.suggest(x)
-    error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) }, 2)
+    error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
   end
   if type(x) == "function" then
     for name, f in pairs(op.functions) do
@@ -161,9 +159,9 @@ function neap.help(x)
   return report.new { text = text }
 end
 
---- neap.with({seed =, threads =}, f) -> f's results, with these settings for the while.
-function neap.with(settings, f, ...)
-  local threads = core.threads()
+--- neap.with({seed =, threads =}, f, ...) -> f's results, with these settings for the while.
+function neap.with(given, f, ...)
+  local settings, threads = options.read("neap.with", { seed = options.none, threads = options.none }, given), core.threads()
   local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
   if settings.threads then core.threads(settings.threads) end
   if settings.seed then core.seed(settings.seed) end
@@ -179,6 +177,11 @@ local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data
   cache = { "neap.model_memory", "cache" }, count_memory = { "neap.count_memory", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
   memonger = { "neap.memonger" },
   export = { "neap.model", "export" }, import = { "neap.model", "import" } }
+
+guard.functions(neap, "neap.")
+for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:", Scope = "scope:", Program = "program:", Plan = "plan:", Db = "db:" } do
+  guard.functions(core[class], prefix)
+end
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

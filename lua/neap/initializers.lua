@@ -6,7 +6,7 @@ local init = {}
 
 local function maker(who, op, spec, attrs)
   return function(given)
-    local o = options.read("neap.init." .. who, spec, given, 2)
+    local o = options.read("neap.init." .. who, spec, given)
     local out = { op = op }
     for name, value in pairs(o) do out[name] = value end
     for name, value in pairs(attrs or {}) do out[name] = value end
@@ -27,4 +27,4 @@ function init.constant(value) return { op = "Constant", value = value } end
 init.zeros = init.constant(0)
 init.ones = init.constant(1)
 
-return init
+return require("neap.guard").functions(init, "neap.init.")

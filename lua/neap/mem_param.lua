@@ -15,6 +15,7 @@
 local core = require "neap.core"
 local options = require "neap.options"
 local report = require "neap.report"
+local fail = core.fail
 
 local mem_param = {}
 
@@ -25,19 +26,19 @@ local Param = { __name = "neap.mem_param" }
 -- @param given table|nil { optimize_train = true, optimize_test = false, exclude_blob = name or list, debug_info = false }
 -- @return table with all four fields
 -- @usage t = neap.trainer { .., memory = { mem_param = { exclude_blob = { "relu1" } } } }
-function mem_param.new(given, level)
+function mem_param.new(given)
   if getmetatable(given) == Param then return given end
-  if given ~= nil and type(given) ~= "table" then error("mem_param expects a table, got a " .. type(given), (level or 1) + 1) end
-  local o = options.read("mem_param", spec, given, (level or 1) + 1)
+  if given ~= nil and type(given) ~= "table" then fail("mem_param expects a table, got a " .. type(given)) end
+  local o = options.read("mem_param", spec, given)
   for _, name in ipairs { "optimize_train", "optimize_test", "debug_info" } do
-    if type(o[name]) ~= "boolean" then error(("mem_param: %s expects true or false, got a %s"):format(name, type(o[name])), (level or 1) + 1) end
+    if type(o[name]) ~= "boolean" then fail(("mem_param: %s expects true or false, got a %s"):format(name, type(o[name]))) end
   end
   local list = o.exclude_blob
   if type(list) ~= "table" or list.name then list = { list } end
   o.exclude_blob = {}
   for i, item in ipairs(list) do
     local name = type(item) == "table" and item.name or item
-    if type(name) ~= "string" then error("mem_param: exclude_blob expects names of blobs, got a " .. type(item), (level or 1) + 1) end
+    if type(name) ~= "string" then fail("mem_param: exclude_blob expects names of blobs, got a " .. type(item)) end
     o.exclude_blob[i] = name
   end
   return setmetatable(o, Param)
@@ -50,7 +51,7 @@ function mem_param.checked(memory)
   if type(memory) ~= "table" or memory.mem_param == nil then return memory end
   local out = {}
   for key, value in pairs(memory) do out[key] = value end
-  out.mem_param = mem_param.new(memory.mem_param, 3)
+  out.mem_param = mem_param.new(memory.mem_param)
   return out
 end
 

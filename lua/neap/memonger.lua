@@ -22,6 +22,7 @@ local neap = require "neap"
 local assignment = require "neap.assignment"
 local options = require "neap.options"
 local report = require "neap.report"
+local fail = core.fail
 local native, list_of = core.memonger, options.names
 local none, is_exact = options.none, assignment.is_exact
 local memonger = {}
@@ -31,12 +32,12 @@ for _, name in ipairs { "recycler", "can_use_blob", "get_free_blob", "process_op
   memonger[name] = assignment[name]
 end
 
-local function fail(code, message, blob, level) error(core.error { code = code, message = message, blob = blob }, (level or 1) + 1) end
+local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
 
 local function is_net(x) return type(x) == "userdata" and x._ops ~= nil end
 
 local function check_net(net, who)
-  if not is_net(net) then error(who .. " expects a net, got a " .. type(net), 3) end
+  if not is_net(net) then fail(who .. " expects a net, got a " .. type(net)) end
   return net
 end
 
@@ -69,7 +70,7 @@ function memonger.verify_inplace_blobs(a, b) return native.same_in_place(check_n
 local function verified(net, planned)
   local same, where = native.same_graph(net, planned)
   if same then same, where = native.same_in_place(net, planned) end
-  if not same then fail("internal", "memonger: the planned net is not the net it came from: " .. where) end
+  if not same then refuse("internal", "memonger: the planned net is not the net it came from: " .. where) end
   return planned
 end
 
@@ -114,7 +115,7 @@ local function apply_to(net, assignments, who, types)
     local names = {}
     for name in pairs(types) do names[#names + 1] = name end
     table.sort(names)
-    fail("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(names, " or ")), nil, 3)
+    refuse("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(names, " or ")))
   end
   return net:rename(renames), tables
 end
@@ -173,10 +174,10 @@ memonger.optimize_inference_fast = memonger.optimize_inference_net
 -- @param namescope
 function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   check_net(net, "optimize_inference_for_dag")
-  if net:_is_train() then fail("graph", ("optimize_inference_for_dag: net \"%s\" has a backward pass; use optimize_net"):format(net:name()), nil, 2) end
+  if net:_is_train() then refuse("graph", ("optimize_inference_for_dag: net \"%s\" has a backward pass; use optimize_net"):format(net:name())) end
   for _, name in ipairs(list_of(input_blobs) or {}) do
     local blob = net:_blob(name)
-    if not blob or not blob.dtype then fail("name", ("optimize_inference_for_dag: \"%s\" is not declared"):format(name), name, 2) end
+    if not blob or not blob.dtype then refuse("name", ("optimize_inference_for_dag: \"%s\" is not declared"):format(name), name) end
   end
   return plan(net, { dag = true, prefix = prefix_of(namescope) })
 end
@@ -204,7 +205,7 @@ end
 --   outputs stay
 -- @return net, Report of the shared blobs
 function memonger.share_grad_blobs(net, losses, param_grads, namescope, o)
-  o = options.read("memonger.share_grad_blobs", { share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2 }, o, 2)
+  o = options.read("memonger.share_grad_blobs", { share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2 }, o)
   check_net(net, "share_grad_blobs")
   local kept = list_of(o.dont_share) or {}
   for _, name in ipairs(list_of(param_grads) or {}) do kept[#kept + 1] = name end
@@ -274,7 +275,7 @@ function memonger.infer_blob_size(net, blob, shapes)
   local known = check_net(net, "infer_blob_size"):_plan(shape_options(shapes) or {})
   local name = type(blob) == "table" and blob.name or blob
   local row = known:_value(name)
-  if not row then fail("name", ("infer_blob_size: net \"%s\" has no blob \"%s\""):format(net:name(), tostring(name)), name, 2) end
+  if not row then refuse("name", ("infer_blob_size: net \"%s\" has no blob \"%s\""):format(net:name(), tostring(name)), name) end
   return row.bytes
 end
 
@@ -314,7 +315,7 @@ function memonger.run_schema_check(net)
     for name, shape in pairs(net.inputs or {}) do built:input(name, shape) end
     for i, op in ipairs(net) do
       local ok, e = pcall(built.op, built, op[1], op[2], op[3], op[4])
-      if not ok then fail(type(e) == "table" and e.code or "graph", ("op %d: %s"):format(i, type(e) == "table" and e.message or tostring(e)), nil, 2) end
+      if not ok then refuse(type(e) == "table" and e.code or "graph", ("op %d: %s"):format(i, type(e) == "table" and e.message or tostring(e))) end
     end
     net = built
   end
@@ -337,4 +338,4 @@ function memonger.release_blobs_when_used(net, keep, selector)
   return native.release(net, kept)
 end
 
-return memonger
+return require("neap.guard").functions(memonger, "neap.memonger.")

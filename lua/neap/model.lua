@@ -8,6 +8,7 @@ local core = require "neap.core"
 local named = require "neap.options"
 local op = require "neap.op"
 local workspace = require "neap.workspace"
+local fail = core.fail
 
 local model = {}
 
@@ -21,16 +22,16 @@ local model = {}
 -- local f = assert(neap.import "lenet.safetensors")
 -- print(f(pictures))
 function model.export(what, path, given)
-  local o = named.read("neap.export", { batch = 1, workspace = named.none }, given, 2)
+  local o = named.read("neap.export", { batch = 1, workspace = named.none }, given)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
     net = what:net { batch = o.batch }
     ws = what:workspace()
     ws:init(net)
   elseif type(what) == "userdata" and getmetatable(what) == core.Net.meta then
-    net, ws = what, o.workspace or error("neap.export of a net needs { workspace = ws }, where its parameters are", 2)
+    net, ws = what, o.workspace or fail("neap.export of a net needs { workspace = ws }, where its parameters are")
   else
-    error("neap.export expects a model or a net, got a " .. type(what), 2)
+    fail("neap.export expects a model or a net, got a " .. type(what))
   end
   return ws:_export(net, path)
 end
@@ -42,7 +43,7 @@ Imported.__index = Imported
 Imported.__call = function(self, x)
   local inputs = self.net:inputs()
   if op.is_tensor(x) then
-    if #inputs ~= 1 then error(("the net has %d inputs: call it with { name = tensor }"):format(#inputs), 2) end
+    if #inputs ~= 1 then fail(("the net has %d inputs: call it with { name = tensor }"):format(#inputs)) end
     x = { [inputs[1].name] = x }
   end
   local out = self.workspace:run(self.net, x)
@@ -53,11 +54,11 @@ end
 --- neap.import(path [, {map = "r"|"c"}]) -> f, or nil, message, code. f.net is the net, f.workspace has its parameters; f(x) runs
 -- it. With map the parameters are the file's own bytes: nothing is read before it is used, and processes share it.
 function model.import(path, given)
-  local o = named.read("neap.import", { map = named.none }, given, 2)
+  local o = named.read("neap.import", { map = named.none }, given)
   local ws = workspace.new {}
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
   if not net then return nil, message, code end
   return setmetatable({ net = net, workspace = ws }, Imported)
 end
 
-return model
+return require("neap.guard").functions(model, "neap.")

@@ -17,11 +17,12 @@ local count_memory = require "neap.count_memory"
 local module = require "neap.nn.module"
 local op = require "neap.op"
 local range = require "neap.range"
+local tree = require "neap.nn.tree"
 
 local Module = module.Module
 local model_memory = {}
 
-local function fail(code, message, hint) error(core.error { code = code, message = message, hint = hint }, 0) end
+local function refuse(code, message, hint) error(core.error { code = code, message = message, hint = hint }) end
 
 --- A stack of tensors that grows as needed: cache:push(t [, label]), cache:pop([label | {label =, shape =, dtype =}]), #cache,
 -- cache:labels(), cache:clear(). A refused pop takes nothing.
@@ -33,11 +34,19 @@ local Memory = { __name = "neap.model_memory" }
 Memory.__index = Memory
 
 --- The layers of a chain: a Sequential's children, or the model itself.
-local function layers_of(root)
-  if root._class ~= "Sequential" then return { root } end
-  local list = {}
-  for i, name in ipairs(root._order) do list[i] = root._children[name] end
-  return list
+local function layers_of(root) return root._class == "Sequential" and module.Module.children(root) or { root } end
+
+--- Names the layers and gives each a cache; again when the model has changed.
+local function look_at_layers(memory)
+  local root = memory.root
+  local t = tree.of(root)
+  if memory.version == root._version then return end
+  memory.version, memory.layers, memory.names, memory.caches = root._version, layers_of(root), {}, {}
+  for i, layer in ipairs(memory.layers) do
+    local path = t.path[layer]
+    memory.names[i] = path ~= "" and path:gsub("/", ".") or layer._class
+    memory.caches[i] = model_memory.cache(memory.names[i])
+  end
 end
 
 --- The memory of a model; one per model, made at its first use.
@@ -45,14 +54,10 @@ end
 function model_memory.of(root, options)
   local memory = rawget(root, "_memory")
   if memory == nil then
-    memory = setmetatable({ root = root, layers = layers_of(root), names = {}, outputs = {}, inputs = {}, caches = {}, attached = {} }, Memory)
-    for i, layer in ipairs(memory.layers) do
-      local name = module.path_of(layer):gsub("/", ".")
-      memory.names[i] = name ~= "" and name or layer._class
-      memory.caches[i] = model_memory.cache(memory.names[i])
-    end
+    memory = setmetatable({ root = root, outputs = {}, inputs = {}, attached = {} }, Memory)
     rawset(root, "_memory", memory)
   end
+  look_at_layers(memory)
   if options then memory.options, memory.max_batch = range.apart(options) end
   return memory
 end
@@ -61,9 +66,9 @@ end
 
 --- Parameters in order of definition, then attached ones: {name, data, diff, velocity}; diff and velocity nil where there are none.
 function Memory:params()
-  local ws, list = Module.workspace(self.root), {}
+  local ws, list, t = Module.workspace(self.root), {}, tree.of(self.root)
   for name, p in Module.parameters(self.root) do
-    local blob = module.blob_name(module.storage_record(rawget(p, "_record")))
+    local blob = module.blob_name(rawget(p, "_record"), t)
     local velocity = blob .. ".momentum"
     list[#list + 1] = { name = name, data = p.data, diff = p.diff, velocity = ws:has(velocity) and ws:view(velocity) or nil }
     list[name] = list[#list]
@@ -78,9 +83,9 @@ end
 --- Adds a parameter of the user's own to the list; the tensor is held by reference.
 -- @return the entry {name, data, diff}; diff starts as nil and is the user's
 function Memory:attach_param(name, tensor)
-  if type(name) ~= "string" or name == "" then fail("name", "attach_param expects a name, got a " .. type(name)) end
-  if not op.is_tensor(tensor) then fail("name", ("attach_param \"%s\": expects a tensor, got a %s"):format(name, type(tensor))) end
-  if self:params()[name] then fail("name", ("attach_param: the model has a parameter \"%s\" already"):format(name), "names are of one parameter each") end
+  if type(name) ~= "string" or name == "" then refuse("name", "attach_param expects a name, got a " .. type(name)) end
+  if not op.is_tensor(tensor) then refuse("name", ("attach_param \"%s\": expects a tensor, got a %s"):format(name, type(tensor))) end
+  if self:params()[name] then refuse("name", ("attach_param: the model has a parameter \"%s\" already"):format(name), "names are of one parameter each") end
   local entry = { name = name, data = tensor }
   self.attached[#self.attached + 1] = entry
   return entry
@@ -104,9 +109,9 @@ end
 local function chain_for(self, x)
   local training = Module.is_training(self.root)
   local n = x.shape[1]
-  if n == nil then fail("shape", "forward expects a batch as the first dimension, got ()") end
+  if n == nil then refuse("shape", "forward expects a batch as the first dimension, got ()") end
   local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2), range.text_of(self.options or {}) }, " ")
-  local entry = rawget(self.root, "_nets")[id]
+  local entry = self.root._nets[id]
   if entry and entry.chain:has_batch(n) then return entry.chain, training end
   local nets = nets_of(self, x.shape, x.dtype)
   if entry == nil or entry.most < n then
@@ -116,7 +121,7 @@ local function chain_for(self, x)
     local memory = { store = false }
     for key, value in pairs(self.options or {}) do memory[key] = value end
     entry = { most = most, chain = core.new_chain(Module.workspace(self.root), largest, most, memory) }
-    rawget(self.root, "_nets")[id] = entry -- a layer that has just learnt its width has emptied the table
+    self.root._nets[id] = entry -- a layer that has just learnt its width has emptied the table
   end
   if not entry.chain:has_batch(n) then entry.chain:add_batch(n, nets) end
   return entry.chain, training
@@ -133,7 +138,7 @@ end
 -- layer's cache gets what its backward reads; in evaluation mode no cache is passed.
 -- @return a copy of the last output
 function Memory:forward(x)
-  if not op.is_tensor(x) then fail("name", "forward expects a tensor, got a " .. type(x)) end
+  if not op.is_tensor(x) then refuse("name", "forward expects a tensor, got a " .. type(x)) end
   local before = self.chain
   local chain, training = chain_for(self, x)
   if before and before ~= chain then before:clear() end
@@ -149,12 +154,12 @@ end
 -- @param dy gradient of the last output
 -- @return gradient of the input, nil for integer inputs
 function Memory:backward(dy)
-  count_memory.check_gradients(self.root, "memory:backward", 2)
+  count_memory.check_gradients(self.root, "memory:backward")
   local chain, ws, gradients = self.chain, Module.workspace(self.root), {}
   if chain == nil or self.outputs[1] == nil then
-    fail("released", "backward: no forward has run", "memory:forward(x) in training mode comes before")
+    refuse("released", "backward: no forward has run", "memory:forward(x) in training mode comes before")
   end
-  if not op.is_tensor(dy) then fail("name", "backward expects a tensor, got a " .. type(dy)) end
+  if not op.is_tensor(dy) then refuse("name", "backward expects a tensor, got a " .. type(dy)) end
   ws:feed(self.outputs[#self.outputs].diff_blob, dy)
   chain:backward()
   for _, list in ipairs { "outputs", "inputs" } do
@@ -173,7 +178,7 @@ end
 -- @param list "outputs" or "inputs"
 -- @param i integer
 function Memory:drop(list, i)
-  if self.chain == nil then fail("released", "drop: no forward has run") end
+  if self.chain == nil then refuse("released", "drop: no forward has run") end
   self.chain:drop(list, i)
   local entry = self[list][i]
   entry.data, entry.diff = nil, nil
@@ -186,4 +191,5 @@ function Memory:free()
   if self.chain then self.chain:clear() end
 end
 
+require("neap.guard").functions(Memory, "memory:")
 return model_memory

@@ -3,6 +3,7 @@
 -- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for from the innermost scope
 -- outwards; a name that already begins with the path stays as it is. Shared by the files that build nets; nobody else's.
 -- @module neap.naming
+local fail = require("neap.core").fail
 local op = require "neap.op"
 
 local M = {}
@@ -12,6 +13,15 @@ local states = setmetatable({}, { __mode = "k" })
 
 --- The net whose scope, branch or body is being built, by coroutine.
 M.current = setmetatable({}, { __mode = "k" })
+
+--- f(...) -> f's results, as a function that builds `net`: what it adds to outer blobs, and what it draws at random, goes into it.
+function M.inside(net, f, ...)
+  local thread = coroutine.running()
+  local before = M.current[thread]
+  local _ <close> = setmetatable({}, { __close = function() M.current[thread] = before end })
+  M.current[thread] = net
+  return (function(...) return ... end)(f(...))
+end
 
 --- That of one net, made at its first use.
 function M.state_of(net)
@@ -100,18 +110,19 @@ op.set_net_of(function(blob)
   local inner = M.current[coroutine.running()]
   return inner and belongs(inner, blob) and inner or blob.net
 end)
+op.set_net_being_built(function() return M.current[coroutine.running()] end)
 
 --- The full name of a name, blob, tensor or number that an op reads; false for false and nil.
 -- @tparam string what for messages: the op or function that asks
 function M.reader(net, x, what)
   if type(x) == "string" then return M.read(net, x) end
   if op.is_blob(x) then
-    if not belongs(net, x) then error(("%s: blob %s belongs to another net"):format(what, x.name), 4) end
+    if not belongs(net, x) then fail(("%s: blob %s belongs to another net"):format(what, x.name)) end
     return x.name
   end
   if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
   if not x then return false end
-  error(("%s expects names or blobs, got a %s"):format(what, type(x)), 4)
+  fail(("%s expects names or blobs, got a %s"):format(what, type(x)))
 end
 
 --- One or a list of names or blobs, as a list of full names.

@@ -11,6 +11,7 @@ local named = require "neap.options"
 local naming = require "neap.naming"
 local range = require "neap.range"
 local report = require "neap.report"
+local fail = core.fail
 
 local Net = core.Net
 local state_of, scope_of, param_scope_of, current = naming.state_of, naming.scope_of, naming.param_scope_of, naming.current
@@ -22,7 +23,7 @@ local net_module = {}
 
 --- neap.net "name"
 function net_module.new(name)
-  if name ~= nil and type(name) ~= "string" then error("neap.net expects a name, got a " .. type(name), 2) end
+  if name ~= nil and type(name) ~= "string" then fail("neap.net expects a name, got a " .. type(name)) end
   return core.new_net(name or "net")
 end
 
@@ -48,8 +49,8 @@ end
 
 --- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init: neap.init.xavier {}, {"Xavier"}, a
 -- number, or nil for zeros.
-function Net:param(name, shape, init, options)
-  options = options or {}
+function Net:param(name, shape, init, given)
+  local options = named.read("net:param", { trainable = named.none, dtype = named.none, reuse = named.none }, given)
   if type(init) == "number" then init = { op = "Constant", value = init } end
   local full, variables = written_param(self, name), state_of(self).variables
   if variables and #variables > 0 then return variables[#variables].param(self, full, shape, init, options) end
@@ -57,8 +58,27 @@ function Net:param(name, shape, init, options)
   return self:declare(full, "parameter", shape, options.dtype, init or { op = "Constant", value = 0 }, options.trainable ~= false)
 end
 
---- net:const(value [, dtype]) -> blob of fixed values. A number is made by a Constant op; a tensor travels as a parameter that
--- no gradient reaches, so small ones only.
+--- A tensor as a blob of the outermost net, filled from numbers that the net carries when a workspace initialises it. The name is
+-- made from type and bytes: the same values are one blob, and other values can't take its place in a workspace. In the body of a
+-- Do, which keeps nothing from run to run, an op makes it.
+local function literal(net, t)
+  while state_of(net).outer do net = state_of(net).outer end
+  local name = ("const_%s_%s_%s"):format(t.dtype, table.concat(t.shape, "x"), t:hash():sub(1, 16))
+  if net:_blob(name) then return handle(net, name) end
+  local values = t:reshape(-1):totable()
+  for i, x in ipairs(values) do
+    if type(x) == "boolean" then
+      values[i] = x and 1 or 0
+    elseif math.type(x) == "integer" and (x > 1 << 53 or x < -(1 << 53)) then
+      fail(("net:const: %d is too large: a net writes numbers with 53 bits; declare an input and feed it"):format(x))
+    end
+  end
+  if state_of(net).take then return net:op("Literal", {}, net:fresh_name "const", { shape = t.shape, dtype = t.dtype, values = values }) end
+  return net:declare(name, "state", t.shape, t.dtype, { op = "Literal", values = values }, false)
+end
+
+--- net:const(value [, dtype]) -> blob of fixed values. A number or boolean is made by a Constant op; a tensor, of any size, is a
+-- blob of its own, which the net's text and files carry along and no gradient reaches.
 function Net:const(value, dtype)
   local state = state_of(self)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
@@ -72,18 +92,7 @@ function Net:const(value, dtype)
     return blob
   end
   local t = op.is_tensor(value) and (dtype and value:to(dtype) or value) or core.tensor(value, dtype)
-  local n = t:n_element()
-  if n > 256 then error(("net:const takes at most 256 elements, got %d: declare an input and feed it"):format(n), 2) end
-  local parts = {}
-  local flat = t:reshape(-1)
-  for i = 1, n do
-    local element = flat[i]
-    parts[i] = self:op("Constant", {}, self:fresh_name "const", { shape = { 1 }, value = type(element) == "boolean" and (element and 1 or 0) or element,
-      dtype = t.dtype })
-  end
-  if n == 0 then error("net:const: an empty tensor", 2) end
-  local joined = n == 1 and parts[1] or self:op("Concat", parts, self:fresh_name "const", { axis = 1 })
-  return joined:reshape(t.shape)
+  return literal(self, t)
 end
 
 --- net:made_by(line, f, ...) -> f's results: what f adds is said to come from `line`, "gpt.lua:31" (nil: from the line that
@@ -143,8 +152,8 @@ end
 
 --- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f: `local _ <close> = net:scope "a"`.
 function Net:scope(name, f, ...)
-  if type(name) ~= "string" or name == "" then error("net:scope expects a name, got a " .. type(name), 2) end
-  if f ~= nil and type(f) ~= "function" then error("net:scope expects a function, got a " .. type(f), 2) end
+  if type(name) ~= "string" or name == "" then fail("net:scope expects a name, got a " .. type(name)) end
+  if f ~= nil and type(f) ~= "function" then fail("net:scope expects a function, got a " .. type(f)) end
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
   local param_scope = param_scope_of(self)
@@ -165,7 +174,7 @@ end
 -- different devices never share bytes by name. Gradients follow their forward ops.
 -- @usage net:device("cpu:1", function() net:Relu("x", "y") end)
 function Net:device(label, f, ...)
-  if type(label) ~= "string" or type(f) ~= "function" then error("net:device expects (label, function)", 2) end
+  if type(label) ~= "string" or type(f) ~= "function" then fail("net:device expects (label, function)") end
   local state = state_of(self)
   local before = state.device
   local _ <close> = setmetatable({}, { __close = function() state.device = before end })
@@ -176,14 +185,15 @@ end
 --- neap.scope(name, f, ...): in the net whose scope, branch or body is being built.
 function net_module.scope(name, f, ...)
   local net = current[coroutine.running()]
-  if net == nil then error("neap.scope works inside net:scope or a net's own functions; use net:scope(name, f)", 2) end
+  if net == nil then fail("neap.scope works inside net:scope or a net's own functions; use net:scope(name, f)") end
   return net:scope(name, f, ...)
 end
 
 --- net:outputs{"loss", "y"}: what is fetched after a run; resident.
-function Net:outputs(names, ...)
+function Net:outputs(...)
+  local names = ...
   if names == nil then return self:_output_names() end
-  if select("#", ...) > 0 then names = { names, ... } end
+  if select("#", ...) > 1 then names = { ... } end
   self:_outputs(read_list(self, names, "outputs"))
   return self
 end
@@ -204,7 +214,7 @@ end
 function Net:blob(name)
   local full = read(self, name)
   if not is_known(self, full) then
-    error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name }, 2)
+    error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name })
   end
   return handle(self, full)
 end
@@ -215,14 +225,14 @@ end
 -- zeros for those that the loss does not depend on. A blob named in wrt that it does not depend on is an error when the net is
 -- checked or compiled, unless allow_unused = true asks for zeros there too.
 function Net:gradient(loss, given)
-  local o = named.read("net:gradient", { wrt = named.none, allow_unused = false }, given, 2)
+  local o = named.read("net:gradient", { wrt = named.none, allow_unused = false }, given)
   local wrt = o.wrt and read_list(self, o.wrt, "gradient")
   if wrt == nil then
     wrt = {}
     for _, row in ipairs(self:_blobs()) do
       if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
     end
-    if #wrt == 0 then error("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = {\"x\"} }", 2) end
+    if #wrt == 0 then fail("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = {\"x\"} }") end
   end
   local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
   local grads = {}
@@ -344,8 +354,17 @@ Net.meta.__index = function(_, key)
   end
   if key:match "^%u" then
     local near = core.suggest(key)
-    error(core.error { code = "name", message = ("unknown op type \"%s\""):format(key), hint = near and ("did you mean \"%s\"?"):format(near) }, 2)
+    error(core.error { code = "name", message = ("unknown op type \"%s\""):format(key), hint = near and ("did you mean \"%s\"?"):format(near) })
   end
+end
+
+--- For completion: the ops.
+Net.meta.__names = function()
+  local names = {}
+  for name, record in pairs(op.records) do
+    if not record.internal then names[#names + 1] = name end
+  end
+  return names
 end
 
 return net_module

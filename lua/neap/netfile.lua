@@ -6,6 +6,7 @@
 -- @module neap.netfile
 local core = require "neap.core"
 local options = require "neap.options"
+local fail = core.fail
 local netfile = {}
 
 local zoo_folder = "scripts/nets/"
@@ -49,7 +50,7 @@ local function no_such_net(stem)
   local near = options.nearest(stem, names)
   error(core.error { code = "name", message = ("there is no net \"%s\""):format(stem),
     hint = (near and ("did you mean \"%s\"? "):format(near) or "") .. ("the zoo has %s; a file of your own ends in .lua"):format(
-      table.concat(names, ", ")) }, 0)
+      table.concat(names, ", ")) })
 end
 
 --- Loads a net file by path or zoo name.
@@ -59,7 +60,7 @@ end
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
-  if batch and math.tointeger(batch) == 0 then error(("\"%s\": a batch has at least 1 row"):format(name), 0) end
+  if batch and math.tointeger(batch) == 0 then fail(("\"%s\": a batch has at least 1 row"):format(name)) end
   local text, chunk_name
   if stem:match "%.lua$" then
     text, chunk_name = read_file(stem)
@@ -75,7 +76,7 @@ function netfile.load(name, ...)
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
   if type(result) ~= "table" or not (result.model or result.net) then
-    error(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)), 0)
+    fail(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)))
   end
   result.name = result.name or stem:match "([^/]+)%.lua$" or stem
   result.batch = math.tointeger(batch) or result.batch or 1

@@ -5,6 +5,7 @@
 -- lower-case form.
 -- @module neap.op
 local core = require "neap.core"
+local fail = core.fail
 
 local op = { records = {}, functions = {} }
 
@@ -21,92 +22,136 @@ local function is_blob(x) return type(x) == "table" and getmetatable(x) == blob_
 op.is_tensor, op.is_blob = is_tensor, is_blob
 function op.set_blob_class(class) blob_class = class end
 
---- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.net.
+--- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.naming.
 local function net_of(blob) return blob.net end
 function op.set_net_of(f) net_of = f end
 
+--- The net that is being built by a function that Neap has called (a module's forward, a scope, a branch), nil outside of all. Set
+-- by neap.naming.
+local function net_being_built() return nil end
+function op.set_net_being_built(f) net_being_built = f end
+
 local function is_operand(x) return is_tensor(x) or is_blob(x) end
 
---- Numbers beside a tensor or blob become scalars of its dtype.
-local function scalar(value, beside)
-  local dtype = beside.dtype
-  if is_tensor(beside) then return core.tensor(value, dtype) end
-  return net_of(beside):const(value, dtype)
+--- Whether input i of the record is a flag, whose dtype says nothing of the other inputs': the condition of Where.
+local function is_flag(record, i)
+  local input = record.inputs[math.min(i, #record.inputs)]
+  return input ~= nil and #input.dtypes == 1 and input.dtypes[1] == "bool"
 end
 
---- Runs op `name` on operands (tensors, or blobs and numbers).
--- @param inputs table operands, false where absent
+--- The dtype of the operands that numbers stand beside, nil where there is none. A flag says nothing of the others.
+local function dtype_beside(record, inputs)
+  for i, x in ipairs(inputs) do
+    if is_operand(x) and not is_flag(record, i) then return x.dtype end
+  end
+end
+
+--- The dtype that a number or boolean gets as input i. A fraction among integers raises: it would lose what it says.
+local function scalar_dtype(record, inputs, i)
+  local x = inputs[i]
+  if is_flag(record, i) or type(x) == "boolean" and not dtype_beside(record, inputs) then return "bool" end
+  local dtype = dtype_beside(record, inputs) or "f32"
+  if type(x) == "number" and not math.tointeger(x) and dtype:match "^[iu]" then
+    fail(("%s: %s is no %s, the dtype of the tensor beside it; give that another one first: x:to \"f32\""):format(record.name, x, dtype))
+  end
+  return dtype
+end
+
+--- Whether input i is a number or a boolean; false where an input may be absent says that it is.
+local function is_value(record, i, x)
+  local input = record.inputs[math.min(i, #record.inputs)]
+  return type(x) == "number" or x == true or x == false and input ~= nil and not input.optional
+end
+
+--- The net that an op on these inputs is added to; nil: it runs at once. Beside blobs it is the blobs' net. Random ops in a function
+-- that builds a net are part of the net: a number drawn while building would be the same in every run.
+local function net_for(record, inputs)
+  for _, x in ipairs(inputs) do
+    if is_blob(x) then return net_of(x) end
+  end
+  return record.random and net_being_built() or nil
+end
+
+--- Runs op `name` on operands, or adds it to the net that they belong to. Numbers and booleans become scalars of the dtype of the
+-- operands beside them, tensors beside blobs constants.
+-- @param inputs table tensors, blobs, numbers; false where absent
 -- @param attrs table|nil
 -- @param n_out integer|nil
 function op.apply(name, inputs, attrs, n_out)
-  local first
-  for i = 1, #inputs do
-    if is_blob(inputs[i]) then
-      first = inputs[i]
-      break
-    end
-    if is_tensor(inputs[i]) and first == nil then first = inputs[i] end
-  end
+  local record = op.records[name]
+  local net = net_for(record, inputs)
   for i = 1, #inputs do
     local x = inputs[i]
-    if type(x) == "number" or type(x) == "boolean" and x then
-      if first == nil then error(name .. " expects a tensor or a blob beside numbers", 3) end
-      inputs[i] = scalar(x, first)
+    if is_value(record, i, x) then
+      local dtype = scalar_dtype(record, inputs, i)
+      inputs[i] = net and net:const(x, dtype) or core.tensor(x, dtype)
     elseif x and not is_operand(x) then
-      error(("%s expects tensors or blobs, got a %s as input %d"):format(name, type(x), i), 3)
-    elseif is_blob(first) and is_tensor(x) then
-      inputs[i] = net_of(first):const(x)
+      fail(("%s expects tensors or blobs, got a %s as input %d"):format(name, type(x), i))
+    elseif net and is_tensor(x) then
+      inputs[i] = net:const(x)
     end
   end
-  if is_blob(first) then
-    local outs
-    local net = net_of(first)
-    if n_out then
-      outs = {}
-      for k = 1, n_out do outs[k] = net:fresh_name(snake(name)) end
-    end
-    return net:op(name, inputs, outs, attrs)
+  if net == nil then return core.eager(name, inputs, attrs, n_out) end
+  local outs
+  if n_out then
+    outs = {}
+    for k = 1, n_out do outs[k] = net:fresh_name(snake(name)) end
   end
-  return core.eager(name, inputs, attrs, n_out)
+  return net:op(name, inputs, outs, attrs)
 end
 
---- f(x, y, .., attrs) or f({x, y, ..}, attrs) for one record.
+local function is_list_of_operands(x) return type(x) == "table" and not is_blob(x) and is_operand(x[1]) end
+local function is_options(x) return type(x) == "table" and getmetatable(x) == nil end
+
+--- f(2, 3), f{2, 3} and f{field = {2, 3}} alike: the list of integers.
+function op.sizes(who, field, ...)
+  local first = ...
+  if type(first) ~= "table" then return { ... } end
+  if select("#", ...) > 1 then fail(who .. ": one list is expected, or integers") end
+  local list = {}
+  for key, value in pairs(first[field] or first) do
+    if math.type(key) ~= "integer" then fail(("%s: unknown field \"%s\""):format(who, tostring(key))) end
+    list[key] = value
+  end
+  return list
+end
+
+--- A copy of `given` without its field `outputs`, and that field: how many outputs are wanted, of ops that can give more.
+local function without_outputs(given)
+  local attrs = {}
+  for key, value in pairs(given) do
+    if key ~= "outputs" then attrs[key] = value end
+  end
+  return attrs, given.outputs
+end
+
+--- f(x, y, .., attributes) or f({x, y, ..}, attributes) for one record. The attributes are a table of named ones, or values in the
+-- record's order, or both: softmax(x, {axis = 1}), softmax(x, 1).
 local function make_function(record)
-  local name = record.name
-  local last = record.outputs[#record.outputs]
-  local splits = last ~= nil and last.variadic -- as many outputs as parts are asked for
+  local name, n_in = record.name, #record.inputs
+  local last_in, last_out = record.inputs[n_in], record.outputs[#record.outputs]
+  if last_in and last_in.variadic then n_in = math.huge end
+  local splits = last_out ~= nil and last_out.variadic -- as many outputs as parts are asked for
   return function(...)
-    local args = table.pack(...)
-    local attrs, n_out
-    local inputs = {}
-    if type(args[1]) == "table" and not is_blob(args[1]) and is_operand(args[1][1]) then
-      inputs = table.move(args[1], 1, #args[1], 1, {})
-      attrs = args[2]
+    local args, attrs, inputs, first = table.pack(...), {}, {}, 1
+    if is_list_of_operands(args[1]) then
+      inputs, first = table.move(args[1], 1, #args[1], 1, inputs), 2
     else
-      for i = 1, args.n do
-        local x = args[i]
-        if i == args.n and type(x) == "table" and not is_blob(x) then
-          attrs = x
-        else
-          inputs[i] = x or false
-        end
+      while first <= args.n and first <= n_in and not is_options(args[first]) do
+        local x, input = args[first], record.inputs[math.min(first, #record.inputs)]
+        if x == nil and not input.optional then fail(("%s: input %d, \"%s\", is nil"):format(name, first, input.name)) end
+        inputs[first] = x == nil and false or x
+        first = first + 1
       end
     end
-    if attrs and attrs.outputs then -- how many outputs are wanted, for ops that can give more
-      n_out = attrs.outputs
-      attrs = table.move(attrs, 1, 0, 1, {})
-      for key, value in pairs(args[args.n]) do
-        if key ~= "outputs" then attrs[key] = value end
-      end
+    local last, n_out = args.n, nil
+    if last >= first and is_options(args[last]) then
+      attrs, n_out = without_outputs(args[last])
+      last = last - 1
     end
-    if n_out == nil and splits and attrs and attrs.sizes then n_out = #attrs.sizes end
-    if #record.inputs == 0 and attrs and attrs[1] and attrs.shape == nil then -- neap.uniform { 2, 3, low = 0 }
-      local shaped = { shape = {} }
-      for key, value in pairs(attrs) do
-        if math.type(key) == "integer" then shaped.shape[key] = value else shaped[key] = value end
-      end
-      attrs = shaped
-    end
+    if last >= first and attrs[1] ~= nil then fail(name .. ": attributes are given by position twice, beside a table and in it") end
+    table.move(args, first, last, 1, attrs)
+    if n_out == nil and splits and attrs.sizes then n_out = #attrs.sizes end
     return op.apply(name, inputs, attrs, n_out)
   end
 end

@@ -1,46 +1,23 @@
 --- Options tables: one table of named fields, whose array part holds the one or two obvious things.
 -- An unknown field is an error that names the nearest known one.
 -- @module neap.options
+local core = require "neap.core"
+local fail = core.fail
 local options = {}
 
---- Edit distance between two words, for "did you mean".
-local function distance(a, b)
-  local row = {}
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local corner = row[0]
-    row[0] = i
-    for j = 1, #b do
-      local swap = corner + (a:byte(i) == b:byte(j) and 0 or 1)
-      corner = row[j]
-      row[j] = math.min(swap, row[j] + 1, row[j - 1] + 1)
-    end
-  end
-  return row[#b]
-end
-
---- The word of `list` nearest to `word`, or nil when none is near.
--- @param word string
--- @param list string[]
--- @return string|nil
-function options.nearest(word, list)
-  local best, least = nil, 1 + #word // 3
-  for _, candidate in ipairs(list) do
-    local d = distance(word:lower(), candidate:lower())
-    if d <= least and (best == nil or d < least) then best, least = candidate, d end
-  end
-  return best
-end
+--- The word of a list nearest to another word, or nil when none is near.
+-- @function options.nearest
+-- @tparam string word
+-- @tparam {string,..} list
+options.nearest = core.nearest
 
 --- Checks `given` against `spec` and returns a new table with positions named and defaults filled in.
 -- @param who string for messages, e.g. "nn.Conv2d"
 -- @param spec table `positions` = names of the array part, every other key a field with its default (`options.none` for
 --   a field without one)
 -- @param given table|nil
--- @param level integer|nil stack level of the error, as for `error`
 -- @return table
-function options.read(who, spec, given, level)
-  level = (level or 1) + 1
+function options.read(who, spec, given)
   local out, names = {}, {}
   if given ~= nil and type(given) ~= "table" then given = { given } end
   for name, default in pairs(spec) do
@@ -53,13 +30,13 @@ function options.read(who, spec, given, level)
   for key, value in pairs(given or {}) do
     local name = type(key) == "number" and (spec.positions or {})[key] or key
     if type(name) ~= "string" then
-      error(("%s: takes %d positional value%s, got one at position %s"):format(who, #(spec.positions or {}),
-        #(spec.positions or {}) == 1 and "" or "s", tostring(key)), level)
+      fail(("%s: takes %d positional value%s, got one at position %s"):format(who, #(spec.positions or {}),
+        #(spec.positions or {}) == 1 and "" or "s", tostring(key)))
     end
     if spec[name] == nil then
       local near = options.nearest(name, names)
-      error(("%s: unknown field \"%s\"%s"):format(who, name, near and (", did you mean \"" .. near .. "\"?")
-        or ("; it takes " .. table.concat(names, ", "))), level)
+      fail(("%s: unknown field \"%s\"%s"):format(who, name, near and (", did you mean \"" .. near .. "\"?")
+        or ("; it takes " .. table.concat(names, ", "))))
     end
     out[name] = value
   end

@@ -3,6 +3,7 @@
 local core = require "neap.core"
 local options = require "neap.options"
 local report = require "neap.report"
+local fail = core.fail
 
 local Tensor = core.Tensor
 local blocks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
@@ -11,7 +12,7 @@ local blocks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 local function series_of(x)
   if x:dim() == 1 then return { x:to("f64"):totable() } end
   if x:dim() == 2 then return x:to("f64"):totable() end
-  error(("plot expects 1 or 2 dimensions, got (%s)"):format(table.concat(x.shape, ",")), 3)
+  fail(("plot expects 1 or 2 dimensions, got (%s)"):format(table.concat(x.shape, ",")))
 end
 
 local function range_of(list)
@@ -102,18 +103,18 @@ end
 -- @return true, or nil, message, code
 -- @usage batch.x:image("batch.png", { grid = 8 })
 function Tensor.image(x, path, o)
-  local columns = options.read("image", { grid = options.none }, o, 2).grid
+  local columns = options.read("image", { grid = options.none }, o).grid
   if columns ~= nil and (math.type(columns) ~= "integer" or columns < 1) then
-    error(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(tostring(columns)), 2)
+    fail(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(tostring(columns)))
   end
   local n_dim = x:dim()
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
-    error(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")), 2)
+    fail(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")))
   end
   local y = x:contiguous()
   if n_dim == 2 then y = y:view(1, 1, x:size(1), x:size(2)) elseif n_dim == 3 then y = y:view(1, x:size(1), x:size(2), x:size(3)) end
   local channels = y:size(2)
-  if channels ~= 1 and channels ~= 3 then error(("image expects 1 or 3 channels, got %d"):format(channels), 2) end
+  if channels ~= 1 and channels ~= 3 then fail(("image expects 1 or 3 channels, got %d"):format(channels)) end
   if y.dtype ~= "u8" then
     local s = y:to("f32"):stats()
     y = ((y:to "f32" - s.min) * (255 / math.max(s.max - s.min, 1e-30))):to "u8"

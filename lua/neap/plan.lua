@@ -3,6 +3,7 @@
 local core = require "neap.core"
 local options = require "neap.options"
 local report = require "neap.report"
+local fail = core.fail
 
 local Plan = core.Plan
 local plan = {}
@@ -131,13 +132,13 @@ local function known_name(p, name)
   local gone = p:_gone(name) or p:_gone(slashed)
   if gone then
     error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\": \"%s\" has absorbed it"):format(figures(p).net, name, gone),
-      hint = "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" }, 3)
+      hint = "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" })
   end
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
   local near = options.nearest(name, names) or options.nearest(slashed, names)
   error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\""):format(figures(p).net, name),
-    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them" }, 3)
+    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them" })
 end
 
 --- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
@@ -244,9 +245,12 @@ function Run:ops()
 end
 
 --- run:table{sort = "min_us", limit = 20} -> Report: the ops that take longest first.
-function Run:table(o)
-  o = o or {}
-  local all, rows, key = self:ops(), {}, o.sort or "min_us"
+function Run:table(given)
+  local o = options.read("run:table", { sort = "min_us", limit = options.none }, given)
+  local all, rows, key = self:ops(), {}, o.sort
+  if all[1] and all[1][key] == nil then
+    fail(("run:table: sort expects a column, one of %s, got \"%s\""):format(table.concat(all:columns(), ", "), tostring(key)))
+  end
   for i = 1, #all do rows[i] = all[i] end
   table.sort(rows, function(a, b)
     if a[key] ~= b[key] then return a[key] > b[key] end
@@ -258,4 +262,5 @@ end
 
 Run.__tostring = function(self) return tostring(self:table { limit = 20 }) end
 
+require("neap.guard").functions(Run, "run:")
 return plan

@@ -71,4 +71,5 @@ function progress.show(i, n, values)
   end
 end
 
+require("neap.guard").functions(Bar, "bar:")
 return progress

@@ -7,6 +7,7 @@
 -- learning rate or a table, keep their shapes.
 -- @module neap.range
 local core = require "neap.core"
+local fail = core.fail
 
 local range = {}
 
@@ -17,7 +18,7 @@ function range.apart(memory)
   if memory == nil or memory.max_batch == nil then return memory end
   local most = memory.max_batch
   if math.type(most) ~= "integer" or most < 1 then
-    error(("max_batch expects an integer of at least 1, got %s"):format(tostring(most)), 0)
+    fail(("max_batch expects an integer of at least 1, got %s"):format(tostring(most)))
   end
   local rest = {}
   for key, value in pairs(memory) do

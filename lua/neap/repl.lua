@@ -6,6 +6,8 @@
 -- @module neap.repl
 local cli = require "neap.cli"
 local core = require "neap.core"
+local values = require "neap.show"
+local fail = core.fail
 local repl = {}
 
 -- ---- completion ----------------------------------------------------------------------------------------------------------
@@ -14,12 +16,12 @@ local repl = {}
 local computed = { ["neap.tensor"] = { shape = true, dtype = true, name = true }, ["neap.blob"] = { shape = true, dtype = true, name = true },
   ["neap.program"] = { plan = true, net = true, workspace = true } }
 
---- Names that a value answers to: its own, and those of its class. Neap's lazy parts (neap.nn) are named before they are loaded.
+--- Public names that a value answers to: its own, and those of its class. Neap's lazy parts (neap.nn) are named before they are loaded.
 local function fields_of(value)
   local names, seen = {}, {}
   local function add(t)
     for key in next, t do
-      if type(key) == "string" and key:match "^[%a_][%w_]*$" and not seen[key] and key:sub(1, 2) ~= "__" then
+      if type(key) == "string" and key:match "^%a[%w_]*$" and not seen[key] then
         seen[key] = true
         names[#names + 1] = key
       end
@@ -158,13 +160,10 @@ function repl.compile(text)
   return statement, message, is_unfinished(message)
 end
 
-local function show(results)
+local function print_values(results)
   for i = 1, results.n do
     local value = results[i]
-    local ok, text = pcall(function()
-      if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") end
-      return tostring(value)
-    end)
+    local ok, text = pcall(values.text, value)
     print(ok and text or "(its __tostring failed: " .. tostring(text) .. ")")
   end
 end
@@ -194,7 +193,7 @@ function repl.evaluate(text)
   end
   if results.n > 1 then
     rawset(_G, "_", results[2])
-    if not quiet then show { n = results.n - 1, table.unpack(results, 2, results.n) } end
+    if not quiet then print_values { n = results.n - 1, table.unpack(results, 2, results.n) } end
   end
   return true
 end
@@ -252,7 +251,7 @@ local function editing_reader(readline)
     dropped = nil
     local ok, err = pcall(function()
       while not got do
-        if core.wait_input() then readline.read_char() else error("interrupted", 0) end
+        if core.wait_input() then readline.read_char() else fail("interrupted") end
       end
     end)
     if not ok then

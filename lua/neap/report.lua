@@ -4,6 +4,7 @@
 -- `#r` rows, `r[i].field`, totals as `r.field`, `tostring(r)` a table that fits the terminal, `r:json()`, `r:csv()`.
 -- @module neap.report
 local core = require "neap.core"
+local fail = core.fail
 
 local report = {}
 local Report = {}
@@ -221,7 +222,7 @@ end
 -- @return string
 function Report:json()
   local ok, cjson = pcall(require, "cjson")
-  if not ok then error("r:json() needs lua-cjson (Debian package lua-cjson)", 2) end
+  if not ok then fail("r:json() needs lua-cjson (Debian package lua-cjson)") end
   local rows = {}
   for i = 1, #self do rows[i] = plain(self[i], cjson) end
   if cjson.empty_array_mt then setmetatable(rows, cjson.empty_array_mt) end
@@ -259,4 +260,13 @@ function Report:columns() return self._columns end
 --- "41.2 MiB": bytes for people.
 report.bytes = core.bytes_text
 
+--- For completion: methods and totals.
+Report.__names = function(self)
+  local names = {}
+  for name in pairs(Report) do names[#names + 1] = name:sub(1, 2) ~= "__" and name or nil end
+  for name in pairs(rawget(self, "_totals") or {}) do names[#names + 1] = name end
+  return names
+end
+
+require("neap.guard").functions(Report, "report:")
 return report

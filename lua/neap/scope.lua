@@ -7,13 +7,14 @@ local core = require "neap.core"
 local op = require "neap.op"
 local options = require "neap.options"
 local naming = require "neap.naming"
+local fail = core.fail
 
 local Net = core.Net
 local param_scope_of = naming.param_scope_of
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
 local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
 
-local function fail(text, hint) error(core.error { code = "graph", message = text, hint = hint }, 3) end
+local function refuse(text, hint) error(core.error { code = "graph", message = text, hint = hint }) end
 
 -- ---- Do ------------------------------------------------------------------------------------------------------------------------
 
@@ -23,7 +24,7 @@ local function sorted_bindings(net, bindings)
   for inner, outer in pairs(bindings) do
     if type(inner) ~= "string" then inner = op.is_blob(outer) and outer.name or outer end -- {"x"} is {x = "x"}
     if type(outer) ~= "string" and not op.is_blob(outer) then
-      fail(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(inner, type(outer)))
+      refuse(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(inner, type(outer)))
     end
     local name = reader(net, outer, "net:Do")
     local exists = is_known(net, name)
@@ -52,16 +53,14 @@ local function build(net, body, f, list, scope, reuse)
   for _, b in ipairs(list) do
     if b.exists then body:_take(b.inner, net:_type(b.outer)) end
   end
-  local state, thread = state_of(body), coroutine.running()
+  local state = state_of(body)
   state.take = function(name)
     local label = reuse and net:_local(scope, name)
     if label then body:_take(name, net:_type(label)) end
     return label ~= nil and label
   end
-  local before = current[thread]
-  current[thread] = body
-  local _ <close> = setmetatable({}, { __close = function() current[thread], state.take = before, nil end })
-  local results = table.pack(f(body))
+  local _ <close> = setmetatable({}, { __close = function() state.take = nil end })
+  local results = table.pack(naming.inside(body, f, body))
   local names = {}
   for i = 1, results.n do names[i] = reader(body, results[i], "the body of a Do") end
   return names
@@ -79,9 +78,9 @@ function Net:Do(given, ...)
   if type(given) ~= "table" or op.is_blob(given) or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
     return self:op("Do", given, ...) -- the op itself: inputs, outputs, attributes
   end
-  local o = options.read("net:Do", { bindings = {}, body = options.none, scope = options.none, reuse = false, copy = false }, given, 2)
-  if o.body == nil then fail "net:Do: the body is missing: a function, or a net" end
-  if o.scope == nil then fail("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one") end
+  local o = options.read("net:Do", { bindings = {}, body = options.none, scope = options.none, reuse = false, copy = false }, given)
+  if o.body == nil then refuse "net:Do: the body is missing: a function, or a net" end
+  if o.scope == nil then refuse("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one") end
   local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings)
   local body, results
   if type(o.body) == "function" then
@@ -137,7 +136,7 @@ local function scoped_param(settings)
     if text == nil then return handle(net, full) end
     local where = old.line ~= "" and old.line or "an unknown line"
     error(core.error { code = "name", message = text:format(full, where), blob = full, hint = reuse and "give it another name"
-      or "net:variable_scope(name, { reuse = true }, f) shares it" }, 3)
+      or "net:variable_scope(name, { reuse = true }, f) shares it" })
   end
 end
 
@@ -151,10 +150,10 @@ end
 -- local a = net:variable_scope("encoder", {}, encode, left)
 -- local b = net:variable_scope("encoder", { reuse = true }, encode, right)
 function Net:variable_scope(name, given, f, ...)
-  if type(name) ~= "string" or name == "" then error("net:variable_scope expects a name, got a " .. type(name), 2) end
-  if type(given) == "function" then error("net:variable_scope expects (name, { reuse = .. }, f)", 2) end
-  if f ~= nil and type(f) ~= "function" then error("net:variable_scope expects a function, got a " .. type(f), 2) end
-  local o = options.read("net:variable_scope", { reuse = options.none, init = options.none, trainable = options.none }, given, 2)
+  if type(name) ~= "string" or name == "" then fail("net:variable_scope expects a name, got a " .. type(name)) end
+  if type(given) == "function" then fail("net:variable_scope expects (name, { reuse = .. }, f)") end
+  if f ~= nil and type(f) ~= "function" then fail("net:variable_scope expects a function, got a " .. type(f)) end
+  local o = options.read("net:variable_scope", { reuse = options.none, init = options.none, trainable = options.none }, given)
   local state = state_of(self)
   state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {}, state.param_scopes or {}
   local outer, param_path = state.variables[#state.variables] or {}, param_scope_of(self)
@@ -186,7 +185,7 @@ local scope = {}
 --- neap.variable_scope(name, {..}, f, ...): in the net whose scope, branch or body is being built.
 function scope.variable_scope(name, given, f, ...)
   local net = current[coroutine.running()]
-  if net == nil then error("neap.variable_scope works inside net:scope or a net's own functions; use net:variable_scope(name, {..}, f)", 2) end
+  if net == nil then fail("neap.variable_scope works inside net:scope or a net's own functions; use net:variable_scope(name, {..}, f)") end
   return net:variable_scope(name, given, f, ...)
 end
 

@@ -12,11 +12,14 @@
 local core = require "neap.core"
 local build = require "neap.nn.build"
 local micro = require "neap.micro"
+local net_module = require "neap.net"
 local nn = require "neap.nn"
 local fit_batch = require "neap.fit_batch"
+local op = require "neap.op"
 local options = require "neap.options"
 local progress = require "neap.progress"
 local report = require "neap.report"
+local fail = core.fail
 local none = options.none
 
 local Trainer = { __name = "neap.trainer" }
@@ -39,16 +42,19 @@ local function start_position()
   return { step = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0 }
 end
 
+--- The model's workspace: another one when the model has become a part of another.
+local function find_workspace(self) self.ws = self.model:workspace() end
+
 --- Sizes in rows that the maker takes.
-local function check_sizes(o, level)
+local function check_sizes(o)
   local function is_count(n) return math.type(n) == "integer" and n > 0 end
   if o.max_batch ~= nil and not is_count(o.max_batch) then
-    error(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(o.max_batch)), level)
+    fail(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(o.max_batch)))
   end
   if o.micro == nil or is_count(o.micro) then return end
-  if o.micro ~= "fit" then error(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro)), level) end
+  if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
   if not (o.memory and (o.memory.budget or o.memory.total)) then
-    error("neap.trainer: micro = \"fit\" needs a budget or a total to fit into: memory = { total = \"512MiB\" }", level)
+    fail("neap.trainer: micro = \"fit\" needs a budget or a total to fit into: memory = { total = \"512MiB\" }")
   end
 end
 
@@ -60,27 +66,26 @@ end
 --   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
 -- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
 local function new(given)
-  local o = options.read("neap.trainer", trainer_spec, given, 2)
-  if not nn.is_module(o.model) then error("neap.trainer takes { model = a module, optimizer = .. }", 2) end
+  local o = options.read("neap.trainer", trainer_spec, given)
+  if not nn.is_module(o.model) then fail("neap.trainer takes { model = a module, optimizer = .. }") end
   if getmetatable(o.optimizer) == nil or not o.optimizer.apply then
-    error("neap.trainer needs an optimizer, e.g. optimizer = neap.optim.SGD { lr = 0.01 }", 2)
+    fail("neap.trainer needs an optimizer, e.g. optimizer = neap.optim.SGD { lr = 0.01 }")
   end
   if o.nan ~= "stop" and o.nan ~= "skip" and o.nan ~= "off" then
-    error(("neap.trainer: nan is one of \"stop\", \"skip\", \"off\", not \"%s\""):format(tostring(o.nan)), 2)
+    fail(("neap.trainer: nan is one of \"stop\", \"skip\", \"off\", not \"%s\""):format(tostring(o.nan)))
   end
   if o.loss ~= nil and type(o.loss) ~= "function" and not nn.is_module(o.loss) then
-    error("neap.trainer: loss expects a loss such as nn.CrossEntropyLoss(), or a function of (output, target)", 2)
+    fail("neap.trainer: loss expects a loss such as nn.CrossEntropyLoss(), or a function of (output, target)")
   end
-  if o.schedule ~= nil and type(o.schedule) ~= "function" then error("neap.trainer: schedule expects a function of (step, lr)", 2) end
-  if o.dtype ~= nil then error("neap.trainer: \"dtype\" is reserved, and not available yet", 2) end
-  check_sizes(o, 3)
+  if o.schedule ~= nil and type(o.schedule) ~= "function" then fail("neap.trainer: schedule expects a function of (step, lr)") end
+  if o.dtype ~= nil then fail("neap.trainer: \"dtype\" is reserved, and not available yet") end
+  check_sizes(o)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
     position = start_position(), memory = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
     micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
-  self.ws = o.model:workspace()
-  if o.seed then self.ws:seed(o.seed) end
+  if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
   end
@@ -101,8 +106,8 @@ local function learn_spec(self, spec)
   local x = one(spec.x)
   local known = self.input
   if known and (table.concat(known.shape, ",") ~= table.concat(x.shape, ",") or known.dtype ~= x.dtype) then
-    error(("the data's examples are %s (%s), the trainer's so far %s (%s)"):format(x.dtype, table.concat(x.shape, ","), known.dtype,
-      table.concat(known.shape, ",")), 3)
+    fail(("the data's examples are %s (%s), the trainer's so far %s (%s)"):format(x.dtype, table.concat(x.shape, ","), known.dtype,
+      table.concat(known.shape, ",")))
   end
   self.input, self.target = x, spec.y and one(spec.y)
 end
@@ -142,8 +147,7 @@ end
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena, and those of
 -- smaller batches all bytes of the largest. A change of the model (freeze, tie ..) makes them anew.
 local function program_for(self, n, mode)
-  local version = rawget(self.model, "_version")
-  if self.model_version ~= version then close_programs(self) end
+  if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
   local key = mode .. " " .. n
   local entry = self.programs[key]
   if entry == nil then
@@ -188,7 +192,7 @@ end
 
 local function feed(self, batch)
   self.ws:feed("x", batch.x)
-  if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
+  if batch.y == nil then fail("a batch has no y: the loss needs a target") end
   self.ws:feed("y", batch.y)
 end
 
@@ -261,18 +265,33 @@ local function run_micro(self, batch, rows)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
-  if batch.y == nil then error("a batch has no y: the loss needs a target", 0) end
+  if batch.y == nil then fail("a batch has no y: the loss needs a target") end
   local parts = micro.parts(self.loss, batch, size, function(n) return program_for(self, n, "micro").program end)
   self.position.pending = { count = micro.count(self.ws), entry = update, blobs = first.blobs, rows = rows }
   return pcall(micro.run, self.ws, batch, parts, update.program)
 end
 
+--- A batch is {x =, y =}; what a data set says of it besides is how many rows it has.
+local function check_batch(batch)
+  if type(batch) ~= "table" then fail("trainer:step expects a batch { x = tensor, y = tensor }, got a " .. type(batch)) end
+  for name, value in pairs(batch) do
+    if name ~= "x" and name ~= "y" and name ~= "n" then
+      fail(("a batch is { x =, y = }: nothing reads its field \"%s\""):format(tostring(name)))
+    end
+    if name ~= "n" and not op.is_tensor(value) then fail(("a batch's %s expects a tensor, got a %s"):format(name, type(value))) end
+  end
+  if batch.x == nil then fail "a batch has no x: the model needs an input" end
+end
+
 --- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
 function Trainer:step(batch)
+  check_batch(batch)
+  find_workspace(self)
   settle(self)
   if not self.input then learn_spec(self, { x = batch.x, y = batch.y }) end
   local rows = batch.x:size(1)
+  self.batch = self.batch or rows
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
   self.rate:set(lr)
@@ -300,6 +319,7 @@ end
 --- Loss and metrics over a whole data set, weighted by rows; the last, smaller batch included.
 -- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set)
+  find_workspace(self)
   settle(self)
   learn_spec(self, set:spec())
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
@@ -311,7 +331,7 @@ function Trainer:evaluate(set)
     for name, value in pairs(read_metrics(self, entry.blobs)) do sums[name] = (sums[name] or 0) + value * batch.n end
     n = n + batch.n
   end
-  if n == 0 then error("evaluate: the data set has no rows", 2) end
+  if n == 0 then fail("evaluate: the data set has no rows") end
   local totals = { n = n }
   for name, value in pairs(sums) do totals[name] = value / n end
   return report.new { totals = totals, order = { "loss", table.unpack(self.metric_names) } }
@@ -327,9 +347,10 @@ end
 
 --- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
 function Trainer:program(batch)
+  find_workspace(self)
   batch = batch or self.batch
-  if not batch then error("the batch size is not known yet: fit or step first, or give it: t:program(64)", 2) end
-  if not (self.input or self.model.input_shape) then error("the input's shape is not known yet: give input = {..} to the model", 2) end
+  if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
+  if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
   if self.micro then return program_for(self, micro_rows(self, batch), "micro").program end
   return program_for(self, batch, "train").program
 end
@@ -344,7 +365,7 @@ function Trainer:plan(batch) return self:program(batch).plan end
 -- @usage print(t:forecast(64))
 function Trainer:forecast(rows, example)
   rows = rows or self.batch
-  if not rows then error("the batch size is not known yet: t:forecast(64)", 2) end
+  if not rows then fail("the batch size is not known yet: t:forecast(64)") end
   if not self.input and example then learn_spec(self, example) end
   local bytes, arena = {}, 0
   local function add(plan, names)
@@ -388,6 +409,7 @@ local position_numbers = { "step", "epoch", "in_epoch", "rows", "first_epoch", "
 --- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
 -- @return true, or nil, message, code
 function Trainer:save(path)
+  find_workspace(self)
   settle(self)
   local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
   for _, name in ipairs(position_numbers) do
@@ -411,12 +433,16 @@ local function prepare(self)
   update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
 end
 
---- Goes back to a saved state.
--- @return self, or nil, message, code
+--- Goes back to a saved state. Names and shapes that are not this trainer's raise, and change nothing.
+-- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
+  find_workspace(self)
   if self.batch or self.input then prepare(self) end -- so that names and shapes are compared with the model's
   local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
-  if not ok then return nil, path .. ": " .. tostring(meta), type(meta) ~= "string" and meta.code or "data" end
+  if not ok then
+    if type(meta) == "table" then meta.message = ("%s: %s"):format(path, meta.message) end
+    error(meta, 0)
+  end
   if meta == nil then return nil, message, code end
   local position = start_position()
   for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
@@ -435,10 +461,21 @@ local fit_spec = { epochs = none, steps = none, valid = none, checkpoint = none,
   on_epoch = none }
 
 --- checkpoint = path or { path, every = steps }.
-local function take_checkpoint(o, level)
+local function take_checkpoint(o)
   if o.checkpoint == nil then return end
-  local c = options.read("checkpoint", { positions = { "path" }, path = none, every = none }, o.checkpoint, level + 1)
-  if type(c.path) ~= "string" then error("fit: checkpoint expects a path, or { path, every = steps }", level + 1) end
+  local c = options.read("checkpoint", { positions = { "path" }, path = none, every = none }, o.checkpoint)
+  if type(c.path) ~= "string" then fail("fit: checkpoint expects a path, or { path, every = steps }") end
+  if c.every ~= nil and (math.type(c.every) ~= "integer" or c.every < 1) then
+    fail("fit: checkpoint: every expects a number of steps, got " .. tostring(c.every))
+  end
+  if not c.path:match "%.safetensors$" then
+    fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending .safetensors"):format(c.path))
+  end
+  local beside = c.path .. ".probe" -- where the folder is missing, or not ours, that is to be known before an epoch has gone
+  local file, why = io.open(beside, "wb")
+  if not file then error(core.error { code = "data", message = "fit: the checkpoint can't be written: " .. why:gsub("%.probe", "", 1) }) end
+  file:close()
+  os.remove(beside)
   o.path, o.every = c.path, c.every
 end
 
@@ -449,7 +486,7 @@ local function exists(path)
 end
 
 local function must(ok, message, code)
-  if not ok then error(core.error { code = code or "data", message = message }, 0) end
+  if not ok then error(core.error { code = code or "data", message = message }) end
   return ok
 end
 
@@ -493,21 +530,49 @@ local function end_epoch(self, o, epoch, seconds, bar)
   return record
 end
 
+-- The best parameters so far lie in the workspace beside the others, as state that goes into checkpoints: a run that is resumed
+-- knows them too.
+local best_prefix = "@best/"
+
+local function keep_best(self)
+  local net, names = net_module.new "best", self.model:blob_names()
+  for _, name in ipairs(names) do
+    local t = self.ws:view(name)
+    net:declare(best_prefix .. name, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
+  end
+  self.ws:init(net)
+  for _, name in ipairs(names) do self.ws:feed(best_prefix .. name, self.ws:view(name)) end
+end
+
+--- The parameters are those of the best epoch, and these are no longer kept apart.
+local function restore_best(self)
+  for _, name in ipairs(self.model:blob_names()) do
+    if self.ws:has(best_prefix .. name) then
+      self.ws:feed(name, self.ws:view(best_prefix .. name))
+      self.ws:remove(best_prefix .. name)
+    end
+  end
+end
+
 --- The next epoch begins; patience is counted. @return whether patience is at its end
 local function turn_epoch(self, o, epoch, record)
   local judged = record.valid and record.valid.loss or record.loss
   local better = judged and judged < self.position.best
   self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, sums = {}, best = better and judged or self.position.best,
     since = better and 0 or self.position.since + 1 })
-  return o.patience ~= nil and self.position.since >= o.patience
+  if o.patience == nil then return false end
+  if better then keep_best(self) end
+  return self.position.since >= o.patience
 end
 
+--- The rest of the epoch under way. @return whether on_step has ended the fit
 local function run_epoch(self, set, o, last_step, bar)
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
     local result = self:step(batch)
     bar:update(self.position.in_epoch, mean_of(self.position))
-    if o.on_step then o.on_step(result, self) end
+    local stop = o.on_step and o.on_step(result, self) == false
     if o.every and self.position.step % o.every == 0 and not result.skipped then must(self:save(o.path)) end
+    if stop then return true end
     if self.position.step >= last_step then break end
   end
 end
@@ -518,14 +583,15 @@ local function fit(self, set, o)
     local epoch, start, total = self.position.epoch + 1, core.clock(), #set
     local goal = math.min(total, self.position.in_epoch + math.min(total, last_step - self.position.step))
     local bar <close> = progress.new { title = "epoch " .. epoch, total = goal, verbose = o.verbose, first = self.position.in_epoch }
-    run_epoch(self, set, o, last_step, bar)
-    if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }, 0) end
-    local record, stop = end_epoch(self, o, epoch, core.clock() - start, bar), false
-    if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) end
+    local stop = run_epoch(self, set, o, last_step, bar)
+    if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }) end
+    local record = end_epoch(self, o, epoch, core.clock() - start, bar)
+    if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
     if o.path then must(self:save(o.path)) end
-    if o.on_epoch then o.on_epoch(record, self) end
+    if o.on_epoch and o.on_epoch(record, self) == false then stop = true end
     if stop then break end
   end
+  if o.patience then restore_best(self) end
   return self:history()
 end
 
@@ -533,23 +599,24 @@ end
 -- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
 -- @param set data set
 -- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path or { path, every = steps }, resume = bool,
---   patience = epochs without a better (validation) loss, verbose = 0|1|2, on_step = f(result, t), on_epoch = f(record, t) }
+--   patience = epochs without a better (validation) loss after which the fit ends; the model has the parameters of the best one then,
+--   verbose = 0|1|2, on_step = f(result, t), on_epoch = f(record, t): false from either ends the fit }
 -- @return Report as of t:history()
 function Trainer:fit(set, given)
-  local o = options.read("fit", fit_spec, given, 2)
-  if type(set) ~= "table" or type(set.epoch) ~= "function" then error("fit expects a data set, e.g. neap.data.tensors { x =, y =, batch = }", 2) end
+  local o = options.read("fit", fit_spec, given)
+  if type(set) ~= "table" or type(set.epoch) ~= "function" then fail("fit expects a data set, e.g. neap.data.tensors { x =, y =, batch = }") end
   for _, name in ipairs { "epochs", "steps", "patience" } do
     if o[name] ~= nil and (math.type(o[name]) ~= "integer" or o[name] < 0) then
-      error(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])), 2)
+      fail(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])))
     end
   end
-  take_checkpoint(o, 2)
+  take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
   settle(self)
   learn_spec(self, set:spec())
   self.batch = math.min(set:spec().batch, set:spec().n)
   self.most.train = math.max(self.most.train, self.batch)
-  if #set == 0 then error("fit: the data set has no batch", 2) end
+  if #set == 0 then fail("fit: the data set has no batch") end
   local ok, result = pcall(fit, self, set, o)
   if ok then return result end
   settle(self)
@@ -563,4 +630,5 @@ Trainer.__tostring = function(self)
   return ("trainer of %s: step %d, epoch %d, optim.%s"):format(self.name or self.model._class, self.position.step, self.position.epoch, self.optimizer.name)
 end
 
+require("neap.guard").functions(Trainer, "trainer:")
 return new

@@ -8,6 +8,7 @@ local op = require "neap.op"
 local options = require "neap.options"
 local range = require "neap.range"
 local report = require "neap.report"
+local fail = core.fail
 
 local Workspace, Program = core.Workspace, core.Program
 local workspace = {}
@@ -25,13 +26,13 @@ local most_programs = 8
 function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
     total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
-    mem_param = options.none, soft = options.none }, given, 2)
+    mem_param = options.none, soft = options.none }, given)
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }),
     defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
-      mem_param = o.mem_param and mem_param.new(o.mem_param, 2) } }
+      mem_param = o.mem_param and mem_param.new(o.mem_param) } }
   return ws
 end
 
@@ -200,7 +201,7 @@ end
 --- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
 -- overwritten; programs of the old net go on.
 function Workspace:add_net(net, given)
-  local o, name = options.read("ws:add_net", { overwrite = false }, given, 2), net:name()
+  local o, name = options.read("ws:add_net", { overwrite = false }, given), net:name()
   self:_add_net(net, o.overwrite)
   state_of(self).handles[name] = net
   return self
@@ -208,7 +209,7 @@ end
 
 --- ws:create_net(f | text, {name =, overwrite =}) -> net: builds the net and stores it; a net that fails leaves nothing.
 function Workspace:create_net(from, given)
-  local o = options.read("ws:create_net", { name = options.none, overwrite = false }, given, 2)
+  local o = options.read("ws:create_net", { name = options.none, overwrite = false }, given)
   local net
   if type(from) == "function" then
     net = require("neap.net").new(o.name)
@@ -224,7 +225,7 @@ end
 function Workspace:net(name)
   local net = find_net(self, name)
   if net then return net end
-  error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" }, 2)
+  error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" })
 end
 
 --- ws:nets() -> names of the workspace's own nets, in order of their making, then of its parents'. Nets stored from C are among them.
@@ -256,28 +257,28 @@ local function net_of(ws, found, item)
   local known = found.by_name[name]
   local net = item
   if type(item) == "string" then net = known or find_net(ws, name) end
-  if known and known ~= net then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }, 0) end
+  if known and known ~= net then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }) end
   found.first, found.by_name[name] = found.first or net, net
   return net, name
 end
 
 --- A step as C takes it: `nets` names, `given` the nets of those names or false, `steps` steps.
-local function plain_step(ws, given, found, level)
+local function plain_step(ws, given, found)
   local fields, step = {}, { nets = {}, given = {}, steps = {} }
   for key, value in pairs(given) do
     if math.type(key) ~= "integer" then fields[key] = value end
   end
-  for key, value in pairs(options.read("ws:run_steps", step_fields, fields, level + 1)) do
+  for key, value in pairs(options.read("ws:run_steps", step_fields, fields)) do
     if key ~= "nets" then step[key] = value end
   end
   for _, item in ipairs(given) do
     if type(item) == "table" then
-      step.steps[#step.steps + 1] = plain_step(ws, item, found, level + 1)
+      step.steps[#step.steps + 1] = plain_step(ws, item, found)
     elseif type(item) == "string" or type(item) == "userdata" then
       local net, name = net_of(ws, found, item)
       step.nets[#step.nets + 1], step.given[#step.given + 1] = name, net or false
     else
-      error(("ws:run_steps: a step holds nets, their names, or steps, got a %s"):format(type(item)), level + 1)
+      fail(("ws:run_steps: a step holds nets, their names, or steps, got a %s"):format(type(item)))
     end
   end
   if step.report then step.given_report, step.report = net_of(ws, found, step.report) end
@@ -294,10 +295,10 @@ end
 -- `nets` that its steps name. What is wrong with a tree is said before anything runs; later the first failure stops the rest.
 -- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
 function Workspace:run_steps(tree, memory)
-  if type(tree) ~= "table" then error("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree), 2) end
+  if type(tree) ~= "table" then fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree)) end
   local found = { by_name = {} }
   for _, net in ipairs(tree.nets or {}) do net_of(self, found, net) end
-  local step = plain_step(self, tree, found, 2)
+  local step = plain_step(self, tree, found)
   local is_empty = core.run_steps(self, step, found.first, with_defaults(self, memory))
   if is_empty then return self, "run_steps: the tree is empty, nothing was run" end
   return self
@@ -415,8 +416,8 @@ Workspace.meta.__close = Workspace.close
 
 --- program:profile{steps = 10} -> run: plan, ops() by time, table{sort =, limit =}, median_ns. Needs compile { profile = true }.
 function Program:profile(given)
-  local o = options.read("program:profile", { steps = 10 }, given, 2)
-  if self:times() == nil then error("program:profile needs a program compiled with { profile = true }", 2) end
+  local o = options.read("program:profile", { steps = 10 }, given)
+  if self:times() == nil then fail("program:profile needs a program compiled with { profile = true }") end
   self:run(o.steps)
   return require("neap.plan").run(self)
 end

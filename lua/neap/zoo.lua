@@ -6,6 +6,7 @@
 -- @module neap.zoo
 -- @usage local model = neap.zoo.resnet50 { classes = 10 }
 -- print(model:forecast { batch = 16, train = true })
+local fail = require("neap.core").fail
 local netfile = require "neap.netfile"
 local options = require "neap.options"
 
@@ -31,11 +32,11 @@ local function watched(given)
 end
 
 local function build(name, given)
-  if given ~= nil and type(given) ~= "table" then error(("neap.zoo.%s takes a table of options, got a %s"):format(name, type(given)), 3) end
+  if given ~= nil and type(given) ~= "table" then fail(("neap.zoo.%s takes a table of options, got a %s"):format(name, type(given))) end
   local o, seen = watched(given or {})
   local file = netfile.load(name, nil, o)
   for key in pairs(given or {}) do
-    if not seen[key] then error(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key)), 3) end
+    if not seen[key] then fail(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key))) end
   end
   return file.model or file.net, file
 end
@@ -45,8 +46,8 @@ return setmetatable(zoo, {
     if type(name) ~= "string" then return nil end
     if not netfile.find(name) then
       local near = options.nearest(name, netfile.names())
-      error(("the zoo has no net \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")
-        or "; it has " .. table.concat(netfile.names(), ", ")), 2)
+      fail(("the zoo has no net \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")
+        or "; it has " .. table.concat(netfile.names(), ", ")))
     end
     return function(given) return build(name, given) end
   end,

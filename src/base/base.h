@@ -1,6 +1,6 @@
 /* base: what every room of Neap stands on: status and error record, counted memory, arena, interned names, hash,
- * random numbers, threads. No global state but three: the memory counters, the name table and the thread count,
- * each safe to use from several threads.
+ * random numbers, threads. No global state but four: the memory counters, the name table, the thread count, each safe to use
+ * from several threads, and the draws, of which every thread has its own.
  */
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
@@ -128,6 +128,17 @@ void neap_hash_text(neap_hash hash, char text[33]);
 /* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Counter-based: the four
  * words for (seed, stream, step, index) do not depend on what was drawn before. */
 void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]);
+/* The draws of this thread: what random ops draw by that nobody has given a seed and a step. Each is another one, in order, and the
+ * same after the same neap_draw_seed. A draw is looked at first and counted when it has been used, so that what fails uses none. */
+typedef struct neap_draw {
+  uint64_t seed;
+  uint32_t step;
+} neap_draw;
+void neap_draw_seed(uint64_t seed); /* begins anew; before the first call the seed is 0 */
+neap_draw neap_draw_look(void);
+void neap_draw_count(void);
+/* A seed of its own for something that draws by itself; counts a draw. */
+uint64_t neap_draw_new_seed(void);
 static inline float neap_uniform_f32(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; } /* [0,1) */
 /* Two independent standard normals from two words (Box-Muller). */
 void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);

@@ -28,3 +28,19 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]) {
   out[0] = radius * cosf(angle);
   out[1] = radius * sinf(angle);
 }
+
+/* ---- draws ------------------------------------------------------------------------------------------------------ */
+
+static _Thread_local neap_draw draws;
+
+void neap_draw_seed(uint64_t seed) { draws = (neap_draw){.seed = seed}; }
+neap_draw neap_draw_look(void) { return draws; }
+void neap_draw_count(void) { draws.step++; }
+
+uint64_t neap_draw_new_seed(void) {
+  enum { STREAM = 0x5eed }; /* of no op: their streams are small numbers */
+  uint32_t word[4];
+  neap_philox(draws.seed, STREAM, draws.step, 0, word);
+  neap_draw_count();
+  return (uint64_t)word[0] << 32 | word[1];
+}

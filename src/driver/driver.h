@@ -190,8 +190,6 @@ neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL ou
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
                        neap_error *error);
-/* Random eager ops of this thread: the seed, and calls counted from 0 again. */
-void neap_eager_seed(uint64_t seed);
 /* Drops this thread's kernels and scratch. */
 void neap_eager_clear(void);
 

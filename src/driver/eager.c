@@ -1,5 +1,5 @@
 /* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op, attributes, input types),
- * a growing scratch, and the counter that random ops draw by.
+ * and a growing scratch.
  *
  * A call that finds its kernel compares itself with at most N_CACHE entries and binds nothing; one that does not takes the place
  * of the entry used longest ago.
@@ -31,8 +31,6 @@ static _Thread_local struct {
   uint64_t clock;
   void *scratch;
   size_t scratch_bytes;
-  uint64_t seed;
-  uint32_t step; /* of the next random op */
 } eager;
 
 /* Unbinds the kernel and forgets the case; a cleared entry is the first to be taken again. */
@@ -40,12 +38,6 @@ static void entry_clear(entry *e) {
   neap_single_free(e->single);
   neap_arena_fini(&e->arena);
   *e = (entry){0};
-}
-
-/* The step of random ops starts again, so that the same script draws the same numbers after each seeding. */
-void neap_eager_seed(uint64_t seed) {
-  eager.seed = seed;
-  eager.step = 0;
 }
 
 /* Everything this thread holds between calls. A thread that ends without this leaks it. */
@@ -218,8 +210,9 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     NEAP_TRY(neap_tensor_copy(&out[pair.out], &c->in[pair.in], error));
     in_data[pair.in] = out_data[pair.out];
   }
-  uint32_t step = c->op->effects & NEAP_EFFECT_RANDOM ? eager.step++ : 0;
-  NEAP_TRY(neap_single_run(e->single, in_data, out_data, eager.scratch, eager.seed, 0, step, error));
+  neap_draw draw = neap_draw_look();
+  NEAP_TRY(neap_single_run(e->single, in_data, out_data, eager.scratch, draw.seed, 0, draw.step, error));
+  if ((c->op->effects & NEAP_EFFECT_RANDOM) != 0) neap_draw_count();
   for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++) NEAP_TRY(cut(e, k, &out[k], error));
   return NEAP_OK;
 }

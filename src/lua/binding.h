@@ -20,6 +20,8 @@ _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error);
 _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
 /* For functions given a path: nil, message, code when the file is at fault (IO, DB, DATA); else raises. */
 int neap_lua_failure(lua_State *L, const neap_error *error);
+/* core.fail and core.error, for Neap's own Lua files. */
+void neap_lua_open_check(lua_State *L);
 /* Pushes the error object of a record. */
 void neap_lua_push_error(lua_State *L, const neap_error *error);
 /* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there is none. */
@@ -44,16 +46,34 @@ void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as
 void **neap_lua_new_block(lua_State *L);
 /* A new userdata of class `name`, zeroed, with one user value; pushed. */
 void *neap_lua_new(lua_State *L, size_t bytes, const char *name);
+/* A function of the Lua surface. `most`: how many arguments it reads, the object of a method included. A further one that is not
+ * nil raises, since nothing that is given is dropped; NEAP_LUA_ANY: the function looks itself. A list ends with name NULL. */
+typedef struct neap_lua_reg {
+  const char *name;
+  lua_CFunction call;
+  int most;
+} neap_lua_reg;
+#define NEAP_LUA_ANY (-1)
+/* Puts the functions of `list` into the table at the top of the stack. */
+void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods);
 /* Registers a class: metatable `name` from `meta`, methods from `methods`; the method table is left in the table at the
  * top of the stack under `field`. Metamethod __index: as in `meta`, else the method table. */
-void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const luaL_Reg *methods);
+void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const neap_lua_reg *methods);
 /* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when there is none. */
 int neap_lua_method(lua_State *L);
+/* Field `field` of the options table at `index`, `missing` where there is none; raises for what is no boolean. */
+bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing);
+/* Raises for a field of the options table at `index` (nil and none: there are none) that is not in the NULL-ended list `known`, and
+ * for items of its array part. `who` begins the message. */
+void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *const *known);
 
 /* 1-based position, negative from the end, to 0-based; raises a "0 or out of range" argument error about `what`. */
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what);
 int neap_lua_axis(lua_State *L, int arg, int n_dim); /* argument `arg` as a dimension of n_dim */
-/* Dims from a table of integers at `index`, or from the integers at index.. up to the top. Fills shape. */
+/* Integers from the list at `index`, of a table or its field `field` (may be NULL), or else from the arguments from there to the
+ * top; returns how many. Anything else in the table raises. */
+int neap_lua_integers(lua_State *L, int index, const char *field, const char *what, int64_t out[NEAP_MAX_DIM]);
+/* The same as sizes, none below 0. */
 void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what);
 neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing); /* by name; nil or none gives `missing` */
 void neap_lua_push_shape(lua_State *L, const neap_shape *shape);
@@ -107,7 +127,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
 void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor *out);
 int neap_lua_tensor_index(lua_State *L);     /* x[key] for keys that are no strings */
 int neap_lua_tensor_new_index(lua_State *L); /* x[key] = value */
-extern const luaL_Reg neap_lua_tensor_makers[], neap_lua_tensor_views[];
+extern const neap_lua_reg neap_lua_tensor_makers[], neap_lua_tensor_views[];
 void neap_lua_open_tensor(lua_State *L);
 
 /* Walks over all elements of a tensor in row-major order, whatever the strides. */
@@ -122,7 +142,9 @@ void neap_lua_walk_next(neap_lua_walk *walk, const neap_tensor *t);
 /* ---- ops (op.c) ----------------------------------------------------------------------------------------------------------- */
 
 /* Attributes of `op` from the table at `index` (nil: none), as a list that ends with {0}; rooms for it and its lists stay
- * on the stack. Keys in `skip` (a NULL-ended list, may be NULL) and positional items are left alone. */
+ * on the stack. Items of the array part are attributes in the record's order; where the first of these is a list, the numbers
+ * that begin the array are its items. With `skip` (a NULL-ended list, may be NULL) the table is an initialiser: those keys and
+ * the first item, the op's name, are left alone. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip);
 const neap_op *neap_lua_op(lua_State *L, int index); /* the record by name, or NAME error with a suggestion */
 void neap_lua_open_op(lua_State *L);

@@ -62,6 +62,7 @@ static int cache_push(lua_State *L) {
 static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
   neap_cache_want want = {0};
   if (lua_istable(L, 2)) {
+    neap_lua_only_fields(L, 2, "cache:pop", (const char *const[]){"label", "dtype", "shape", NULL});
     if (lua_getfield(L, 2, "label") != LUA_TNIL) want.label = luaL_checkstring(L, -1);
     if (lua_getfield(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
     if (lua_getfield(L, 2, "shape") != LUA_TNIL) {
@@ -251,14 +252,14 @@ static int to_text(lua_State *L) {
 void neap_lua_open_chain(lua_State *L) {
   static const luaL_Reg cache_meta[] = {
     {"__gc", cache_release}, {"__len", cache_length}, {"__tostring", cache_to_text}, {NULL, NULL}};
-  static const luaL_Reg cache_methods[] = {
-    {"push", cache_push}, {"pop", cache_pop}, {"clear", cache_clear}, {"labels", cache_labels}, {NULL, NULL}};
+  static const neap_lua_reg cache_methods[] = {
+    {"push", cache_push, 3}, {"pop", cache_pop, 2}, {"clear", cache_clear, 1}, {"labels", cache_labels, 1}, {NULL, NULL, 0}};
   static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"has_batch", has_batch}, {"add_batch", add_batch},
-                                     {"forward", forward},     {"backward", backward},
-                                     {"item", item},           {"n", length},
-                                     {"drop", drop},           {"clear", clear},
-                                     {"cache", cache},         {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"has_batch", has_batch, 2}, {"add_batch", add_batch, 3},
+                                         {"forward", forward, 2},     {"backward", backward, 1},
+                                         {"item", item, 3},           {"n", length, 2},
+                                         {"drop", drop, 3},           {"clear", clear, 1},
+                                         {"cache", cache, 2},         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_CACHE, "Cache", cache_meta, cache_methods);
   neap_lua_class(L, NEAP_LUA_CHAIN, "Chain", meta, methods);
   lua_pushcfunction(L, new_cache);

@@ -183,10 +183,35 @@ int neap_lua_method(lua_State *L) {
   return 1;
 }
 
-void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const luaL_Reg *methods) {
+/* What Lua calls: the function of upvalue 1, once the number of arguments is looked at. Upvalue 2: 1 for a method, whose object
+ * nobody counts. */
+static int call_checked(lua_State *L) {
+  const neap_lua_reg *reg = lua_touserdata(L, lua_upvalueindex(1));
+  for (int i = lua_gettop(L); i > reg->most; i--) {
+    if (lua_isnil(L, i)) continue;
+    int self = (int)lua_tointeger(L, lua_upvalueindex(2)), most = reg->most - self;
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most, most == 1 ? "" : "s", i - self);
+  }
+  return reg->call(L);
+}
+
+void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
+  for (; list->name != NULL; list++) {
+    if (list->most == NEAP_LUA_ANY) {
+      lua_pushcfunction(L, list->call);
+    } else {
+      lua_pushlightuserdata(L, (void *)list);
+      lua_pushinteger(L, methods);
+      lua_pushcclosure(L, call_checked, 2);
+    }
+    lua_setfield(L, -2, list->name);
+  }
+}
+
+void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const neap_lua_reg *methods) {
   luaL_newmetatable(L, name);
   lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
+  neap_lua_functions(L, methods, true);
   lua_pushvalue(L, -1);
   lua_setfield(L, -3, "methods");
   lua_pushvalue(L, -1);
@@ -197,7 +222,84 @@ void neap_lua_class(lua_State *L, const char *name, const char *field, const lua
   lua_setfield(L, -2, field);
 }
 
+/* ---- errors of Neap's own Lua files -------------------------------------------------------------------------------------- */
+
+/* core.fail(message): raises it at the user's line, however many of Neap's own functions lie between. */
+static int fail_text(lua_State *L) {
+  luaL_checkstring(L, 1);
+  push_where(L);
+  lua_pushvalue(L, 1);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
+/* core.error{code =, message =, ..} -> error object; the line is the user's when it names none. */
+static int make_error(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  if (lua_getfield(L, 1, "line") == LUA_TNIL && neap_lua_line(L)[0] != '\0') lua_setfield(L, 1, "line");
+  lua_settop(L, 1);
+  set_error_class(L);
+  return 1;
+}
+
+/* core.nearest(word, list) -> the text of the list nearest to word, or nil when none is near. */
+static int nearest(lua_State *L) {
+  const char *word = luaL_checkstring(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int least = 2 + (int)strlen(word) / 3;
+  lua_Integer best = 0, n = luaL_len(L, 2);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_geti(L, 2, i);
+    int distance = lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
+    lua_pop(L, 1);
+    if (distance >= least) continue;
+    least = distance;
+    best = i;
+  }
+  if (best == 0) return 0;
+  lua_geti(L, 2, best);
+  return 1;
+}
+
+void neap_lua_open_check(lua_State *L) {
+  static const neap_lua_reg functions[] = {
+    {"fail", fail_text, 1}, {"error", make_error, 1}, {"nearest", nearest, 2}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
+}
+
 /* ---- arguments ----------------------------------------------------------------------------------------------------------------- */
+
+void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *const *known) {
+  if (lua_isnoneornil(L, index)) return;
+  luaL_checktype(L, index, LUA_TTABLE);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    const char *key = luaL_tolstring(L, -2, NULL), *near = NULL;
+    bool is_text = lua_type(L, -3) == LUA_TSTRING;
+    int least = 2 + (int)strlen(key) / 3;
+    const char *const *name = known;
+    while (*name != NULL && !(is_text && strcmp(*name, key) == 0)) {
+      int distance = neap_text_distance(key, *name);
+      if (distance < least) least = distance, near = *name;
+      name++;
+    }
+    if (*name == NULL)
+      neap_lua_fail(L, NEAP_ARGUMENT,
+                    near != NULL ? "%s: unknown field \"%s\"; did you mean \"%s\"?" : "%s: unknown field \"%s\"; it takes \"%s\"",
+                    who, key, near != NULL ? near : known[0]);
+    lua_pop(L, 1); /* the key as text */
+  }
+}
+
+bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing) {
+  if (!lua_istable(L, index)) return missing;
+  int type = lua_getfield(L, index, field);
+  if (type != LUA_TNIL && type != LUA_TBOOLEAN)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %s expects true or false, got a %s", who, field, luaL_typename(L, -1));
+  bool flag = type == LUA_TNIL ? missing : lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return flag;
+}
 
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what) {
   if (i == 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
@@ -222,20 +324,50 @@ int neap_lua_axis(lua_State *L, int arg, int n_dim) {
   return (int)neap_lua_position(L, integer_at(L, arg, "a dimension"), n_dim, "dimension");
 }
 
-void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what) {
-  /* {2, 3} and 2, 3 alike. */
-  bool table = lua_istable(L, index);
-  int64_t dim[NEAP_MAX_DIM];
-  lua_Integer n = table ? luaL_len(L, index) : NEAP_MAX(lua_gettop(L) - index + 1, 0);
-  if (n > NEAP_MAX_DIM)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM, (long long)n);
-  for (int i = 0; i < (int)n; i++) {
-    if (table) lua_geti(L, index, i + 1);
-    dim[i] = integer_at(L, table ? -1 : index + i, what);
-    if (table) lua_pop(L, 1);
-    if (dim[i] < 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s: size %lld is negative", what, (long long)dim[i]);
+/* The list at the top of the stack, raw: nothing but integers, at most NEAP_MAX_DIM. */
+static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DIM]) {
+  int list = lua_gettop(L), n = (int)lua_rawlen(L, list), n_key = 0;
+  if (lua_rawlen(L, list) > NEAP_MAX_DIM)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM,
+                  (long long)lua_rawlen(L, list));
+  for (lua_pushnil(L); lua_next(L, list) != 0; lua_pop(L, 1)) {
+    n_key++;
+    if (lua_type(L, -2) == LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
   }
-  *shape = neap_shape_of((int)n, dim);
+  if (n_key != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(L, list, i + 1);
+    out[i] = integer_at(L, -1, what);
+    lua_pop(L, 1);
+  }
+  return n;
+}
+
+int neap_lua_integers(lua_State *L, int index, const char *field, const char *what, int64_t out[NEAP_MAX_DIM]) {
+  int top = lua_gettop(L), n;
+  if (lua_istable(L, index)) {
+    lua_pushvalue(L, index);
+    lua_pushstring(L, field);
+    if (field != NULL && lua_rawget(L, -2) == LUA_TTABLE)
+      neap_lua_only_fields(L, index, what, (const char *const[]){field, NULL});
+    else
+      lua_pop(L, 1);
+    n = take_integers(L, what, out);
+    lua_settop(L, top);
+    return n;
+  }
+  n = NEAP_MAX(top - index + 1, 0);
+  if (n > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %d", what, NEAP_MAX_DIM, n);
+  for (int i = 0; i < n; i++) out[i] = integer_at(L, index + i, what);
+  return n;
+}
+
+void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what) {
+  int64_t dim[NEAP_MAX_DIM];
+  int n = neap_lua_integers(L, index, NULL, what, dim);
+  for (int i = 0; i < n; i++)
+    if (dim[i] < 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s: size %lld is negative", what, (long long)dim[i]);
+  *shape = neap_shape_of(n, dim);
 }
 
 neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {

@@ -292,10 +292,10 @@ static int embedded(lua_State *L) {
 
 void neap_lua_open_db(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_query", query}, {"_path", path},    {"_check", check}, {"backup", backup},
-                                     {"_prune", prune}, {"close", release}, {NULL, NULL}};
-  static const luaL_Reg functions[] = {
-    {"open_db", open_db}, {"db_path", db_path}, {"use_db", use_db}, {"embedded", embedded}, {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"_query", query, 3}, {"_path", path, 1},    {"_check", check, 1}, {"backup", backup, 2},
+                                         {"_prune", prune, 2}, {"close", release, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {
+    {"open_db", open_db, 1}, {"db_path", db_path, 0}, {"use_db", use_db, 1}, {"embedded", embedded, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);
-  luaL_setfuncs(L, functions, 0);
+  neap_lua_functions(L, functions, false);
 }

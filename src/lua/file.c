@@ -24,20 +24,14 @@ static int list_release(lua_State *L) {
 /* One field, and a slip in it must not load a file in another way than was meant. */
 neap_io_map neap_lua_io_map(lua_State *L, int index) {
   if (lua_isnoneornil(L, index)) return NEAP_IO_COPY;
-  neap_io_map map = NEAP_IO_COPY;
   if (!lua_istable(L, index))
     neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s", luaL_typename(L, index));
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
-    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-    const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-    if (strcmp(key, "map") != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "load: unknown field \"%s\"%s", key,
-                    neap_text_distance(key, "map") <= 2 ? ", did you mean \"map\"?" : "; it takes map");
-    if (strcmp(kind, "r") != 0 && strcmp(kind, "c") != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "load: map expects \"r\" (read-only) or \"c\" (copy on write)");
-    map = kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
-  }
-  return map;
+  neap_lua_only_fields(L, index, "load", (const char *const[]){"map", NULL});
+  if (lua_getfield(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
+  const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  if (strcmp(kind, "r") != 0 && strcmp(kind, "c") != 0)
+    neap_lua_fail(L, NEAP_ARGUMENT, "load: map expects \"r\" (read-only) or \"c\" (copy on write)");
+  return kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
 }
 
 /* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil, message, code */
@@ -92,7 +86,10 @@ static int save(lua_State *L) {
     item = take_items(L, 2, &n);
   else
     single.tensor = *neap_lua_tensor_at(L, 2);
-  if (lua_istable(L, 3) && lua_getfield(L, 3, "meta") == LUA_TTABLE) {
+  neap_lua_only_fields(L, 3, "neap.save", (const char *const[]){"meta", NULL});
+  if (lua_istable(L, 3) && lua_getfield(L, 3, "meta") != LUA_TNIL) {
+    if (!lua_istable(L, -1))
+      neap_lua_fail(L, NEAP_ARGUMENT, "neap.save: meta expects a table of texts, got a %s", luaL_typename(L, -1));
     int at = lua_gettop(L), count = 0;
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) count++;
     meta = neap_lua_room(L, (size_t)count * sizeof *meta);
@@ -301,21 +298,22 @@ static int reader_next(lua_State *L) {
 }
 
 void neap_lua_open_file(lua_State *L) {
-  static const luaL_Reg list_meta[] = {{"__gc", list_release}, {NULL, NULL}}, none[] = {{NULL, NULL}};
+  static const luaL_Reg list_meta[] = {{"__gc", list_release}, {NULL, NULL}};
+  static const neap_lua_reg none[] = {{NULL, NULL, 0}};
   static const luaL_Reg reader_meta[] = {{"__gc", reader_release}, {"__close", reader_release}, {NULL, NULL}};
-  static const luaL_Reg reader_methods[] = {{"next", reader_next}, {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"load", load},
-                                       {"save", save},
-                                       {"read_idx", read_idx},
-                                       {"read_bytes", read_bytes},
-                                       {"read_text", read_text},
-                                       {"write_text", write_text},
-                                       {"write_png", write_png},
-                                       {"encode_bytes", encode_bytes},
-                                       {"make_folder", make_folder},
-                                       {"batch_reader", batch_reader},
-                                       {NULL, NULL}};
+  static const neap_lua_reg reader_methods[] = {{"next", reader_next, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"load", load, 2},
+                                           {"save", save, 3},
+                                           {"read_idx", read_idx, 1},
+                                           {"read_bytes", read_bytes, 1},
+                                           {"read_text", read_text, 1},
+                                           {"write_text", write_text, 2},
+                                           {"write_png", write_png, 2},
+                                           {"encode_bytes", encode_bytes, 2},
+                                           {"make_folder", make_folder, 1},
+                                           {"batch_reader", batch_reader, 4},
+                                           {NULL, NULL, 0}};
   neap_lua_class(L, LIST_CLASS, "IoList", list_meta, none);
   neap_lua_class(L, READER_CLASS, "BatchReader", reader_meta, reader_methods);
-  luaL_setfuncs(L, functions, 0);
+  neap_lua_functions(L, functions, false);
 }

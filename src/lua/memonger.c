@@ -447,24 +447,24 @@ static int best_slot(lua_State *L) {
 
 void neap_lua_open_memonger(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release_handle}, {"__close", release_handle}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"blobs", blobs}, {"conflict", conflict}, {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"recycle", open},
-                                       {"written_out", written_out},
-                                       {"share", share},
-                                       {"release", release},
-                                       {"estimate", estimate},
-                                       {"sort", sort},
-                                       {"reorder", reorder},
-                                       {"same_graph", same_graph},
-                                       {"same_in_place", same_in_place},
-                                       {"interference", interference},
-                                       {"assign", assign},
-                                       {"measure", measure},
-                                       {"verify", verify},
-                                       {"best_slot", best_slot},
-                                       {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"blobs", blobs, 1}, {"conflict", conflict, 3}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"recycle", open, 3},
+                                           {"written_out", written_out, 2},
+                                           {"share", share, 3},
+                                           {"release", release, 2},
+                                           {"estimate", estimate, 3},
+                                           {"sort", sort, 2},
+                                           {"reorder", reorder, 2},
+                                           {"same_graph", same_graph, 2},
+                                           {"same_in_place", same_in_place, 2},
+                                           {"interference", interference, 2},
+                                           {"assign", assign, 2},
+                                           {"measure", measure, 2},
+                                           {"verify", verify, 2},
+                                           {"best_slot", best_slot, 2},
+                                           {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RECYCLE, "Recycle", meta, methods);
   lua_newtable(L);
-  luaL_setfuncs(L, functions, 0);
+  neap_lua_functions(L, functions, false);
   lua_setfield(L, -2, "memonger");
 }

@@ -118,19 +118,19 @@ static int interrupt(lua_State *L) {
 }
 
 void neap_lua_open_memory(lua_State *L) {
-  static const luaL_Reg functions[] = {{"memory", memory},
-                                       {"reset_peak", reset_peak},
-                                       {"fail_nth", fail_nth},
-                                       {"failed", failed},
-                                       {"threads", threads},
-                                       {"clock", clock_seconds},
-                                       {"is_terminal", is_terminal},
-                                       {"terminal_width", terminal_width},
-                                       {"parse_bytes", parse_bytes},
-                                       {"bytes_text", bytes_text},
-                                       {"interrupt", interrupt},
-                                       {"clear_interrupt", clear_interrupt},
-                                       {NULL, NULL}};
-  luaL_setfuncs(L, functions, 0);
+  static const neap_lua_reg functions[] = {{"memory", memory, 0},
+                                           {"reset_peak", reset_peak, 0},
+                                           {"fail_nth", fail_nth, 2},
+                                           {"failed", failed, 0},
+                                           {"threads", threads, 1},
+                                           {"clock", clock_seconds, 0},
+                                           {"is_terminal", is_terminal, 1},
+                                           {"terminal_width", terminal_width, 0},
+                                           {"parse_bytes", parse_bytes, 1},
+                                           {"bytes_text", bytes_text, 1},
+                                           {"interrupt", interrupt, 0},
+                                           {"clear_interrupt", clear_interrupt, 0},
+                                           {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
   neap_memory_on_data = on_data;
 }

@@ -12,6 +12,7 @@
 
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
+  neap_lua_open_check(L);
   neap_lua_open_memory(L);
   neap_lua_open_tensor(L);
   neap_lua_open_op(L);

@@ -389,11 +389,8 @@ static int dot(lua_State *L) {
 /* net:text([{lines = false}]) */
 static int text(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
-  bool lines = true;
-  if (lua_istable(L, 2)) {
-    if (lua_getfield(L, 2, "lines") != LUA_TNIL) lines = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-  }
+  neap_lua_only_fields(L, 2, "net:text", (const char *const[]){"lines", NULL});
+  bool lines = neap_lua_flag(L, 2, "net:text", "lines", true);
   neap_buffer out = {0};
   neap_net_print(net, lines, &out);
   bool failed = out.failed;
@@ -443,33 +440,33 @@ static int graph(lua_State *L) {
 
 void neap_lua_open_net(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_sub", sub},
-                                     {"_copy_sub", copy_sub},
-                                     {"_split_micro", split_micro},
-                                     {"_local", local_name},
-                                     {"_is_scope", is_scope},
-                                     {"_has_local", has_local},
-                                     {"_take", take},
-                                     {"_declare", declare},
-                                     {"_add", add},
-                                     {"_outputs", outputs},
-                                     {"_keep", keep},
-                                     {"_interface", interface},
-                                     {"_gradient", gradient},
-                                     {"_name", name},
-                                     {"_type", type_of},
-                                     {"_ops", ops},
-                                     {"_blobs", blobs},
-                                     {"_blob", blob},
-                                     {"_output_names", output_names},
-                                     {"_version", version},
-                                     {"_is_train", is_train},
-                                     {"_dot", dot},
-                                     {"_graph", graph},
-                                     {"text", text},
-                                     {"clone", clone},
-                                     {"rename", rename_blobs},
-                                     {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"_sub", sub, 3},
+                                         {"_copy_sub", copy_sub, 2},
+                                         {"_split_micro", split_micro, 1},
+                                         {"_local", local_name, 3},
+                                         {"_is_scope", is_scope, 2},
+                                         {"_has_local", has_local, 2},
+                                         {"_take", take, 4},
+                                         {"_declare", declare, 8},
+                                         {"_add", add, 9},
+                                         {"_outputs", outputs, 2},
+                                         {"_keep", keep, 2},
+                                         {"_interface", interface, 3},
+                                         {"_gradient", gradient, 4},
+                                         {"_name", name, 1},
+                                         {"_type", type_of, 2},
+                                         {"_ops", ops, 1},
+                                         {"_blobs", blobs, 1},
+                                         {"_blob", blob, 2},
+                                         {"_output_names", output_names, 1},
+                                         {"_version", version, 1},
+                                         {"_is_train", is_train, 1},
+                                         {"_dot", dot, 1},
+                                         {"_graph", graph, 3},
+                                         {"text", text, 2},
+                                         {"clone", clone, 1},
+                                         {"rename", rename_blobs, 2},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_NET, "Net", meta, methods);
   lua_pushcfunction(L, new_net);
   lua_setfield(L, -2, "new_net");

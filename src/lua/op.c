@@ -57,7 +57,7 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
   bool single = lua_type(L, -1) == LUA_TNUMBER;
   if (!single && !lua_istable(L, -1)) fail_type(L, op, attr, "a list of numbers");
   lua_Integer n = single ? 1 : luaL_len(L, -1);
-  if (n > 1 << 20) fail_type(L, op, attr, "a shorter list");
+  if (n > 1 << 26) fail_type(L, op, attr, "a list of at most 67,108,864 numbers");
   int list = lua_gettop(L);
   int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
   double *floats = (double *)(void *)ints;
@@ -133,18 +133,67 @@ static bool is_skipped(const char *const *skip, const char *key) {
   return false;
 }
 
+/* Puts attribute `at` of the op into *set from the value at the top of the stack, which stays or becomes the room of a list. */
+static void take_attr(lua_State *L, const neap_op *op, int at, neap_set *set) {
+  set->name = op->attrs[at].name;
+  set->value.given = true;
+  take_value(L, op, &op->attrs[at], &set->value);
+}
+
+static bool is_list(neap_attr_type type) { return type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES; }
+
+/* The array part of the table at `index`: attributes in the record's order. Where the first one is a list, the numbers that begin
+ * the array are its items: {2, 3, true} of Sum is {axes = {2, 3}, keepdim = true}. Returns how many went to `set`. */
+static int take_positional(lua_State *L, int index, const neap_op *op, neap_set *set) {
+  int n_item = (int)lua_rawlen(L, index), n_attr = neap_op_n_attrs(op), item = 1, n = 0;
+  if (n_item == 0) return 0;
+  bool joined = n_attr > 0 && is_list(op->attrs[0].type) && lua_rawgeti(L, index, 1) == LUA_TNUMBER;
+  if (joined) {
+    lua_createtable(L, n_item, 0);
+    for (; item <= n_item && lua_rawgeti(L, index, item) == LUA_TNUMBER; item++) lua_rawseti(L, -2, item);
+    if (item <= n_item) lua_pop(L, 1);
+    take_attr(L, op, n, &set[n]);
+    n++;
+  }
+  luaL_checkstack(L, n_item + 8, "too many attributes");
+  for (; item <= n_item; item++, n++) {
+    if (n >= n_attr)
+      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s takes %d attribute%s, got another one by position", op->name, n_attr,
+                    n_attr == 1 ? "" : "s");
+    lua_rawgeti(L, index, item);
+    take_attr(L, op, n, &set[n]);
+  }
+  return n;
+}
+
+/* Whether `set` has the attribute in its first n entries. */
+static bool is_set(const neap_set *set, int n, const char *name) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(set[i].name, name) == 0) return true;
+  return false;
+}
+
 /* Values are checked for type only; ranges, missing and unknown names are the schema check's, whose words C programs get too. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
   index = lua_absindex(L, index);
-  int n = 0;
+  int n_key = 0, n_item = 0;
   if (!lua_isnoneornil(L, index)) {
     luaL_checktype(L, index, LUA_TTABLE);
-    for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+    for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+      n_key++;
+      if (lua_type(L, -2) != LUA_TSTRING) n_item++;
+    }
   }
-  neap_set *set = neap_lua_room(L, (size_t)(n + 1) * sizeof *set);
-  if (n == 0) return set;
-  luaL_checkstack(L, n + 8, "too many attributes");
-  neap_set *last = set;
+  neap_set *set = neap_lua_room(L, (size_t)(n_key + 1) * sizeof *set);
+  if (n_key == 0) return set;
+  if (n_item != (int)lua_rawlen(L, index))
+    neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps", op->name);
+  int n_before = skip == NULL ? take_positional(L, index, op, set) : 0;
+  if (skip != NULL && n_item > 1)
+    neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
+                  op->name);
+  luaL_checkstack(L, n_key + 8, "too many attributes");
+  neap_set *last = set + n_before;
   lua_pushnil(L);
   while (lua_next(L, index) != 0) {
     if (lua_type(L, -2) != LUA_TSTRING || is_skipped(skip, lua_tostring(L, -2))) {
@@ -153,11 +202,13 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
     }
     const char *key = lua_tostring(L, -2);
     int at = neap_op_attr_index(op, key);
-    last->name = key; /* alive in the table; unknown ones are for the schema check to report */
-    last->value.given = true;
+    if (is_set(set, n_before, key))
+      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name", op->name, key);
     if (at >= 0) {
-      last->name = op->attrs[at].name;
-      take_value(L, op, &op->attrs[at], &last->value);
+      take_attr(L, op, at, last);
+    } else { /* alive in the table; for the schema check to report */
+      last->name = key;
+      last->value.given = true;
     }
     last++;
     lua_insert(L, -2); /* the room of a list stays below the key */
@@ -198,7 +249,7 @@ static int eager(lua_State *L) {
 
 /* seed(n): of eager random ops. */
 static int seed(lua_State *L) {
-  neap_eager_seed((uint64_t)luaL_checkinteger(L, 1));
+  neap_draw_seed((uint64_t)luaL_checkinteger(L, 1));
   return 0;
 }
 
@@ -363,7 +414,8 @@ static int suggest(lua_State *L) {
 }
 
 void neap_lua_open_op(lua_State *L) {
-  static const luaL_Reg functions[] = {{"eager", eager},     {"seed", seed},       {"record", record}, {"op_names", op_names},
-                                       {"op_help", op_help}, {"suggest", suggest}, {NULL, NULL}};
-  luaL_setfuncs(L, functions, 0);
+  static const neap_lua_reg functions[] = {
+    {"eager", eager, 4},     {"seed", seed, 1},       {"record", record, 1}, {"op_names", op_names, 0},
+    {"op_help", op_help, 1}, {"suggest", suggest, 1}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

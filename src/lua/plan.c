@@ -401,11 +401,14 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-    {"_figures", figures}, {"_ops", ops},         {"_values", values}, {"_rewrites", rewrites}, {"_gone", gone},
-    {"_value", value_of},  {"_explain", explain}, {"_peak", peak},     {"text", text},          {"graph_text", graph_text},
-    {"verify", verify},    {"_why", why},         {"_tree", tree},     {"_dot", dot},           {"_svg", svg},
-    {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"_figures", figures, 1}, {"_ops", ops, 1},
+                                         {"_values", values, 1},   {"_rewrites", rewrites, 1},
+                                         {"_gone", gone, 2},       {"_value", value_of, 2},
+                                         {"_explain", explain, 2}, {"_peak", peak, 1},
+                                         {"text", text, 1},        {"graph_text", graph_text, 1},
+                                         {"verify", verify, 1},    {"_why", why, 3},
+                                         {"_tree", tree, 1},       {"_dot", dot, 1},
+                                         {"_svg", svg, 1},         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

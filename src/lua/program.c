@@ -489,9 +489,10 @@ static int memory_options(lua_State *L) {
 void neap_lua_open_program(lua_State *L) {
   static const luaL_Reg meta[] = {
     {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"run", run},       {"stats", stats},   {"times", times},   {"pool", pool},
-                                     {"metric", metric}, {"record", record}, {"close", release}, {"frames_bytes", frames_bytes},
-                                     {"trim", trim},     {NULL, NULL}};
+  static const neap_lua_reg methods[] = {
+    {"run", run, 2},       {"stats", stats, 1},   {"times", times, 1},   {"pool", pool, 1},
+    {"metric", metric, 4}, {"record", record, 2}, {"close", release, 1}, {"frames_bytes", frames_bytes, 1},
+    {"trim", trim, 1},     {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   lua_getfield(L, -1, "Workspace");
   lua_pushcfunction(L, compile);

@@ -127,9 +127,9 @@ static int fit_batch(lua_State *L) {
 
 void neap_lua_open_range(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"close", release}, {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"close", release, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
-  static const luaL_Reg functions[] = {
-    {"new_range", new_range}, {"batch_inputs", batch_inputs}, {"fit_batch", fit_batch}, {NULL, NULL}};
-  luaL_setfuncs(L, functions, 0);
+  static const neap_lua_reg functions[] = {
+    {"new_range", new_range, 2}, {"batch_inputs", batch_inputs, 2}, {"fit_batch", fit_batch, 8}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

@@ -119,7 +119,8 @@ static int check_stack(lua_State *L) {
 static int check_bindings(lua_State *L) {
   const neap_scope *scope = scope_at(L, 1);
   lua_settop(L, 3);
-  bool gradient = lua_istable(L, 3) && lua_getfield(L, 3, "gradient") != LUA_TNIL && lua_toboolean(L, -1);
+  neap_lua_only_fields(L, 3, "check_bindings_match", (const char *const[]){"gradient", NULL});
+  bool gradient = neap_lua_flag(L, 3, "check_bindings_match", "gradient", false);
   bindings b = take_bindings(L, 2);
   NEAP_LUA_TRY(L, neap_scope_check_bindings(scope, gradient, b.n, b.inner, b.outer, &error));
   lua_settop(L, 1);
@@ -229,17 +230,17 @@ static int run_once(lua_State *L) {
 
 void neap_lua_open_scope(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {"__len", length}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"_push", push},
-                                     {"_reuse_last", reuse_last},
-                                     {"_pop_gradient", pop_gradient},
-                                     {"_idle", idle},
-                                     {"_trim", trim},
-                                     {"clear", clear},
-                                     {"empty", empty},
-                                     {"held_bytes", held_bytes},
-                                     {"check_stack", check_stack},
-                                     {"check_bindings_match", check_bindings},
-                                     {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"_push", push, 3},
+                                         {"_reuse_last", reuse_last, 3},
+                                         {"_pop_gradient", pop_gradient, 3},
+                                         {"_idle", idle, 1},
+                                         {"_trim", trim, 1},
+                                         {"clear", clear, 1},
+                                         {"empty", empty, 1},
+                                         {"held_bytes", held_bytes, 1},
+                                         {"check_stack", check_stack, 1},
+                                         {"check_bindings_match", check_bindings, 3},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_SCOPE, "Scope", meta, methods);
   lua_pushcfunction(L, run_steps);
   lua_setfield(L, -2, "run_steps");

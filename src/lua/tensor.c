@@ -273,15 +273,16 @@ static int equal(lua_State *L) {
 
 /* A number by name from the table at `index`. */
 static double option(lua_State *L, int index, const char *key, double missing) {
-  if (!lua_istable(L, index)) return missing;
-  if (lua_getfield(L, index, key) == LUA_TNUMBER) missing = lua_tonumber(L, -1);
-  lua_pop(L, 1);
-  return missing;
+  if (lua_isnoneornil(L, index) || lua_getfield(L, index, key) == LUA_TNIL) return missing;
+  if (lua_type(L, -1) != LUA_TNUMBER)
+    neap_lua_fail(L, NEAP_ARGUMENT, "x:close: %s expects a number, got a %s", key, luaL_typename(L, -1));
+  return lua_tonumber(L, -1);
 }
 
 /* x:close(y, {rtol = 1e-5, atol = 1e-8}) -> boolean, largest difference. |x - y| <= atol + rtol |y|; NaN is close to NaN. */
 static int is_close(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
+  neap_lua_only_fields(L, 3, "x:close", (const char *const[]){"rtol", "atol", NULL});
   double rtol = option(L, 3, "rtol", 1e-5), atol = option(L, 3, "atol", 1e-8), largest = 0;
   bool close = neap_shape_equal(&a->shape, &b->shape);
   if (close) {
@@ -459,32 +460,32 @@ void neap_lua_open_tensor(lua_State *L) {
                                   {"__lt", not_ordered},
                                   {"__le", not_ordered},
                                   {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"item", item},
-                                     {"at", at},
-                                     {"set", set},
-                                     {"totable", totable},
-                                     {"apply_", apply},
-                                     {"map_", map},
-                                     {"clone", clone},
-                                     {"to", to},
-                                     {"contiguous", contiguous},
-                                     {"copy_", copy},
-                                     {"fill_", fill},
-                                     {"zero_", zero},
-                                     {"equal", equal},
-                                     {"close", is_close},
-                                     {"same", same},
-                                     {"hash", hash},
-                                     {"size", size},
-                                     {"stride", stride},
-                                     {"dim", dim},
-                                     {"n_element", n_element},
-                                     {"n_bytes", n_bytes},
-                                     {"is_contiguous", is_contiguous},
-                                     {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"item", item, 1},
+                                         {"at", at, NEAP_LUA_ANY},
+                                         {"set", set, NEAP_LUA_ANY},
+                                         {"totable", totable, 1},
+                                         {"apply_", apply, 2},
+                                         {"map_", map, 3},
+                                         {"clone", clone, 1},
+                                         {"to", to, 2},
+                                         {"contiguous", contiguous, 1},
+                                         {"copy_", copy, 2},
+                                         {"fill_", fill, 2},
+                                         {"zero_", zero, 1},
+                                         {"equal", equal, 2},
+                                         {"close", is_close, 3},
+                                         {"same", same, 2},
+                                         {"hash", hash, 1},
+                                         {"size", size, 2},
+                                         {"stride", stride, 2},
+                                         {"dim", dim, 1},
+                                         {"n_element", n_element, 1},
+                                         {"n_bytes", n_bytes, 1},
+                                         {"is_contiguous", is_contiguous, 1},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_TENSOR, "Tensor", meta, methods);
   lua_getfield(L, -1, "Tensor");
-  luaL_setfuncs(L, neap_lua_tensor_views, 0);
+  neap_lua_functions(L, neap_lua_tensor_views, true);
   static const char *const without[] = {"fill", "copy", "zero", "apply", "map"};
   for (int i = 0; i < NEAP_COUNT(without); i++) {
     lua_pushstring(L, without[i]);
@@ -492,7 +493,7 @@ void neap_lua_open_tensor(lua_State *L) {
     lua_setfield(L, -2, without[i]);
   }
   lua_pop(L, 1);
-  luaL_setfuncs(L, neap_lua_tensor_makers, 0);
+  neap_lua_functions(L, neap_lua_tensor_makers, false);
   lua_pushcfunction(L, stats_of);
   lua_setfield(L, -2, "stats_of");
 }

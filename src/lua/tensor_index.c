@@ -60,6 +60,18 @@ static int read_masked(lua_State *L, const neap_tensor *t) {
   return 1;
 }
 
+/* Raises unless the table at `index` is a list from 1 without gaps and nothing else; returns its length. */
+static lua_Integer list_length(lua_State *L, int index, const char *what) {
+  lua_Integer n = (lua_Integer)lua_rawlen(L, index), n_key = 0;
+  index = lua_absindex(L, index);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    n_key++;
+    if (lua_type(L, -2) == LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
+  }
+  if (n_key != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+  return n;
+}
+
 /* One entry of a key table, at the top of the stack, for dimension `d` of *view, which is replaced. */
 static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
   neap_tensor next = {0};
@@ -68,11 +80,11 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
     int64_t i = neap_lua_position(L, lua_tointeger(L, -1), size, "position");
     NEAP_LUA_TRY(L, neap_tensor_select(&view->t, *d, i, &next, &error));
   } else if (lua_istable(L, -1)) {
-    lua_Integer n = luaL_len(L, -1), at[3] = {1, -1, 1};
+    lua_Integer n = list_length(L, -1, "a range"), at[3] = {1, -1, 1};
     if (n == 1 || n > 3)
       neap_lua_fail(L, NEAP_ARGUMENT, "a range is {}, {from, to} or {from, to, step}, got %lld items", (long long)n);
     for (int k = 0; k < (int)n; k++) {
-      lua_geti(L, -1, k + 1);
+      lua_rawgeti(L, -1, k + 1);
       if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a range expects integers, got a %s", luaL_typename(L, -1));
       at[k] = lua_tointeger(L, -1);
       lua_pop(L, 1);
@@ -107,11 +119,11 @@ static bool push_picked(lua_State *L, const neap_tensor *t) {
   }
   if (!lua_istable(L, 2))
     neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is indexed by a position, a table or a mask, got a %s", luaL_typename(L, 2));
-  lua_Integer n = luaL_len(L, 2);
+  lua_Integer n = list_length(L, 2, "a key");
   if (n > t->shape.n_dim)
     neap_lua_fail(L, NEAP_SHAPE, "%lld positions for a tensor of shape %s", (long long)n, neap_shape_text(&t->shape, text));
   for (lua_Integer k = 1; k <= n; k++) {
-    lua_geti(L, 2, k);
+    lua_rawgeti(L, 2, k);
     take_entry(L, view, &d);
     lua_pop(L, 1);
   }

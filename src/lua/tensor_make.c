@@ -71,19 +71,30 @@ static int tensor(lua_State *L) {
 
 /* ---- filled ------------------------------------------------------------------------------------------------------------ */
 
-/* Options of zeros(3, 4) and zeros{3, 4, dtype = "i64", value = 7}; *value is the stack index of `value`, 0 without. */
-static neap_dtype shape_and_dtype(lua_State *L, neap_shape *shape, int *value) {
-  neap_lua_shape(L, 1, shape, "a shape");
+/* Options of zeros(3, 4) and zeros{3, 4, dtype = "i64"}; *value is the stack index of `value`, which is 0 without, and where the
+ * function has none. */
+static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value, neap_shape *shape, int *value) {
   *value = 0;
-  if (!lua_istable(L, 1)) return NEAP_DTYPE_F32;
+  if (!lua_istable(L, 1)) {
+    neap_lua_shape(L, 1, shape, who);
+    return NEAP_DTYPE_F32;
+  }
+  if (lua_gettop(L) > 1) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
+  lua_newtable(L); /* the sizes */
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
-    if (key != NULL && strcmp(key, "dtype") != 0 && strcmp(key, "value") != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "unknown field \"%s\"%s", key,
-                    neap_text_distance(key, "dtype") <= 2   ? ", did you mean \"dtype\"?"
-                    : neap_text_distance(key, "value") <= 2 ? ", did you mean \"value\"?"
-                                                            : "; sizes come first, then dtype = \"f32\"");
+    if (key == NULL) {
+      lua_pushvalue(L, -2);
+      lua_pushvalue(L, -2);
+      lua_rawset(L, 2);
+    } else if (strcmp(key, "dtype") != 0 && !(has_value && strcmp(key, "value") == 0)) {
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"%s", who, key,
+                    neap_text_distance(key, "dtype") <= 2                ? ", did you mean \"dtype\"?"
+                    : has_value && neap_text_distance(key, "value") <= 2 ? ", did you mean \"value\"?"
+                                                                         : "; sizes come first, then dtype = \"f32\"");
+    }
   }
+  neap_lua_shape(L, 2, shape, who);
   lua_getfield(L, 1, "dtype");
   neap_dtype dtype = neap_lua_dtype(L, -1, NEAP_DTYPE_F32);
   if (lua_getfield(L, 1, "value") != LUA_TNIL) *value = lua_gettop(L);
@@ -113,14 +124,14 @@ static int filled(lua_State *L, neap_dtype dtype, const neap_shape *shape, doubl
 static int zeros(lua_State *L) {
   neap_shape shape;
   int at;
-  neap_dtype dtype = shape_and_dtype(L, &shape, &at);
+  neap_dtype dtype = shape_and_dtype(L, "neap.zeros", false, &shape, &at);
   return filled(L, dtype, &shape, 0, 0);
 }
 
 static int ones(lua_State *L) {
   neap_shape shape;
   int at;
-  neap_dtype dtype = shape_and_dtype(L, &shape, &at);
+  neap_dtype dtype = shape_and_dtype(L, "neap.ones", false, &shape, &at);
   return filled(L, dtype, &shape, 1, 0);
 }
 
@@ -128,7 +139,7 @@ static int ones(lua_State *L) {
 static int full(lua_State *L) {
   neap_shape shape;
   int at;
-  neap_dtype dtype = shape_and_dtype(L, &shape, &at);
+  neap_dtype dtype = shape_and_dtype(L, "neap.full", true, &shape, &at);
   if (at == 0) neap_lua_fail(L, NEAP_ARGUMENT, "neap.full expects value = number, e.g. neap.full { 3, 4, value = 7 }");
   return filled(L, dtype, &shape, 0, at);
 }
@@ -137,7 +148,7 @@ static int full(lua_State *L) {
 static int empty(lua_State *L) {
   neap_shape shape;
   int at;
-  neap_dtype dtype = shape_and_dtype(L, &shape, &at);
+  neap_dtype dtype = shape_and_dtype(L, "neap.empty", false, &shape, &at);
   push_new(L, dtype, shape);
   return 1;
 }
@@ -191,6 +202,13 @@ static int eye(lua_State *L) {
   return 1;
 }
 
-const luaL_Reg neap_lua_tensor_makers[] = {{"tensor", tensor}, {"zeros", zeros}, {"ones", ones},     {"full", full},
-                                           {"empty", empty},   {"like", like},   {"arange", arange}, {"linspace", linspace},
-                                           {"eye", eye},       {NULL, NULL}};
+const neap_lua_reg neap_lua_tensor_makers[] = {{"tensor", tensor, 2},
+                                               {"zeros", zeros, NEAP_LUA_ANY},
+                                               {"ones", ones, NEAP_LUA_ANY},
+                                               {"full", full, NEAP_LUA_ANY},
+                                               {"empty", empty, NEAP_LUA_ANY},
+                                               {"like", like, 2},
+                                               {"arange", arange, 4},
+                                               {"linspace", linspace, 4},
+                                               {"eye", eye, 3},
+                                               {NULL, NULL, 0}};

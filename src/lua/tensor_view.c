@@ -26,25 +26,18 @@ static int select_one(lua_State *L) {
   return 1;
 }
 
-/* Sizes from a table or from the arguments; one may be -1. */
-static int wanted_sizes(lua_State *L, int64_t dim[NEAP_MAX_DIM]) {
-  bool table = lua_istable(L, 2);
-  lua_Integer n = table ? luaL_len(L, 2) : lua_gettop(L) - 1;
-  if (n > NEAP_MAX_DIM)
-    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has at most %d dimensions, got %lld", NEAP_MAX_DIM, (long long)n);
-  for (int i = 0; i < (int)n; i++) {
-    if (table) lua_geti(L, 2, i + 1);
-    dim[i] = luaL_checkinteger(L, table ? -1 : 2 + i);
-    if (table) lua_pop(L, 1);
-  }
-  return (int)n;
+/* The integers that a method was given, as its only argument a list or one by one. */
+static int wanted(lua_State *L, const char *field, const char *what, int64_t dim[NEAP_MAX_DIM]) {
+  if (lua_istable(L, 2) && lua_gettop(L) > 2)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes a list and nothing behind it, got %d arguments", what, lua_gettop(L) - 1);
+  return neap_lua_integers(L, 2, field, what, dim);
 }
 
 /* x:view(..): another shape of the same bytes. */
 static int view(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t dim[NEAP_MAX_DIM];
-  int n = wanted_sizes(L, dim);
+  int n = wanted(L, "shape", "view", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_reshape_view(t, n, dim, &out->t, &error));
   return 1;
@@ -54,7 +47,7 @@ static int view(lua_State *L) {
 static int reshape(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t dim[NEAP_MAX_DIM];
-  int n = wanted_sizes(L, dim);
+  int n = wanted(L, "shape", "reshape", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   if (neap_tensor_reshape_view(t, n, dim, &out->t, NULL) == NEAP_OK) return 1;
   neap_lua_tensor *dense = neap_lua_new_tensor(L);
@@ -89,13 +82,13 @@ static int transpose(lua_State *L) {
 static int permute(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int order[NEAP_MAX_DIM], n = t->shape.n_dim;
-  int64_t wanted[NEAP_MAX_DIM];
-  if (wanted_sizes(L, wanted) != n) neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
+  int64_t position[NEAP_MAX_DIM];
+  if (wanted(L, "axes", "permute", position) != n) neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
-    order[i] = (int)neap_lua_position(L, wanted[i], n, "dimension");
+    order[i] = (int)neap_lua_position(L, position[i], n, "dimension");
     if ((seen >> order[i] & 1u) != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice", (long long)wanted[i]);
+      neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice", (long long)position[i]);
     seen |= 1u << order[i];
   }
   return push_permuted(L, t, order);
@@ -105,7 +98,7 @@ static int permute(lua_State *L) {
 static int expand(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t dim[NEAP_MAX_DIM];
-  int n = wanted_sizes(L, dim);
+  int n = wanted(L, "shape", "expand", dim);
   for (int i = 0; i < n; i++) {
     int from = i - (n - t->shape.n_dim);
     if (dim[i] == -1 && from >= 0) dim[i] = t->shape.dim[from];
@@ -117,16 +110,21 @@ static int expand(lua_State *L) {
   return 1;
 }
 
-/* x:squeeze([d]): without the dimensions of one element, or without dimension d if it is one. */
+/* x:squeeze(d, ..): without dimensions d, each of size 1; without arguments all of size 1 go. */
 static int squeeze(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
-  int only = lua_isnoneornil(L, 2) ? -1 : neap_lua_axis(L, 2, t->shape.n_dim);
+  int64_t position[NEAP_MAX_DIM];
+  bool gone[NEAP_MAX_DIM] = {false};
+  int n_axis = lua_isnoneornil(L, 2) ? 0 : wanted(L, "axes", "squeeze", position), n = 0;
+  for (int i = 0; i < n_axis; i++) {
+    int d = (int)neap_lua_position(L, position[i], t->shape.n_dim, "dimension");
+    gone[d] = t->shape.dim[d] == 1;
+  }
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   out->t = neap_tensor_retain(t);
-  int n = 0;
   neap_shape shape = {0};
   for (int d = 0; d < t->shape.n_dim; d++) {
-    if (t->shape.dim[d] == 1 && (only < 0 || d == only)) continue;
+    if (gone[d] || (n_axis == 0 && t->shape.dim[d] == 1)) continue;
     shape.dim[n] = t->shape.dim[d];
     out->t.stride[n++] = t->stride[d];
   }
@@ -135,24 +133,37 @@ static int squeeze(lua_State *L) {
   return 1;
 }
 
-/* x:unsqueeze(d): a new dimension of one element at place d of the result. */
+/* x:unsqueeze(d, ..): with dimensions of size 1 at positions d of the result. */
 static int unsqueeze(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
-  int n = t->shape.n_dim;
-  if (n == NEAP_MAX_DIM) neap_lua_fail(L, NEAP_SHAPE, "a tensor has at most %d dimensions", NEAP_MAX_DIM);
-  int at = neap_lua_axis(L, 2, n + 1);
+  int64_t position[NEAP_MAX_DIM];
+  int n_axis = wanted(L, "axes", "unsqueeze", position), n_dim = t->shape.n_dim + n_axis;
+  if (n_dim > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
+  bool made[NEAP_MAX_DIM] = {false};
+  for (int i = 0; i < n_axis; i++) {
+    int d = (int)neap_lua_position(L, position[i], n_dim, "dimension");
+    if (made[d]) neap_lua_fail(L, NEAP_ARGUMENT, "unsqueeze: dimension %lld is named twice", (long long)position[i]);
+    made[d] = true;
+  }
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   out->t = neap_tensor_retain(t);
-  for (int d = n; d > at; d--) {
-    out->t.shape.dim[d] = t->shape.dim[d - 1];
-    out->t.stride[d] = t->stride[d - 1];
+  neap_shape shape = {.n_dim = n_dim};
+  for (int d = n_dim - 1, from = t->shape.n_dim - 1; d >= 0; d--) {
+    shape.dim[d] = made[d] ? 1 : t->shape.dim[from];
+    out->t.stride[d] = made[d] ? (d + 1 < n_dim ? shape.dim[d + 1] * out->t.stride[d + 1] : 1) : t->stride[from];
+    if (!made[d]) from--;
   }
-  out->t.shape.dim[at] = 1;
-  out->t.stride[at] = at < n ? t->stride[at] * t->shape.dim[at] : 1;
-  out->t.shape.n_dim = n + 1;
+  out->t.shape = shape;
   return 1;
 }
 
-const luaL_Reg neap_lua_tensor_views[] = {
-  {"narrow", narrow},   {"select", select_one}, {"view", view},       {"reshape", reshape},     {"transpose", transpose},
-  {"permute", permute}, {"expand", expand},     {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {NULL, NULL}};
+const neap_lua_reg neap_lua_tensor_views[] = {{"narrow", narrow, 4},
+                                              {"select", select_one, 3},
+                                              {"view", view, NEAP_LUA_ANY},
+                                              {"reshape", reshape, NEAP_LUA_ANY},
+                                              {"transpose", transpose, 3},
+                                              {"permute", permute, NEAP_LUA_ANY},
+                                              {"expand", expand, NEAP_LUA_ANY},
+                                              {"squeeze", squeeze, NEAP_LUA_ANY},
+                                              {"unsqueeze", unsqueeze, NEAP_LUA_ANY},
+                                              {NULL, NULL, 0}};

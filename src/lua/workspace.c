@@ -108,7 +108,8 @@ static int new_workspace(lua_State *L) {
   neap_workspace_options o = {.seed = 1};
   lua_settop(L, 1);
   if (lua_istable(L, 1)) {
-    if (lua_getfield(L, 1, "seed") != LUA_TNIL) o.seed = (uint64_t)luaL_checkinteger(L, -1);
+    bool seeded = lua_getfield(L, 1, "seed") != LUA_TNIL;
+    o.seed = seeded ? (uint64_t)luaL_checkinteger(L, -1) : neap_draw_new_seed();
     if (lua_getfield(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
     if (lua_getfield(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
     if (lua_getfield(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
@@ -151,11 +152,8 @@ static int workspaces(lua_State *L) {
 static int feed(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "feed");
-  bool share = false;
-  if (lua_istable(L, 4)) {
-    lua_getfield(L, 4, "share");
-    share = lua_toboolean(L, -1);
-  }
+  neap_lua_only_fields(L, 4, "ws:feed", (const char *const[]){"share", NULL});
+  bool share = neap_lua_flag(L, 4, "ws:feed", "share", false);
   if (lua_type(L, 3) == LUA_TSTRING) {
     size_t n;
     const char *text = lua_tolstring(L, 3, &n);
@@ -238,7 +236,8 @@ static int forward(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "forward");
   const char *target = lua_isnoneornil(L, 3) ? name : neap_lua_name(L, 3, "forward");
-  bool skip = lua_istable(L, 4) && lua_getfield(L, 4, "skip") != LUA_TNIL && lua_toboolean(L, -1);
+  neap_lua_only_fields(L, 4, "ws:forward", (const char *const[]){"skip", NULL});
+  bool skip = neap_lua_flag(L, 4, "ws:forward", "skip", false);
   NEAP_LUA_TRY(L, neap_workspace_forward(ws, name, target, skip, &error));
   lua_settop(L, 1);
   return 1;
@@ -500,36 +499,36 @@ static int delete_net(lua_State *L) {
 
 void neap_lua_open_workspace(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"feed", feed},
-                                     {"fetch", fetch},
-                                     {"view", view},
-                                     {"has", has},
-                                     {"create", create},
-                                     {"create_local", create_local},
-                                     {"forward", forward},
-                                     {"copy_forwarded", copy_forwarded},
-                                     {"create_scope", create_scope},
-                                     {"remove", remove_blob},
-                                     {"rename", rename_blob},
-                                     {"_blobs", blobs},
-                                     {"_svg", svg},
-                                     {"init", init},
-                                     {"seed", seed},
-                                     {"step", step},
-                                     {"poison", poison},
-                                     {"arena_bytes", arena_bytes},
-                                     {"held_bytes", held_bytes},
-                                     {"trim_pool", trim_pool},
-                                     {"save", save},
-                                     {"load", load},
-                                     {"_export", export},
-                                     {"_import", import},
-                                     {"_add_net", add_net},
-                                     {"_net", find_net},
-                                     {"nets", net_names},
-                                     {"_delete_net", delete_net},
-                                     {"_close", release},
-                                     {NULL, NULL}};
+  static const neap_lua_reg methods[] = {{"feed", feed, 4},
+                                         {"fetch", fetch, 2},
+                                         {"view", view, 2},
+                                         {"has", has, 2},
+                                         {"create", create, 2},
+                                         {"create_local", create_local, 2},
+                                         {"forward", forward, 4},
+                                         {"copy_forwarded", copy_forwarded, 1},
+                                         {"create_scope", create_scope, 2},
+                                         {"remove", remove_blob, 2},
+                                         {"rename", rename_blob, 3},
+                                         {"_blobs", blobs, 2},
+                                         {"_svg", svg, 1},
+                                         {"init", init, 2},
+                                         {"seed", seed, 2},
+                                         {"step", step, 2},
+                                         {"poison", poison, 2},
+                                         {"arena_bytes", arena_bytes, 1},
+                                         {"held_bytes", held_bytes, 1},
+                                         {"trim_pool", trim_pool, 1},
+                                         {"save", save, 3},
+                                         {"load", load, 3},
+                                         {"_export", export, 3},
+                                         {"_import", import, 3},
+                                         {"_add_net", add_net, 3},
+                                         {"_net", find_net, 2},
+                                         {"nets", net_names, 1},
+                                         {"_delete_net", delete_net, 2},
+                                         {"_close", release, 1},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
   lua_pushcfunction(L, new_workspace);
   lua_setfield(L, -2, "new_workspace");

@@ -1,4 +1,4 @@
-/* fill.c: Constant and Range: tensors made from attributes alone. */
+/* fill.c: Constant, Literal and Range: tensors made from attributes alone. */
 #include "ops/fill.h"
 
 #include "math/vec.h"
@@ -75,6 +75,39 @@ const neap_op neap_op_Constant = {
   .cases =
     "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
     "{shape={4}, value=1, dtype=\"bool\"} }",
+};
+
+/* ---- Literal ------------------------------------------------------------------------------------------------------------- */
+
+static neap_status infer_literal(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_fill_infer(c, error));
+  int64_t n = neap_shape_elems(&c->out[0].shape);
+  if (c->attrs[VALUE].n != n)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "values has %d numbers, the shape %lld elements", c->attrs[VALUE].n,
+                           (long long)n);
+  return NEAP_OK;
+}
+
+static void run_literal(const neap_call *call) {
+  const neap_attr_value *values = &call->attrs[VALUE];
+  for (int i = 0; i < values->n; i++) neap_element_set(call->out[0].type.dtype, call->out[0].data, i, values->floats[i]);
+}
+
+const neap_op neap_op_Literal = {
+  .name = "Literal",
+  .summary = "A tensor whose elements are written in the net.",
+  .math = "y_i = values_i",
+  .example = "net:Literal({}, \"y\", {shape = {2, 2}, values = {1, 2, 3, 4}})",
+  .source = "ONNX Constant-13",
+  .outputs = {{"y", "`shape`", NEAP_ANY}},
+  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"values", "of the elements, the last dimension fastest, cast to dtype", NEAP_ATTR_FLOATS,
+                                        .required = true}},
+  .infer = infer_literal,
+  .no_grad = true,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_literal}, {0}},
+  .cases =
+    "{ {shape={2,2}, values={1,-2.5,3,0}}, {shape={}, values={7}}, {shape={0}, values={}}, "
+    "{shape={3}, values={1,2,3}, dtype=\"i64\"}, {shape={2}, values={1,0}, dtype=\"bool\"} }",
 };
 
 /* ---- Range --------------------------------------------------------------------------------------------------------------- */

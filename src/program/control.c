@@ -110,10 +110,13 @@ static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   r->lane->salt = r->outer_salt;
 }
 
-/* Whether no further iteration may begin. */
+/* Whether no further iteration may begin.
+ * The flag is read before the stop is asked for: an interrupt that came between the two would end the loop and not the run,
+ * and the run would hand out what a loop cut short has left. */
 static bool must_end(const loop_run *r) {
   if (r->lane->thread == 0) neap_run_let_signals_in(r->state);
-  return neap_run_must_stop(r->state, r->lane) || r->lane->fault.set || neap_run_is_interrupted(r->state);
+  bool interrupted = neap_run_is_interrupted(r->state);
+  return neap_run_must_stop(r->state, r->lane) || r->lane->fault.set || interrupted;
 }
 
 /* Room on the stack for records 0 to t. False, with the fault recorded, when memory is refused. */

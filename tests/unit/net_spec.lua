@@ -358,3 +358,128 @@ describe("dot", function()
     assert.are.equal(open, close)
   end)
 end)
+
+describe("a blob", function()
+  --- y as a function of blob x (4,5) and of the tensor that is fed for it: the same numbers.
+  local function same(f)
+    local net, t = neap.net "f", neap.arange(0, 20):view(4, 5)
+    local blob, tensor = f(net:input("x", { 4, 5 })), f(t)
+    net:outputs { blob }
+    local got = neap.workspace({ store = false }):run(net, { x = t })[blob.name]
+    if type(tensor) == "number" then tensor = neap.tensor(tensor) end
+    assert.are.same(tensor.shape, got.shape)
+    assert.is_true(got:equal(tensor))
+  end
+
+  it("is indexed as a tensor is", function()
+    same(function(x) return x[1] end)
+    same(function(x) return x[-1] end)
+    same(function(x) return x[{ 2, 3 }] end)
+    same(function(x) return x[{ {}, -2 }] end)
+    same(function(x) return x[{ { 2, 3 } }] end)
+    same(function(x) return x[{ { 4, 1, -1 }, { 1, -1, 2 } }] end)
+    same(function(x) return x:narrow(2, -3, 2) end)
+    same(function(x) return x:select(1, -1) end)
+    same(function(x) return x:transpose():reshape(2, 10) end)
+    same(function(x) return x:unsqueeze { 1, 3 }:squeeze(1) end)
+    same(function(x) return x:unsqueeze(2):expand(-1, 3, -1) end)
+    local x = neap.net("f"):input("x", { 4, 5 })
+    assert.are.equal(4, #x)
+    assert.is_nil(x[5]) -- so that ipairs stops
+    local n = 0
+    for _ in ipairs(x) do n = n + 1 end
+    assert.are.equal(4, n)
+  end)
+
+  it("says what can't be known while the net is built, and what is out of range", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 4, 5 })
+    raises("out of range", function() return x[6] end)
+    raises("count from 1", function() return x[0] end)
+    raises("3 positions", function() return x[{ 1, 2, 3 }] end)
+    raises("can't be assigned", function() x[1] = 3 end)
+    for _, name in ipairs { "item", "totable", "set", "fill_", "apply_", "equal", "stats" } do
+      raises("has no value while the net is built", function() return x[name](x) end)
+    end
+  end)
+
+  it("takes numbers in its own dtype, and refuses to lose what they say", function()
+    local net = neap.net "f"
+    local x, flag = net:input("x", { 2 }, "i64"), net:input("flag", { 2 }, "bool")
+    assert.are.equal("i64", (x + 1).dtype)
+    assert.are.equal("i64", neap.where(flag, x, 0).dtype)
+    assert.are.equal("f32", neap.where(flag, 1, 0).dtype)
+    assert.are.equal("bool", flag:logical_and(true).dtype)
+    raises("0.5 is no i64", function() return x + 0.5 end)
+    local t = neap.tensor({ 1, 2 }, "i64")
+    assert.are.equal("i64", neap.where(t:gt(1), t, 0).dtype)
+    raises("0.5 is no i64", function() return t * 0.5 end)
+    raises('"b", is nil', function() return t:add(nil) end)
+  end)
+end)
+
+describe("net:const", function()
+  it("takes tensors of any size, which the text carries", function()
+    local net, big = neap.net "f", neap.randn(40, 50)
+    local x = net:input("x", { 40, 50 })
+    net:outputs { x + net:const(big), net:const(neap.tensor({ 1, 2, 3 }, "i64")), net:const(neap.zeros(0, 2)), (net:const { true, false }) }
+    local again = neap.net_from(net:text())
+    local out = neap.workspace({ store = false }):run(again, { x = neap.ones(40, 50) })
+    local names = again:outputs()
+    assert.is_true(out[names[1]]:close(big + 1))
+    assert.are.same({ 1, 2, 3 }, out[names[2]]:totable())
+    assert.are.same({ 0, 2 }, out[names[3]].shape)
+    assert.are.same({ true, false }, out[names[4]]:totable())
+  end)
+
+  it("gives other values another blob, in one workspace and in branches", function()
+    local ws <close> = neap.workspace { store = false }
+    local function doubled(values)
+      local net = neap.net "f"
+      local y = net:If(net:input("c", {}), function(b) return b:const(neap.tensor(values)) * 2 end, function(b) return b:const(neap.tensor(values)) * 3 end)
+      net:outputs { y }
+      return ws:run(net, { c = 1 })[y.name]:totable()
+    end
+    assert.are.same({ 2, 4 }, doubled { 1, 2 })
+    assert.are.same({ 10, 12 }, doubled { 5, 6 })
+    raises("53 bits", function() return neap.net("f"):const(neap.tensor({ (1 << 60) + 1, 2 }, "i64")) end)
+  end)
+end)
+
+describe("what an op is given", function()
+  it("by position means the record's attributes in order", function()
+    local x = neap.arange(0, 6):view(2, 3)
+    assert.are.same({ 3, 12 }, x:sum { 2 }:totable())
+    assert.are.same({ 3, 12 }, x:sum(2):totable())
+    assert.are.same({ { 3 }, { 12 } }, x:sum(2, true):totable())
+    assert.are.equal(15, x:sum(1, 2):item())
+    assert.are.equal(15, x:sum { 1, 2 }:item())
+    assert.is_true(x:softmax(1):equal(x:softmax { axis = 1 }))
+    assert.are.same({ { 1, 1, 2 }, { 3, 4, 4 } }, x:clamp(1, 4):totable())
+    assert.are.same({ 4, 3 }, neap.concat({ x, x }, 1).shape)
+    local net = neap.net "f"
+    net:input("x", { 2, 3 })
+    net:Sum("x", "y", { 2 })
+    assert.are.same({ 2 }, net:blob("y").shape)
+  end)
+
+  it("and does not take raises", function()
+    local x = neap.arange(0, 6):view(2, 3)
+    for what, f in pairs {
+      ["twice"] = function() return x:sum(2, { axes = { 1 } }) end,
+      ["takes 0 attributes"] = function() return x:relu(3) end,
+      ["takes 1 attribute,"] = function() return x:softmax { 1, 2 } end,
+      ["unknown attribute"] = function() return x:sum { axis = 2 } end,
+      ["takes 1 argument, got 2"] = function() return x:to("f64", 3) end,
+      ["neap.seed takes 1 argument, got 2"] = function() return neap.seed(1, 2) end,
+      ["nothing behind it"] = function() return x:reshape({ 3, 2 }, 4) end,
+      ['unknown field "foo"'] = function() return x[{ 1, foo = 2 }] end,
+      ["without gaps"] = function() return x:reshape { 3, [3] = 2 } end,
+      ["takes one table"] = function() return neap.zeros({ 2, 3 }, "f64") end,
+      ['did you mean "trainable"'] = function() return neap.net("f"):param("w", { 2 }, 0, { trainabel = false }) end,
+      ['did you mean "share"'] = function() return neap.workspace({}):feed("x", x, { shared = true }) end,
+    } do
+      raises(what, f)
+    end
+  end)
+end)

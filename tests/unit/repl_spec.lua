@@ -22,6 +22,29 @@ describe("the REPL through a pipe", function()
     assert.equal("5\n", (repl "= 5\n"))
   end)
 
+  it("prints tables as values", function()
+    assert.equal("{ 1, 2 }\n", (repl "{1, 2}\n"))
+    assert.equal("{ 3, 4 }\n", (repl "neap.zeros(3, 4).shape\n"))
+    assert.equal('{ 1, [3] = "x", a = { b = true }, ["c d"] = 0.5 }\n', (repl "{1, [3] = 'x', a = {b = true}, ['c d'] = 0.5}\n"))
+    assert.equal("{}\n", (repl "{}\n"))
+    assert.matches("{ x = f32 %(2%) 8 B }", (repl "{x = neap.zeros(2)}\n"))
+    assert.matches("40, %.%. 60 more", ((repl "(function() local t = {} for i = 1, 100 do t[i] = i end return t end)()\n"):gsub("%s+", " ")))
+    assert.equal("{ me = {..} }\n", (repl "local t = {}; t.me = t\nt\n"))
+  end)
+
+  it("offers public methods and fields only", function()
+    local out = repl [[
+local r = require "neap.repl"
+m = neap.nn.Linear(3, 4); net = neap.net "f"; x = net:input("x", {2}); t = neap.zeros(2); ws = neap.workspace {}
+function has(line, name) for _, w in ipairs(r.complete(line)) do if w == name then return true end end return false end
+function private(line) for _, w in ipairs(r.complete(line)) do if w:match "[.:]_" then return w end end end
+has("m:", "m:parameters") and has("m.", "m.weight") and has("net:", "net:Relu") and has("net:", "net:summary") and has("x:", "x:softmax")
+has("t:", "t:reshape") and has("ws:", "ws:fetch") and has("neap.nn.Li", "neap.nn.Linear") and has("neap.memory():", "x") == false
+private "m:", private "net:", private "x:", private "t:", (private "ws:")
+]]
+    assert.equal("true\ntrue\nnil\nnil\nnil\nnil\nnil\n", out)
+  end)
+
   it("continues unfinished input", function()
     assert.equal("1\n2\n3\n", (repl "for i = 1, 2 do\nprint(i)\nend\n1 +\n2\n"))
     local out, code = repl "for i = 1, 2 do\n"

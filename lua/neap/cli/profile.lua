@@ -1,6 +1,7 @@
 --- neap profile list|show|run: measured runs.
 -- @module neap.cli.profile
 
+local fail = require("neap.core").fail
 local list_sql = [[
 select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms, held_bytes, status,
   exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops, datetime(started_at, 'unixepoch', 'localtime') as started
@@ -33,9 +34,9 @@ return {
     local id = args.what and math.tointeger(tonumber(args.what))
     if args.what and not id then cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what)) end
     id = id or cli.need(db:sql "select max(run_id) as id from run_op")[1].id
-    if not id then error("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1", 0) end
+    if not id then fail("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1") end
     local report = cli.need(db:sql(show_sql, { id = id }))
-    if #report == 0 then error(("run %d has no op times; neap profile list shows which have"):format(id), 0) end
+    if #report == 0 then fail(("run %d has no op times; neap profile list shows which have"):format(id)) end
     cli.show(report, args)
   end,
 }

@@ -5,6 +5,7 @@
 -- @module neap.data
 local core = require "neap.core"
 local options = require "neap.options"
+local fail = core.fail
 local none = options.none
 local data = {}
 
@@ -46,12 +47,12 @@ local function must_find(what, source, ...)
   local path, looked = data.find(...)
   if path then return path end
   error(core.error { code = "data", message = ("%s is missing; looked for %s"):format(what, table.concat(looked, ", ")),
-    hint = ("get it from %s and set NEAP_DATA to the folder that holds it"):format(source) }, 0)
+    hint = ("get it from %s and set NEAP_DATA to the folder that holds it"):format(source) })
 end
 
 --- A value, or the error that a file gave.
 local function must(value, message, code)
-  if value == nil then error(core.error { code = code or "data", message = message }, 0) end
+  if value == nil then error(core.error { code = code or "data", message = message }) end
   return value
 end
 
@@ -83,15 +84,15 @@ local base_options = { batch = 1, shuffle = none, seed = 1, last = "run", map = 
 --- Reads a data set's options with those that all take: batch, shuffle, seed, last = "run" | "drop", map = f(batch).
 local function read_options(who, spec, given)
   for key, value in pairs(base_options) do spec[key] = value end
-  local o = options.read("neap.data." .. who, spec, given, 3)
+  local o = options.read("neap.data." .. who, spec, given)
   if math.type(o.batch) ~= "integer" or o.batch < 1 then
-    error(("neap.data.%s: batch expects a number of rows, got %s"):format(who, tostring(o.batch)), 3)
+    fail(("neap.data.%s: batch expects a number of rows, got %s"):format(who, tostring(o.batch)))
   end
   if o.last ~= "run" and o.last ~= "drop" then
-    error(("neap.data.%s: last is \"run\" (the last, smaller batch runs) or \"drop\", not \"%s\""):format(who, tostring(o.last)), 3)
+    fail(("neap.data.%s: last is \"run\" (the last, smaller batch runs) or \"drop\", not \"%s\""):format(who, tostring(o.last)))
   end
-  if math.type(o.seed) ~= "integer" then error(("neap.data.%s: seed expects an integer, got %s"):format(who, tostring(o.seed)), 3) end
-  if o.map ~= nil and type(o.map) ~= "function" then error(("neap.data.%s: map expects a function of a batch"):format(who), 3) end
+  if math.type(o.seed) ~= "integer" then fail(("neap.data.%s: seed expects an integer, got %s"):format(who, tostring(o.seed))) end
+  if o.map ~= nil and type(o.map) ~= "function" then fail(("neap.data.%s: map expects a function of a batch"):format(who)) end
   return o
 end
 
@@ -99,7 +100,7 @@ local function one_of(who, field, value, ...)
   for _, known in ipairs { ... } do
     if value == known then return end
   end
-  error(("neap.data.%s: %s is one of %s, not \"%s\""):format(who, field, table.concat({ ... }, ", "), tostring(value)), 3)
+  fail(("neap.data.%s: %s is one of %s, not \"%s\""):format(who, field, table.concat({ ... }, ", "), tostring(value)))
 end
 
 --- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}; rows: row numbers from 0.
@@ -184,7 +185,7 @@ function data.mnist(given)
   local images = must(core.read_idx(part "images-idx3-ubyte"))
   local labels = must(core.read_idx(part "labels-idx1-ubyte"))
   local n = #images
-  if #labels ~= n then error(core.error { code = "data", message = ("MNIST: %d images, %d labels"):format(n, #labels) }, 0) end
+  if #labels ~= n then error(core.error { code = "data", message = ("MNIST: %d images, %d labels"):format(n, #labels) }) end
   images = images:view(n, 1, images:size(2), images:size(3))
   return new(o, { x = { source = images, dtype = "f32", scale = 1 / 255 }, y = { source = labels, dtype = "i64" } },
     range(math.min(n, o.limit or n)), { n_class = 10 })
@@ -215,7 +216,7 @@ function data.cifar10(given)
   for i, path in ipairs(paths) do
     parts[i] = must(core.read_bytes(path)) -- records of 1 + 3072 bytes
     if #parts[i] == 0 or #parts[i] % 3073 ~= 0 then
-      error(core.error { code = "data", message = ("%s: %d bytes are no whole number of records of 3073"):format(path, #parts[i]) }, 0)
+      error(core.error { code = "data", message = ("%s: %d bytes are no whole number of records of 3073"):format(path, #parts[i]) })
     end
   end
   local bytes = #parts == 1 and parts[1] or parts[1].concat(parts, { axis = 1 })
@@ -235,7 +236,7 @@ end
 -- @return data set with `chars` (number from 0 -> character), `n_class`, `encode(text)`, `decode(numbers)`
 function data.text(given)
   local o = read_options("text", { path = none, length = 64, stride = none, split = "all", holdout = 0.1, vocabulary = none }, given)
-  if o.path == nil then error("neap.data.text takes { path = \"FILE\", length = characters a row }", 2) end
+  if o.path == nil then fail("neap.data.text takes { path = \"FILE\", length = characters a row }") end
   one_of("text", "split", o.split, "all", "train", "valid")
   local parts = {}
   for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do parts[#parts + 1] = must(core.read_text(path)) end
@@ -257,7 +258,7 @@ function data.text(given)
   for start = 0, #text - o.length - 1, stride do rows[#rows + 1] = start end
   if #rows == 0 then
     error(core.error { code = "data",
-      message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#text, o.split, o.length) }, 0)
+      message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#text, o.split, o.length) })
   end
   local self = new(o, { x = { source = ids, dtype = "i64", window = o.length }, y = { source = ids, dtype = "i64", window = o.length, offset = 1 } },
     rows, { n_class = #chars, chars = chars })
@@ -282,12 +283,12 @@ function data.tensors(given)
   for _, name in ipairs { "x", "y" } do
     local t = o[name]
     if t ~= nil then
-      if type(t) ~= "userdata" or t:dim() < 1 then error(("neap.data.tensors: %s expects a tensor of rows"):format(name), 2) end
+      if type(t) ~= "userdata" or t:dim() < 1 then fail(("neap.data.tensors: %s expects a tensor of rows"):format(name)) end
       fields[name] = { source = t:contiguous(), dtype = t.dtype }
     end
   end
-  if not fields.x then error("neap.data.tensors takes { x = tensor, y = tensor }", 2) end
-  if o.y ~= nil and #o.y ~= #o.x then error(("neap.data.tensors: x has %d rows, y %d"):format(#o.x, #o.y), 2) end
+  if not fields.x then fail("neap.data.tensors takes { x = tensor, y = tensor }") end
+  if o.y ~= nil and #o.y ~= #o.x then fail(("neap.data.tensors: x has %d rows, y %d"):format(#o.x, #o.y)) end
   return new(o, fields, range(#o.x))
 end
 
@@ -317,10 +318,10 @@ local function read_table(path, separator, header)
   local width = #(names or first or {})
   for i, cells in ipairs(lines) do
     if #cells ~= width then
-      error(core.error { code = "data", message = ("%s: line %d has %d cells, expected %d"):format(path, i + (names and 1 or 0), #cells, width) }, 0)
+      error(core.error { code = "data", message = ("%s: line %d has %d cells, expected %d"):format(path, i + (names and 1 or 0), #cells, width) })
     end
   end
-  if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }, 0) end
+  if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }) end
   return lines, names, width
 end
 
@@ -329,14 +330,14 @@ local function column_number(column, names, width)
   if math.type(column) == "integer" then
     local k = column < 0 and width + 1 + column or column
     if k >= 1 and k <= width then return k end
-    error(("neap.data.csv: there is no column %d, there are %d"):format(column, width), 3)
+    fail(("neap.data.csv: there is no column %d, there are %d"):format(column, width))
   end
   for k, name in ipairs(names or {}) do
     if name == column then return k end
   end
   local near = names and options.nearest(tostring(column), names)
-  error(("neap.data.csv: there is no column \"%s\"%s"):format(tostring(column), near and (", did you mean \"" .. near .. "\"?")
-    or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"), 3)
+  fail(("neap.data.csv: there is no column \"%s\"%s"):format(tostring(column), near and (", did you mean \"" .. near .. "\"?")
+    or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"))
 end
 
 --- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the alphabet.
@@ -364,7 +365,7 @@ end
 -- @return data set with `columns` (names of x's), `classes`, `n_class`
 function data.csv(given)
   local o = read_options("csv", { path = none, x = none, y = -1, header = none, separator = ",", split = "all", holdout = 0.2, dtype = none }, given)
-  if type(o.path) ~= "string" then error("neap.data.csv takes { path = \"FILE\" }", 2) end
+  if type(o.path) ~= "string" then fail("neap.data.csv takes { path = \"FILE\" }") end
   one_of("csv", "split", o.split, "all", "train", "valid")
   local path = exists(o.path) and o.path or must_find(o.path, "where you have it", o.path)
   local lines, names, width = read_table(path, o.separator, o.header)
@@ -383,7 +384,7 @@ function data.csv(given)
     for _, k in ipairs(columns) do
       local value = tonumber(cells[k])
       if not value then
-        error(core.error { code = "data", message = ("%s: row %d, column %s: \"%s\" is not a number"):format(path, i, names and names[k] or k, cells[k]) }, 0)
+        error(core.error { code = "data", message = ("%s: row %d, column %s: \"%s\" is not a number"):format(path, i, names and names[k] or k, cells[k]) })
       end
       flat[#flat + 1] = value
     end
@@ -412,7 +413,7 @@ end
 -- @return data set with `chars` (number from 1 -> character), `n_class`, `encode(text)`, `decode(numbers)`, `ignore_index`
 function data.chars(given)
   local o = read_options("chars", { path = none, length = none, split = "all", holdout = 0.1, vocabulary = none }, given)
-  if type(o.path) ~= "string" then error("neap.data.chars takes { path = \"FILE\" }, a file of lines", 2) end
+  if type(o.path) ~= "string" then fail("neap.data.chars takes { path = \"FILE\" }, a file of lines") end
   one_of("chars", "split", o.split, "all", "train", "valid")
   local path = exists(o.path) and o.path or must_find(o.path, "where you have it", o.path, "text/" .. o.path)
   local lines, longest, seen = {}, 0, {}
@@ -421,7 +422,7 @@ function data.chars(given)
     longest = math.max(longest, #line)
     for c in line:gmatch "." do seen[c] = true end
   end
-  if #lines == 0 then error(core.error { code = "data", message = path .. ": no lines" }, 0) end
+  if #lines == 0 then error(core.error { code = "data", message = path .. ": no lines" }) end
   local length, chars, number = o.length or longest + 1, o.vocabulary, {}
   if not chars then
     chars = {}
@@ -469,7 +470,7 @@ end
 function data.from(given)
   local o = read_options("from", { n = none, x = none, y = none, get = none }, given)
   if math.type(o.n) ~= "integer" or o.n < 1 or type(o.get) ~= "function" or type(o.x) ~= "table" then
-    error("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, slot) .. end }", 2)
+    fail("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, slot) .. end }")
   end
   local fields = {}
   for _, name in ipairs { "x", "y" } do
@@ -500,9 +501,10 @@ function data.from(given)
   return self
 end
 
-return setmetatable(data, { __index = function(_, key)
+require("neap.guard").functions(Data, "data:")
+return setmetatable(require("neap.guard").functions(data, "neap.data."), { __index = function(_, key)
   local names = {}
   for name in pairs(data) do names[#names + 1] = name end
   local near = options.nearest(tostring(key), names)
-  error(("neap.data has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""), 2)
+  fail(("neap.data has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
 end })

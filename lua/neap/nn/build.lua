@@ -6,23 +6,28 @@ local core = require "neap.core"
 local count_memory = require "neap.count_memory"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
+local naming = require "neap.naming"
 local net_module = require "neap.net"
 local options = require "neap.options"
 local range = require "neap.range"
 local report = require "neap.report"
+local tree = require "neap.nn.tree"
+local fail = core.fail
 
 local Module, context = module.Module, module.context
 local none = options.none
 local build = {}
 
---- Calls f with a fresh net as the one being built.
+--- Calls f with a fresh net as the one being built, of modules of the tree of `root`.
 -- @return the build's record: {net, blobs, train, watched, trace}
-local function building(name, train, traced, f)
-  local outer = context.building
-  local record = { net = net_module.new(name), blobs = {}, used = {}, train = train, watched = {}, claimed = {}, trace = traced and {} or nil }
+local function building(name, root, train, traced, f)
+  local outer, net = context.building, net_module.new(name)
+  local record = { net = net, root = root, tree = tree.of(root), running = {}, blobs = {}, train = train, watched = {}, claimed = {},
+    trace = traced and {} or nil }
   context.building = record
-  local guard <close> = setmetatable({}, { __close = function() context.building = outer end })
-  f(record)
+  local _ <close> = setmetatable({}, { __close = function() context.building = outer end })
+  naming.inside(net, f, record)
+  rawset(root, "_met", true)
   return record
 end
 
@@ -33,11 +38,11 @@ local function with_batch(shape, batch)
 end
 
 --- The shape of one example: given here, or the model's own.
-local function example_shape(self, o, level)
-  local shape = o.input or rawget(self, "input_shape")
+local function example_shape(self, o)
+  local shape = o.input or self._fields.input_shape
   if shape == nil then
-    error(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) or here"):format(
-      self._class), level + 1)
+    fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) or here"):format(
+      self._class))
   end
   return shape
 end
@@ -59,7 +64,7 @@ local function metric_of(o, name, output, y)
   local metric = o.metrics[name]
   if type(metric) == "function" then return metric(output, y) end
   if not o.loss.metric then
-    error(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name), 0)
+    fail(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name))
   end
   return o.loss:metric(name, output, y)
 end
@@ -68,7 +73,7 @@ end
 function build.metric_names(metrics)
   local names, named = {}, {}
   for key, value in pairs(metrics or {}) do
-    if type(key) == "string" then named[#named + 1] = key elseif type(value) ~= "string" then error("metrics are names, or functions by name", 3) end
+    if type(key) == "string" then named[#named + 1] = key elseif type(value) ~= "string" then fail("metrics are names, or functions by name") end
   end
   table.sort(named)
   for _, name in ipairs(metrics or {}) do names[#names + 1] = name end
@@ -83,7 +88,7 @@ local function add_backward(record, loss, optimizer)
   for _, row in ipairs(net:_blobs()) do
     if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
   end
-  if #wrt == 0 then error("the model has no trainable parameter", 0) end
+  if #wrt == 0 then fail("the model has no trainable parameter") end
   local n_param = #wrt
   for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
   local by_blob, grads, kept = net:gradient(loss, { wrt = wrt, allow_unused = true }), {}, {}
@@ -109,14 +114,14 @@ local net_spec = { batch = 1, train = false, loss = none, optimizer = none, inpu
 --   before anything changes when the loss is not finite }
 -- @return net, {x = blob, y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
 function Module.net(self, given)
-  local o = options.read("m:net", net_spec, given, 2)
-  if math.type(o.batch) ~= "integer" or o.batch < 1 then error("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch), 2) end
-  if o.train and o.loss then count_memory.check_gradients(module.root_of(self), "m:net { train = true }", 2) end
-  local shape, blobs = example_shape(self, o, 2), {}
+  local o, root = options.read("m:net", net_spec, given), (tree.home(self))
+  if math.type(o.batch) ~= "integer" or o.batch < 1 then fail("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch)) end
+  if o.train and o.loss then count_memory.check_gradients(root, "m:net { train = true }") end
+  local shape, blobs = example_shape(self, o), {}
   local metrics = build.metric_names(o.metrics)
-  local record = building(o.name or rawget(self, "_wanted_name") or "model", o.train, o.traced, function(record)
+  local record = building(o.name or self._wanted_name or "model", root, o.train, o.traced, function(record)
     local net = record.net
-    blobs.x = net:input("x", with_batch(shape, o.batch), o.input_dtype or rawget(self, "input_dtype") or "f32")
+    blobs.x = net:input("x", with_batch(shape, o.batch), o.input_dtype or self._fields.input_dtype or "f32")
     blobs.output = self(blobs.x)
     if not o.loss then return end
     blobs.y = target_of(net, o, blobs.output)
@@ -146,8 +151,8 @@ local function check_fields(who, o)
   for key in pairs(o) do
     if not known[key] then
       local near = options.nearest(tostring(key), names)
-      error(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
-        or "; it takes " .. table.concat(names, ", ")), 4)
+      fail(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
+        or "; it takes " .. table.concat(names, ", ")))
     end
   end
 end
@@ -159,7 +164,7 @@ local function apart(o, who)
     if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
   end
   for _, name in ipairs { "recompute", "stash", "order", "dtype" } do
-    if memory[name] ~= nil then error(("%s: \"%s\" is reserved, and not available yet"):format(who, name), 3) end
+    if memory[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
   end
   check_fields(who, memory)
   if net.train == nil and net.loss then net.train = true end
@@ -226,7 +231,7 @@ function Module.summary(self, o)
     for _, name in ipairs(t.ops) do work = work + (flop[name] or 0) // 2 end
     totals.parameters, totals.mult_adds = totals.parameters + n, totals.mult_adds + work
     if #t.ops > 0 or n > 0 then
-      rows[#rows + 1] = { layer = (module.path_of(m):gsub("/", ".")), type = m._class,
+      rows[#rows + 1] = { layer = (record.tree.path[m] or m._base):gsub("/", "."), type = m._class,
         output = t.output.shape and "(" .. table.concat(t.output.shape, ",") .. ")", parameters = n, mult_adds = math.tointeger(work) or work }
     end
   end
@@ -243,7 +248,7 @@ end
 -- @return net with one input and one output, the output's blob
 function build.layer_net(m, name, shape, dtype)
   local y
-  local net = building(name, Module.is_training(m), false, function(record)
+  local net = building(name, (tree.home(m)), Module.is_training(m), false, function(record)
     local x = record.net:input("input", shape, dtype)
     y = m(x)
     if y.name == x.name then y = record.net:Copy(x) end -- a layer that hands its input on
@@ -256,21 +261,19 @@ end
 
 --- Nets for eager calls are kept by what they were built for: module, mode, shapes.
 local function cached(self, m, xs, kind, make)
-  local key = { kind, module.path_of(m), tostring(Module.is_training(m)) }
+  local key = { kind, tree.of(self).path[m], tostring(Module.is_training(m)) }
   for i = 1, #xs do
     local x = xs[i]
-    if type(x) ~= "userdata" then error(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i), 4) end
+    if type(x) ~= "userdata" then fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i)) end
     key[#key + 1] = x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
   end
   local id = table.concat(key, " ")
-  local nets = rawget(self, "_nets")
-  if nets[id] == nil then
+  if self._nets[id] == nil then
     local entry = make()
-    self:workspace():init(entry.net)
-    nets = rawget(self, "_nets") -- a layer that learnt its width has emptied it
-    nets[id] = entry
+    Module.workspace(self):init(entry.net)
+    self._nets[id] = entry -- a layer that learnt its width has emptied the table
   end
-  return nets[id]
+  return self._nets[id]
 end
 
 local function declare_inputs(net, xs)
@@ -285,7 +288,7 @@ end
 local function run(self, entry, xs)
   local feeds = {}
   for i, x in ipairs(xs) do feeds[entry.inputs[i]] = x end
-  return self:workspace():run(entry.net, feeds)
+  return Module.workspace(self):run(entry.net, feeds)
 end
 
 --- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
@@ -293,7 +296,7 @@ function Module.run_eager(self, m, ...)
   local xs = { ... }
   local entry = cached(self, m, xs, "forward", function()
     local e = {}
-    e.net = building(m._class, Module.is_training(m), false, function(record)
+    e.net = building(m._class, self, Module.is_training(m), false, function(record)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
       e.outs = table.pack(m(table.unpack(ins)))
@@ -309,12 +312,12 @@ end
 --- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
 -- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
 function Module.backward(self, ...)
-  local root, xs = module.root_of(self), { ... }
-  count_memory.check_gradients(root, "m:backward", 2)
-  if #xs < 2 then error("m:backward takes (x, .., dy): the inputs, then the gradient of the output", 2) end
+  local root, xs = (tree.home(self)), { ... }
+  count_memory.check_gradients(root, "m:backward")
+  if #xs < 2 then fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output") end
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {} }
-    e.net = building(self._class .. "_backward", Module.is_training(self), false, function(record)
+    e.net = building(self._class .. "_backward", root, Module.is_training(self), false, function(record)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
       e.inputs = names

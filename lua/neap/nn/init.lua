@@ -1,6 +1,7 @@
 --- Layers and containers. Each layer is a few lines over ops; see neap.nn.module for how they become nets, neap.nn.loss for
 -- losses.
 -- @module neap.nn
+local fail = require("neap.core").fail
 local module = require "neap.nn.module"
 require "neap.nn.build"
 require "neap.nn.state"
@@ -13,17 +14,17 @@ local nn = { module = class, is_module = module.is_module }
 -- ---- containers --------------------------------------------------------------------------------------------------------
 
 --- The string fields of a container's table, checked; its array part is the children.
-local function container_fields(who, spec, o, level)
+local function container_fields(who, spec, o)
   local given = {}
-  if type(o) ~= "table" or module.is_module(o) then error(who .. " takes a table of modules: " .. who .. " { nn.Linear { 4, 2 }, nn.ReLU() }", level + 1) end
+  if type(o) ~= "table" or module.is_module(o) then fail(who .. " takes a table of modules: " .. who .. " { nn.Linear { 4, 2 }, nn.ReLU() }") end
   for key, value in pairs(o) do
     if math.type(key) == "integer" then
-      if key < 1 or key > #o then error(("%s: item %d is nil"):format(who, #o + 1), level + 1) end
+      if key < 1 or key > #o then fail(("%s: item %d is nil"):format(who, #o + 1)) end
     else
       given[key] = value
     end
   end
-  local fields = options.read(who, spec, given, level + 1)
+  local fields = options.read(who, spec, given)
   return fields
 end
 
@@ -31,16 +32,15 @@ end
 -- @usage nn.Sequential { input = {784}, nn.Linear { 784, 10 } }   nn.Sequential { nn.Linear { 8, 8, name = "up" }, nn.ReLU() }
 nn.Sequential = class { "Sequential", name = "block",
   init = function(self, o)
-    local fields = container_fields("nn.Sequential", { input = none, dtype = none, seed = none, name = none }, o, 3)
+    local fields = container_fields("nn.Sequential", { input = none, dtype = none, seed = none, name = none }, o)
     if fields.input ~= nil and type(fields.input) ~= "table" then
-      error("nn.Sequential: input expects the shape of one example, e.g. { 1, 28, 28 }, got a " .. type(fields.input), 3)
+      fail("nn.Sequential: input expects the shape of one example, e.g. { 1, 28, 28 }, got a " .. type(fields.input))
     end
-    self.input_shape, self.input_dtype = fields.input, fields.dtype
-    rawset(self, "_seed", fields.seed)
-    Module.add_all(self, o, 3)
+    self.input_shape, self.input_dtype, self._seed = fields.input, fields.dtype, fields.seed
+    Module.add_all(self, o)
   end,
   forward = function(self, x)
-    for _, name in ipairs(self._order) do x = self._children[name](x) end
+    for _, child in ipairs(Module.children(self)) do x = child(x) end
     return x
   end }
 
@@ -48,15 +48,15 @@ nn.Sequential = class { "Sequential", name = "block",
 -- @usage nn.Residual { nn.Linear { 64, 64 }, nn.ReLU(), nn.Linear { 64, 64 } }
 nn.Residual = class { "Residual",
   init = function(self, o)
-    local fields = container_fields("nn.Residual", { shortcut = none, name = none }, o, 3)
-    Module.add_all(self, o, 3)
-    rawset(self, "_n_body", #self._order)
-    if fields.shortcut then self.shortcut = Module.expect(fields.shortcut, "nn.Residual: shortcut", 3) end
+    local fields = container_fields("nn.Residual", { shortcut = none, name = none }, o)
+    Module.add_all(self, o)
+    if fields.shortcut then self.shortcut = Module.expect(fields.shortcut, "nn.Residual: shortcut") end
   end,
   forward = function(self, x)
-    local y = x
-    for i = 1, self._n_body do y = self._children[self._order[i]](y) end
-    local short = self._children.shortcut
+    local y, short = x, self.shortcut
+    for _, child in ipairs(Module.children(self)) do
+      if child ~= short then y = child(y) end
+    end
     return y + (short and short(x) or x)
   end }
 
@@ -64,35 +64,37 @@ nn.Residual = class { "Residual",
 -- @usage nn.Concat { nn.Conv2d { 64, 32, kernel = 1 }, nn.Conv2d { 64, 32, kernel = 3, pad = 1 } }
 nn.Concat = class { "Concat",
   init = function(self, o)
-    self.axis = container_fields("nn.Concat", { axis = 2, name = none }, o, 3).axis
-    Module.add_all(self, o, 3)
+    self.axis = container_fields("nn.Concat", { axis = 2, name = none }, o).axis
+    Module.add_all(self, o)
   end,
   forward = function(self, x)
     local ys = {}
-    for i, name in ipairs(self._order) do ys[i] = self._children[name](x) end
+    for i, child in ipairs(Module.children(self)) do ys[i] = child(x) end
     return Module.op(self, "Concat", ys, { axis = self.axis })
   end }
 
 --- A function of blobs (or tensors) as a layer.
 -- @usage nn.Lambda(function(x) return x:tanh() * 2 end)
 nn.Lambda = class { "Lambda",
+  options = { positions = { "f" }, f = none, name = none },
   init = function(self, o)
-    self.f = type(o) == "function" and o or type(o) == "table" and o[1]
-    if type(self.f) ~= "function" then error("nn.Lambda takes a function", 3) end
+    self.f = o.f
+    if type(self.f) ~= "function" then fail("nn.Lambda takes a function") end
   end,
   forward = function(self, ...) return self.f(...) end }
 
 --- Layers may leave out the width of their input: `declare` then waits for the first net that is built.
 local function declare_or_wait(self, known)
-  if known then self:declare() else rawset(self, "_lazy", true) end
+  if known then self:declare() else self._lazy = true end
 end
 
 --- Called by forward: the width is that of dimension d of x.
 local function learn(self, field, x, d)
-  if not rawget(self, "_lazy") then return end
+  if not self._lazy then return end
   self[field] = x:size(d)
   self:declare()
-  rawset(self, "_lazy", nil)
+  self._lazy = false
+  module.changed(self)
 end
 
 local function is_count(n) return math.type(n) == "integer" and n > 0 end
@@ -101,7 +103,7 @@ local function is_count(n) return math.type(n) == "integer" and n > 0 end
 local function take_widths(who, o)
   if o.n_out == nil then o.n_in, o.n_out = nil, o.n_in end
   if not is_count(o.n_out) or not (o.n_in == nil or is_count(o.n_in)) then
-    error(("nn.%s takes { [n_in,] n_out }, integers above 0"):format(who), 4)
+    fail(("nn.%s takes { [n_in,] n_out }, integers above 0"):format(who))
   end
 end
 
@@ -141,7 +143,7 @@ local function conv(rank)
       bias = true, init = none, name = none },
     init = function(self, o)
       take_widths(name, o)
-      if not o.kernel then error("nn." .. name .. " takes { [n_in,] n_out, kernel = k }", 3) end
+      if not o.kernel then fail("nn." .. name .. " takes { [n_in,] n_out, kernel = k }") end
       self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride, rank), pad = per_dim(o.pad, rank),
         dilation = per_dim(o.dilation, rank), groups = o.groups }
       self.n_in, self.n_out, self.has_bias, self.weight_init = o.n_in, o.n_out, o.bias, o.init
@@ -149,7 +151,7 @@ local function conv(rank)
     end,
     declare = function(self)
       if self.n_in % self.o.groups ~= 0 or self.n_out % self.o.groups ~= 0 then
-        error(("nn.%s: groups = %d has to divide %d and %d channels"):format(name, self.o.groups, self.n_in, self.n_out), 0)
+        fail(("nn.%s: groups = %d has to divide %d and %d channels"):format(name, self.o.groups, self.n_in, self.n_out))
       end
       local shape, fan = { self.n_out, self.n_in // self.o.groups }, self.n_in // self.o.groups
       for d = 1, rank do
@@ -177,7 +179,7 @@ local function pool(op, name, rank, extra)
   for key, value in pairs(extra) do spec[key] = value end
   return class { name, name = "pool", options = spec,
     init = function(self, o)
-      if not o.kernel then error("nn." .. name .. " takes { kernel }", 3) end
+      if not o.kernel then fail("nn." .. name .. " takes { kernel }") end
       self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride or o.kernel, rank), pad = per_dim(o.pad, rank), ceil_mode = o.ceil_mode }
       for key in pairs(extra) do self.o[key] = key == "dilation" and per_dim(o[key], rank) or o[key] end
     end,
@@ -196,10 +198,11 @@ local function unary(name, op, base, spec)
   spec.name = none
   return class { name, name = base, options = spec,
     init = function(self, o)
-      self.o = {}
+      local attrs = {}
       for key in pairs(spec) do
-        if key ~= "name" and key ~= "positions" then self.o[key] = o[key] end
+        if key ~= "name" and key ~= "positions" then attrs[key] = o[key] end
       end
+      self.o = next(attrs) and attrs or nil
     end,
     forward = function(self, x) return Module.op(self, op, { x }, self.o) end }
 end
@@ -228,7 +231,7 @@ nn.Identity = class { "Identity", forward = function(_, x) return x end }
 --- Drops elements with probability `rate` while training, and scales the others by 1 / (1 - rate).
 nn.Dropout = class { "Dropout", options = { positions = { "rate" }, rate = 0.5, name = none },
   init = function(self, o)
-    if type(o.rate) ~= "number" or o.rate < 0 or o.rate >= 1 then error("nn.Dropout takes { rate }, at least 0 and below 1", 3) end
+    if type(o.rate) ~= "number" or o.rate < 0 or o.rate >= 1 then fail("nn.Dropout takes { rate }, at least 0 and below 1") end
     self.rate = o.rate
   end,
   forward = function(self, x)
@@ -307,7 +310,7 @@ nn.RMSNorm = class { "RMSNorm", name = "norm", options = { positions = { "width"
 nn.LocalResponseNorm = class { "LocalResponseNorm", name = "norm",
   options = { positions = { "size" }, size = 5, alpha = 1e-4, beta = 0.75, k = 1, name = none },
   init = function(self, o)
-    if not is_count(o.size) then error("nn.LocalResponseNorm takes { size }, an integer above 0", 3) end
+    if not is_count(o.size) then fail("nn.LocalResponseNorm takes { size }, an integer above 0") end
     self.o = { size = o.size, alpha = o.alpha, beta = o.beta, bias = o.k }
   end,
   forward = function(self, x) return Module.op(self, "LRN", { x }, self.o) end,
@@ -319,7 +322,7 @@ nn.LRN = nn.LocalResponseNorm
 --- Rows of a table by number, numbers from 0: (...) to (..., width).
 nn.Embedding = class { "Embedding", options = { positions = { "n_row", "width" }, n_row = none, width = none, init = none, name = none },
   init = function(self, o)
-    if not (o.n_row and o.width) then error("nn.Embedding takes { n_row, width }", 3) end
+    if not (o.n_row and o.width) then fail("nn.Embedding takes { n_row, width }") end
     self.n_row, self.width = o.n_row, o.width
     self:param("weight", { o.n_row, o.width }, o.init or init.normal { 0, 1 })
   end,
@@ -331,7 +334,7 @@ nn.Embedding = class { "Embedding", options = { positions = { "n_row", "width" }
 nn.SelfAttention = class { "SelfAttention", name = "attn",
   options = { positions = { "width" }, width = none, heads = 1, causal = false, bias = true, init = none, name = none },
   init = function(self, o)
-    if not o.width or o.width % o.heads ~= 0 then error("nn.SelfAttention takes { width, heads = n }, n a divisor of width", 3) end
+    if not o.width or o.width % o.heads ~= 0 then fail("nn.SelfAttention takes { width, heads = n }, n a divisor of width") end
     self.heads, self.causal = o.heads, o.causal
     self.qkv = nn.Linear { o.width, 3 * o.width, bias = o.bias, init = o.init }
     self.proj = nn.Linear { o.width, o.width, bias = o.bias, init = o.init }
@@ -350,7 +353,7 @@ nn.LSTM = class { "LSTM",
   options = { positions = { "n_in", "n_out" }, n_in = none, n_out = none, layers = 1, bias = true, time_first = false, init = none, name = none },
   init = function(self, o)
     take_widths("LSTM", o)
-    if not is_count(o.layers) then error("nn.LSTM: layers expects an integer above 0, got " .. tostring(o.layers), 3) end
+    if not is_count(o.layers) then fail("nn.LSTM: layers expects an integer above 0, got " .. tostring(o.layers)) end
     self.n_in, self.n_out, self.layers, self.has_bias, self.time_first, self.weight_init = o.n_in, o.n_out, o.layers, o.bias, o.time_first, o.init
     declare_or_wait(self, o.n_in)
   end,
@@ -393,6 +396,6 @@ end
 
 return setmetatable(nn, { __index = function(_, key)
   local near = options.nearest(tostring(key), nn.names())
-  error(("nn has no \"%s\"%s"):format(tostring(key),
-    near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"), 2)
+  fail(("nn has no \"%s\"%s"):format(tostring(key),
+    near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"))
 end })

@@ -1,6 +1,7 @@
 --- Losses: modules of (output, target) that give one number. `target` says what labels fit an output, `metric` what else can be
 -- measured on the same pair.
 -- @module neap.nn.loss
+local fail = require("neap.core").fail
 local module = require "neap.nn.module"
 local options = require "neap.options"
 
@@ -17,7 +18,7 @@ local function like_output(_, output) return output.shape, output.dtype end
 local function regression_metric(self, name, y, t)
   if name == "mae" then return (y.net:op("L1Loss", { y, t }, { "mae" }, {})) end
   if name == "mse" then return (y.net:op("MseLoss", { y, t }, { "mse" }, {})) end
-  error(("%s knows the metrics \"mae\" and \"mse\", not \"%s\""):format(self._class, tostring(name)), 0)
+  fail(("%s knows the metrics \"mae\" and \"mse\", not \"%s\""):format(self._class, tostring(name)))
 end
 
 local loss = {}
@@ -35,7 +36,7 @@ loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
   end,
   forward = function(self, logits, labels) return (Module.op(self, "SoftmaxCrossEntropy", { logits, labels }, self.o)) end,
   metric = function(self, name, logits, labels)
-    if name ~= "accuracy" then error("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"", 0) end
+    if name ~= "accuracy" then fail("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"") end
     return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, { ignore_index = self.o.ignore_index }))
   end })
 
@@ -51,7 +52,7 @@ loss.L1Loss = loss_class("L1Loss", { options = { name = none }, target = like_ou
 loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", { options = { name = none }, target = like_output,
   forward = function(_, y, t) return (y:softplus() - y * t):mean() end,
   metric = function(_, name, y, t)
-    if name ~= "accuracy" then error("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"", 0) end
+    if name ~= "accuracy" then fail("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"") end
     local zero, half = y.net:const(0, y.dtype), y.net:const(0.5, y.dtype)
     return y:gt(zero):eq(t:gt(half)):to("f32"):mean()
   end })

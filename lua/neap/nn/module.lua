@@ -1,115 +1,87 @@
 --- Modules: layers, and trees of layers.
 --
--- A module has children and parameters by name. Its `forward` is written once: called on blobs it builds ops in a net,
--- called on tensors it runs (compiled per shape, cached). Inside `forward`, `self.weight` is the parameter's blob in the
--- net being built; outside, it is the parameter: {data, grad, trainable, shape}.
+-- A module has children (neap.nn.tree) and parameters by name. Its `forward` is written once: called on blobs it builds ops in a
+-- net, called on tensors it runs (compiled per shape, cached). Inside `forward`, `self.weight` is the parameter's blob in the net
+-- being built; outside, it is the parameter: {data, grad, trainable, shape}.
 --
--- INVARIANT: a parameter's blob name is its module's path and its own name, "block4/mlp/fc1.weight"; in state_dict and
--- `param` the path is written with dots, "block4.mlp.fc1.weight".
--- INVARIANT: the root of a tree owns the workspace that holds the parameters; asking a child goes to its root.
--- INVARIANT: whatever changes the nets that a tree builds (a child added, freeze, tie, a child's mode) raises the root's
--- `_version`, by which programs made from it know that they are old.
+-- INVARIANT: a parameter is a record of its module; its blob's name is the module's path and its own name, "block4/mlp/fc1.weight".
+-- In state_dict and `param` the path is written with dots, "block4.mlp.fc1.weight".
+-- INVARIANT: every module with parameters that a net is built of has a path in that net's tree. One that a forward meets and that
+-- lies in no slot (a closure's, a function's) gets one, "block4/@linear1", below the module that ran it.
+-- INVARIANT: whatever changes the nets that a tree builds (a child, freeze, tie, a child's mode) raises the root's `_version`, by
+-- which programs made from it know that they are old.
 --
 -- Building nets, plans and eager calls are in neap.nn.build, parameters as values in neap.nn.state.
 -- @module neap.nn.module
 local core = require "neap.core"
 local options = require "neap.options"
+local tree = require "neap.nn.tree"
+local fail = core.fail
 
 local Module = {}
+local is_module, changed = tree.is_module, tree.changed
 
---- What is being built: context.building = { net, blobs = {record = blob}, used = {name = n}, train, trace, grads } or nil.
+--- What is being built: context.building = { net, root, tree, running = {modules}, blobs = {record = blob}, train, trace, .. } or nil.
 local context = {}
 
--- ---- the tree ------------------------------------------------------------------------------------------------------
-
-local function is_module(x) return type(x) == "table" and rawget(x, "_is_module") == true end
-local function is_class(x) return type(x) == "table" and rawget(x, "_class_name") ~= nil end
-
---- Path of a module: names from the root's children down, "" for the root.
-local function path_of(m)
-  local parent = rawget(m, "_parent")
-  if parent == nil then return "" end
-  local above = path_of(parent)
-  return above == "" and m._name or above .. "/" .. m._name
-end
-
-local function root_of(m)
-  while rawget(m, "_parent") do m = rawget(m, "_parent") end
-  return m
-end
-
---- Nets and programs built from the tree so far are old.
-local function changed(m)
-  local root = root_of(m)
-  rawset(root, "_nets", {})
-  rawset(root, "_version", (rawget(root, "_version") or 0) + 1)
-end
+-- ---- children ----------------------------------------------------------------------------------------------------------
 
 --- Raises unless x is a module; says so when it is a class without its parentheses.
 -- @param what string what was expected, for the message
-function Module.expect(x, what, level)
+function Module.expect(x, what)
   if is_module(x) then return x end
-  if is_class(x) then
-    error(("%s is the class nn.%s: call it, nn.%s { .. } or nn.%s()"):format(what, x._class_name, x._class_name, x._class_name), level + 1)
-  end
-  error(("%s is a %s, expected a module"):format(what, type(x)), level + 1)
+  tree.check_called(x, what)
+  fail(("%s is a %s, expected a module"):format(what, type(x)))
 end
 
---- Registers `child` under `name`. A module that already has a parent is shared: it keeps its first place.
-function Module.add(self, name, child, level)
-  level = (level or 1) + 1
+--- Lists of a model's memory, by neap.model_memory: {name, data, diff} each.
+local memory_lists = { params = true, outputs = true, inputs = true, caches = true }
+local own_words = { forward = true, training = true }
+
+--- Raises for a name that a module itself answers to.
+local function check_free(self, key)
+  if Module[key] ~= nil or memory_lists[key] or own_words[key] then
+    fail(("nn.%s: \"%s\" is a module's own word, and can't name a field or a child"):format(self._class, key))
+  end
+  if self._params[key] then
+    fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor"):format(self._class, key, key))
+  end
+end
+
+--- Puts `child` under `name`, in the place of what was there.
+function Module.add(self, name, child)
   if type(name) ~= "string" or not name:match "^[%w_%-]+$" then
-    error(("a child's name is of letters, digits, _ and -, got \"%s\""):format(tostring(name)), level)
+    fail(("a child's name is of letters, digits, _ and -, got \"%s\""):format(tostring(name)))
   end
-  if Module[name] ~= nil or name:sub(1, 1) == "_" then error(("\"%s\" is a module's own word, and can't name a child"):format(name), level) end
-  if self._children[name] ~= nil and self._children[name] ~= child then
-    error(("%s has two children named \"%s\""):format(self._class, name), level)
-  end
-  local above = self
-  while above do
-    if above == child then error(("%s can't be its own child \"%s\""):format(self._class, name), level) end
-    above = rawget(above, "_parent")
-  end
-  if self._children[name] == nil then self._order[#self._order + 1] = name end
-  self._children[name] = child
-  if rawget(child, "_parent") == nil then
-    if rawget(child, "_ws") then error(("child \"%s\" has been run on its own already: its parameters live there; add it before"):format(name), level) end
-    rawset(child, "_parent", self)
-    rawset(child, "_name", name)
-  end
-  changed(self)
+  check_free(self, name)
+  self._fields[name] = nil
+  tree.put(self, name, child)
   return child
 end
 
---- A name for a new child of `parent`: its own wish, or its base and a number counted per base.
-function Module.child_name(parent, child)
-  local wish = rawget(child, "_wanted_name")
-  if wish then return wish end
-  local counts = rawget(parent, "_counts") or {}
-  rawset(parent, "_counts", counts)
-  local base = child._base
-  counts[base] = (counts[base] or 0) + 1
+--- Next name of the kind base1, base2, .. below a module that none of its children has.
+local function numbered(parent, base)
+  local counts = parent._counts
+  repeat counts[base] = (counts[base] or 0) + 1 until parent._children[base .. counts[base]] == nil
   return base .. counts[base]
 end
 
---- Registers the modules of a list in order, with names of their own. For containers' init.
-function Module.add_all(self, list, level)
-  level = (level or 1) + 1
+--- Registers the modules of a list in order, each under the name it wishes or a numbered one. For containers' init.
+function Module.add_all(self, list)
   for i = 1, #list do
-    local child = Module.expect(list[i], ("nn.%s: item %d"):format(self._class, i), level)
-    Module.add(self, Module.child_name(self, child), child, level)
+    local child = Module.expect(list[i], ("nn.%s: item %d"):format(self._class, i))
+    local name = child._wanted_name or numbered(self, child._base)
+    if self._children[name] ~= nil and self._children[name] ~= child then
+      fail(("%s has two children named \"%s\""):format(self._class, name))
+    end
+    Module.add(self, name, child)
   end
 end
 
+--- The modules directly below this one, in order. @return list
+function Module.children(self) return (tree.children(self)) end
+
 -- ---- parameters ------------------------------------------------------------------------------------------------------
-
---- The parameter record's full blob name.
-local function blob_name(record)
-  local path = path_of(record.owner)
-  return path == "" and record.name or path .. "." .. record.name
-end
-
-local function dotted(record) return (blob_name(record):gsub("/", ".")) end
 
 --- Follows ties to the record that owns the storage.
 local function storage_record(record)
@@ -117,17 +89,41 @@ local function storage_record(record)
   return record
 end
 
+local function joined(path, name) return path == "" and name or path .. "." .. name end
+
+--- The blob name that the storage of a record has in a tree. Storage of a module that is not in the tree goes by the first name tied
+-- to it.
+local function blob_name(record, t)
+  local storage = storage_record(record)
+  local path = t.path[storage.owner]
+  if path then return joined(path, storage.name) end
+  for _, m in ipairs(t.list) do
+    for _, other in ipairs(m._params) do
+      if storage_record(other) == storage then return joined(t.path[m], other.name) end
+    end
+  end
+end
+
+--- The record's own name in a tree, as users write it.
+local function dotted(record, t) return (joined(t.path[record.owner], record.name):gsub("/", ".")) end
+
 --- Declares a parameter of this module; with a name alone finds one, "fc1.weight".
 -- @param name string
 -- @param shape integer[]
 -- @param initial table|number|nil from neap.init; zeros when nil
 -- @param opts table|nil {trainable = bool, dtype = string}
 function Module.param(self, name, shape, initial, opts)
-  if shape == nil then return Module.find_param(self, name, 2) end
-  if self._params[name] then error(("%s has two parameters named \"%s\""):format(self._class, name), 2) end
+  if shape == nil then return Module.find_param(self, name) end
+  local o = options.read("m:param", { trainable = true, dtype = "f32" }, opts)
+  if type(name) ~= "string" or not name:match "^[%w_%-]+$" then
+    fail(("a parameter's name is of letters, digits, _ and -, got \"%s\""):format(tostring(name)))
+  end
+  if self._params[name] then fail(("%s has two parameters named \"%s\""):format(self._class, name)) end
+  if self._children[name] then fail(("%s has a child named \"%s\" already"):format(self._class, name)) end
+  if type(shape) ~= "table" then fail(("m:param \"%s\" expects a shape, e.g. { 3, 4 }, got a %s"):format(name, type(shape))) end
   if type(initial) == "number" then initial = { op = "Constant", value = initial } end
-  local record = { name = name, shape = shape, init = initial or { op = "Constant", value = 0 }, owner = self,
-    trainable = not (opts and opts.trainable == false), dtype = opts and opts.dtype or "f32", role = "parameter" }
+  local record = { name = name, shape = shape, init = initial or { op = "Constant", value = 0 }, owner = self, trainable = o.trainable ~= false,
+    dtype = o.dtype, role = "parameter" }
   self._params[#self._params + 1] = record
   self._params[name] = record
   return record
@@ -135,38 +131,28 @@ end
 
 --- Declares a statistic: state that training updates but no gradient reaches.
 function Module.buffer(self, name, shape, initial, opts)
-  local record = Module.param(self, name, shape, initial, { trainable = false, dtype = opts and opts.dtype })
+  local o = options.read("m:buffer", { dtype = "f32" }, opts)
+  local record = Module.param(self, name, shape, initial, { trainable = false, dtype = o.dtype })
   record.role = "state"
   return record
 end
 
 -- ---- walking ---------------------------------------------------------------------------------------------------------
 
-local function all_modules(self)
-  local list, seen = {}, {}
-  local function walk(m)
-    if seen[m] then return end
-    seen[m] = true
-    list[#list + 1] = m
-    for _, name in ipairs(m._order) do walk(m._children[name]) end
-  end
-  walk(self)
-  return list
-end
-
 --- All modules below and including this one, parents first; iterator of (path with dots, module).
 function Module.modules(self)
-  local list, i = all_modules(self), 0
+  local _, t = tree.home(self)
+  local list, i = tree.modules(self), 0
   return function()
     i = i + 1
-    if list[i] then return (path_of(list[i]):gsub("/", ".")), list[i] end
+    if list[i] then return (t.path[list[i]]:gsub("/", ".")), list[i] end
   end
 end
 
 --- Parameter and statistic records below and including this module, in order of definition.
 local function records(self)
   local list = {}
-  for _, m in ipairs(all_modules(self)) do
+  for _, m in ipairs(tree.modules(self)) do
     for _, record in ipairs(m._params) do list[#list + 1] = record end
   end
   return list
@@ -174,7 +160,7 @@ end
 
 --- "*" stands for any text, "?" for one character.
 local function glob_to_pattern(glob, who)
-  if type(glob) ~= "string" then error(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob)), 3) end
+  if type(glob) ~= "string" then fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob))) end
   return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
 end
 
@@ -190,23 +176,28 @@ end
 -- @usage model:find "Conv2d"   model:find "block*.conv1"
 function Module.find(self, glob) return matching(self, glob, "find") end
 
+--- Whether the pattern matches the dotted name of a record, or the path of a module that it lies in.
+local function matches(pattern, record, t)
+  if dotted(record, t):match(pattern) then return true end
+  local above = t.path[record.owner]:gsub("/", ".")
+  while above ~= "" do
+    if above:match(pattern) then return true end
+    above = above:match "^(.*)%.[^.]*$" or ""
+  end
+  return false
+end
+
 --- Stops training the parameters whose dotted names, or whose modules, match the glob; `freeze(glob, false)` undoes it.
 function Module.freeze(self, glob, frozen)
-  local pattern, n = glob_to_pattern(glob or "*", "freeze"), 0
+  local pattern, n, root, t = glob_to_pattern(glob or "*", "freeze"), 0, tree.home(self)
   for _, record in ipairs(records(self)) do
-    local name = dotted(record)
-    local above = path_of(record.owner):gsub("/", ".")
-    local hit = name:match(pattern)
-    while not hit and above ~= "" do
-      hit = above:match(pattern)
-      above = above:match "^(.*)%.[^.]*$" or ""
-    end
-    if record.role == "parameter" and hit then
+    if record.role == "parameter" and matches(pattern, record, t) then
       record.trainable, n = frozen == false, n + 1
     end
   end
-  if n == 0 then error(("freeze: no parameter matches \"%s\""):format(glob or "*"), 2) end
+  if n == 0 then fail(("freeze: no parameter matches \"%s\""):format(glob or "*")) end
   changed(self)
+  changed(root)
   return self
 end
 
@@ -214,13 +205,13 @@ end
 -- blobs. With "backward" f(module, gradient blob of its output) when a training net is built.
 function Module.on(self, glob, direction, f)
   if direction ~= "forward" and direction ~= "backward" then
-    error(("on expects \"forward\" or \"backward\", got \"%s\""):format(tostring(direction)), 2)
+    fail(("on expects \"forward\" or \"backward\", got \"%s\""):format(tostring(direction)))
   end
-  if type(f) ~= "function" then error("on expects a function, got a " .. type(f), 2) end
+  if type(f) ~= "function" then fail("on expects a function, got a " .. type(f)) end
   local found = matching(self, glob, "on")
-  if #found == 0 then error(("on: no module matches \"%s\""):format(glob), 2) end
+  if #found == 0 then fail(("on: no module matches \"%s\""):format(glob)) end
   for _, m in ipairs(found) do
-    local hooks = rawget(m, "_hooks") or { forward = {}, backward = {} }
+    local hooks = m._hooks or { forward = {}, backward = {} }
     rawset(m, "_hooks", hooks)
     table.insert(hooks[direction], f)
   end
@@ -231,9 +222,9 @@ end
 --- Training mode (the default) and evaluation mode of eager calls. On a child it also holds in nets built for training: a
 -- batch norm in evaluation mode keeps its statistics.
 local function set_mode(self, mode)
-  for _, m in ipairs(all_modules(self)) do rawset(m, "_mode", nil) end
+  for _, m in ipairs(tree.modules(self)) do rawset(m, "_mode", nil) end
   rawset(self, "_mode", mode)
-  if rawget(self, "_parent") then changed(self) end
+  if self._parent then changed(self) end
   return self
 end
 function Module.train(self) return set_mode(self, true) end
@@ -242,43 +233,66 @@ function Module.eval(self) return set_mode(self, false) end
 --- Whether the net being built is for training where `self` is; without a net, the mode set. `self.training` is the same.
 function Module.is_training(self)
   local m = self
-  while m and rawget(m, "_parent") do
+  while m._parent do
     local mode = rawget(m, "_mode")
     if mode == false then return false end
     if mode then break end
-    m = rawget(m, "_parent")
+    m = m._parent
   end
   if context.building then return context.building.train end
-  return m == nil or rawget(root_of(m), "_mode") ~= false
+  return rawget(tree.root_of(m), "_mode") ~= false
 end
 
 -- ---- calling ---------------------------------------------------------------------------------------------------------
 
+--- The innermost module under way that has a path in the tree of the net being built.
+local function running_in_tree(building)
+  for i = #building.running, 1, -1 do
+    if building.tree.path[building.running[i]] then return building.running[i] end
+  end
+  return building.root
+end
+
+--- A module without parameters and children, whose identity nobody can tell.
+local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.has_children(m) end
+
+--- Gives a module that lies in no slot of the tree a place in it: below the module that runs it, under a name that no user can write.
+local function meet(m)
+  local building = context.building
+  if building.tree.path[m] or is_bare(m) then return end
+  if m._made_in == building then
+    fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, in init or outside"):format(m._class))
+  end
+  local owner = running_in_tree(building)
+  tree.put(owner, numbered(owner, "@" .. (m._wanted_name or m._base)), m)
+  building.tree = tree.of(building.root)
+end
+
 --- The blob of a parameter record in the net being built; declared there at its first use.
 local function blob_of(record)
-  local building, owner = context.building, storage_record(record)
-  local blob = building.blobs[owner]
+  local building, storage = context.building, storage_record(record)
+  local blob = building.blobs[storage]
   if blob == nil then
-    blob = building.net:declare(blob_name(owner), owner.role, owner.shape, owner.dtype, owner.init, owner.trainable)
-    building.blobs[owner] = blob
+    meet(record.owner)
+    local name = blob_name(record, building.tree)
+    blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init, storage.trainable)
+    building.blobs[storage] = blob
   end
   return blob
 end
 
---- Emits one op in the net being built. The first output is named after the module's path the first time.
+--- Emits one op in the net being built. The outputs are named after the module's path.
 -- @param type string op
 -- @param inputs table blobs (false where absent)
 -- @param attrs table|nil
 -- @param n_out integer|nil outputs wanted, 1 when nil
 -- @return blobs
 function Module.op(self, type, inputs, attrs, n_out)
-  local path, used = path_of(self), context.building.used
-  local name = path == "" and self._base or path
-  used[name] = (used[name] or 0) + 1
-  if used[name] > 1 then name = name .. "_" .. used[name] end
-  local outs = { name }
-  for k = 2, n_out or 1 do outs[k] = name .. "." .. k end
-  return context.building.net:op(type, inputs, outs, attrs or {})
+  local building = context.building
+  local net, path = building.net, building.tree.path[self]
+  local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
+  for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
+  return net:op(type, inputs, outs, attrs or {})
 end
 
 --- Which ops of the net a module added itself, for m:summary.
@@ -297,77 +311,121 @@ end
 --- How the names of Neap's own chunks begin.
 local own_source = debug.getinfo(1, "S").source:match "^(.*)nn/module"
 
+--- Whether a function was written by the user, and not by Neap.
+local function is_users(f) return debug.getinfo(f, "S").source:sub(1, #own_source) ~= own_source end
+
 --- What ops of a layer are said to come from: the line that made the layer; nil, the line that calls the op, where forward
 -- is the user's own.
-local function line_of(self)
-  local source = debug.getinfo(self._methods.forward, "S").source
-  return source:sub(1, #own_source) == own_source and rawget(self, "_line") or nil
+local function line_of(self) return not is_users(self._methods.forward) and self._line or nil end
+
+--- Whether a forward of the user's is behind the module: what it calls is not known before it has run.
+local function runs_own_code(m)
+  local forward = m._methods.forward
+  return m._class == "Lambda" or forward ~= nil and is_users(forward)
+end
+
+--- One forward of a module while a net is built: its place in the tree, its hooks, its record for m:summary.
+local function forward_of(self, building, ...)
+  local n_before, hooks, running = building.trace and #building.net:_ops(), self._hooks, building.running
+  local depth = #running + 1
+  running[depth] = self
+  local out = table.pack(self._methods.forward(self, ...))
+  for i = #running, depth, -1 do running[i] = nil end -- a forward that was caught failing may have left some
+  if building.trace then trace(self, n_before, out[1]) end
+  if hooks then
+    for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
+    for _, f in ipairs(hooks.backward) do table.insert(building.watched, { module = self, blob = out[1], f = f }) end
+  end
+  return table.unpack(out, 1, out.n)
 end
 
 local function call(self, ...)
   local building = context.building
-  if building == nil then return root_of(self):run_eager(self, ...) end
-  local hooks, forward_method = rawget(self, "_hooks"), self._methods.forward
-  if forward_method == nil then error(("nn.%s has no forward"):format(self._class), 2) end
-  local n_before = building.trace and #building.net:_ops()
-  local function forward(...)
-    local out = table.pack(forward_method(self, ...))
-    if building.trace then trace(self, n_before, out[1]) end
-    if hooks then
-      for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
-      for _, f in ipairs(hooks.backward) do table.insert(building.watched, { module = self, blob = out[1], f = f }) end
-    end
-    return table.unpack(out, 1, out.n)
-  end
+  if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
+  if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
+  meet(self)
   local net = building.net
-  if rawget(self, "_parent") == nil or next(self._children) == nil then return net:made_by(line_of(self), forward, ...) end
-  return net:made_by(line_of(self), net.scope, net, self._name, forward, ...)
+  if not self._parent or not tree.has_children(self) then return net:made_by(line_of(self), forward_of, self, building, ...) end
+  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self, building, ...)
 end
 
 -- ---- classes ---------------------------------------------------------------------------------------------------------
 
---- Lists of a model's memory, by neap.model_memory: {name, data, diff} each.
-local memory_lists = { params = true, outputs = true, inputs = true, caches = true }
-
 local function index(self, key)
-  local params = rawget(self, "_params")
-  if type(key) == "string" and params[key] then
-    if context.building then return blob_of(params[key]) end
-    return Module.as_parameter(params[key])
+  if type(key) == "string" and self._params[key] then
+    if context.building then return blob_of(self._params[key]) end
+    return Module.as_parameter(self._params[key], (tree.home(self)))
   end
-  local child = rawget(self, "_children")[key]
+  local child = self._children[key]
   if child ~= nil then return child end
+  local field = self._fields[key]
+  if field ~= nil then return field end
   if key == "forward" then return call end
   if key == "training" then return Module.is_training(self) end
-  local method = rawget(self, "_methods")[key]
+  local method = self._methods[key]
   if method ~= nil then return method end
   if memory_lists[key] then
-    local memory = require("neap.model_memory").of(root_of(self))
+    local memory = require("neap.model_memory").of((tree.home(self)))
     if key == "params" then return memory:params() end
     return memory[key]
   end
   return Module[key]
 end
 
+--- m.key = value. Modules and tables of modules are children, in the place of what was there; all else is a field.
 local function newindex(self, key, value)
-  if is_class(value) then Module.expect(value, ("nn.%s: field \"%s\""):format(self._class, tostring(key)), 2) end
-  if is_module(value) then
-    Module.add(self, key, value, 2)
-  elseif rawget(self, "_params")[key] then
-    error(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor"):format(self._class, key, key), 2)
-  else
+  if type(key) == "string" and key:sub(1, 1) == "_" then
     rawset(self, key, value)
+    return
   end
+  tree.check_called(value, ("nn.%s: field \"%s\""):format(self._class, tostring(key)))
+  if is_module(value) then
+    Module.add(self, key, value)
+    return
+  end
+  if type(key) == "string" then check_free(self, key) end
+  if self._children[key] or self._lists[key] then tree.put(self, key, nil) end
+  self._fields[key] = value
+  if tree.note_list(self, key, value) then changed(self) end
+end
+
+--- For completion: children, parameters, fields, methods.
+local function names_of(self)
+  local names = {}
+  for _, from in ipairs { self._children, self._params, self._fields, self._methods, memory_lists, own_words, Module } do
+    for name in pairs(from) do names[#names + 1] = type(name) == "string" and name or nil end
+  end
+  return names
 end
 
 local function to_text(self, depth)
   depth = depth or 0
   local text = self.describe and self:describe() or ""
   local lines = { self._class .. (text ~= "" and " { " .. text .. " }" or "") }
-  for _, name in ipairs(self._order) do
-    lines[#lines + 1] = ("  "):rep(depth + 1) .. name .. ": " .. to_text(self._children[name], depth + 1)
+  local children, names = tree.children(self)
+  for i, child in ipairs(children) do
+    lines[#lines + 1] = ("  "):rep(depth + 1) .. names[i]:gsub("/", ".") .. ": " .. to_text(child, depth + 1)
   end
   return table.concat(lines, "\n")
+end
+
+--- The options table that a call of a class means: Linear(3, 4), Linear{3, 4} and Linear(3, 4, {bias = false}) are alike.
+local function options_of(name, ...)
+  local n, first = select("#", ...), (...)
+  if type(first) == "userdata" then
+    fail(("nn.%s is a class: make a module first, local m = nn.%s { .. }, then m(x)"):format(name, name))
+  end
+  if n <= 1 and (first == nil or type(first) == "table" and not is_module(first)) then return first end
+  local o = { ... }
+  local last = o[n]
+  if type(last) == "table" and getmetatable(last) == nil then
+    o[n] = nil
+    for key, value in pairs(last) do
+      if o[key] ~= nil or type(key) ~= "string" then fail(("nn.%s: give positions before the table, or in it"):format(name)) end
+      o[key] = value
+    end
+  end
+  return o
 end
 
 --- Makes a class of modules.
@@ -378,32 +436,33 @@ end
 --   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2] } end,
 --   forward = function(self, x) return self.gate(x):silu() * self.up(x) end }
 local function class(spec)
-  if type(spec) ~= "table" or type(spec[1]) ~= "string" then error("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }", 2) end
-  if spec.forward and type(spec.forward) ~= "function" then error("nn.module: forward is a function", 2) end
+  if type(spec) ~= "table" or type(spec[1]) ~= "string" then fail("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }") end
+  if spec.forward and type(spec.forward) ~= "function" then fail("nn.module: forward is a function") end
+  if #spec > 1 then fail(("nn.module: \"%s\" is followed by another item; init and forward go by name"):format(spec[1])) end
   local name, methods = spec[1], {}
   for key, value in pairs(spec) do
     if type(key) == "string" and key ~= "init" and key ~= "options" and key ~= "name" then methods[key] = value end
   end
   local meta = { __index = index, __newindex = newindex, __call = call, __tostring = function(m) return to_text(m) end,
-    __name = "neap.nn." .. name }
-  local function make(_, given)
-    if given ~= nil and type(given) == "userdata" then
-      error(("nn.%s is a class: make a module first, local m = nn.%s { .. }, then m(x)"):format(name, name), 2)
-    end
+    __name = "neap.nn." .. name, __names = names_of }
+  local function make(_, ...)
+    local given = options_of(name, ...)
     local o = given or {}
-    if spec.options then o = options.read("nn." .. name, spec.options, given, 2) end
-    local self = setmetatable({ _is_module = true, _class = name, _methods = methods, _children = {}, _order = {}, _params = {},
-      _nets = {}, _line = core.line(), _base = spec.name or name:lower():gsub("%d+d$", "") }, meta)
+    if spec.options or not spec.init then o = options.read("nn." .. name, spec.options or { name = options.none }, given) end
+    local self = tree.fields()
+    self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods, {}, {}
+    self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building or false
+    setmetatable(self, meta)
     if type(o) == "table" and rawget(o, "name") ~= nil then
-      if type(o.name) ~= "string" then error(("nn.%s: name expects a string, got a %s"):format(name, type(o.name)), 2) end
+      if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end
       rawset(self, "_wanted_name", o.name)
     end
     if spec.init then spec.init(self, o) end
     return self
   end
   return setmetatable({ _class_name = name }, { __call = make, __tostring = function() return "class nn." .. name end,
-    __index = function(_, key) error(("nn.%s is a class: call it before .%s"):format(name, tostring(key)), 2) end })
+    __index = function(_, key) fail(("nn.%s is a class: call it before .%s"):format(name, tostring(key))) end })
 end
 
-return { Module = Module, class = class, is_module = is_module, context = context, path_of = path_of, root_of = root_of, changed = changed,
-  records = records, all_modules = all_modules, blob_name = blob_name, dotted = dotted, storage_record = storage_record }
+return { Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module, context = context, changed = changed, records = records,
+  blob_name = blob_name, dotted = dotted, storage_record = storage_record }

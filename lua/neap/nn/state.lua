@@ -1,46 +1,153 @@
 --- Parameters as values: m:param, parameters, tie, state_dict and files.
+--
+-- The storage of a parameter lives in one workspace, that of its home: the root above its module. A module that is put into another
+-- has another home then, and its numbers follow; so they do when its name changes, because it moved in a list. A root that shares
+-- a module with its home sees the same bytes under its own name.
+--
+-- INVARIANT: record.home and record.home_name say where the numbers are, once they have been made; record.value has them while they
+-- are on their way.
 -- @module neap.nn.state
 local core = require "neap.core"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local op = require "neap.op"
 local options = require "neap.options"
+local tree = require "neap.nn.tree"
+local fail = core.fail
 
 local Module = module.Module
-local blob_name, dotted, storage_record, root_of = module.blob_name, module.dotted, module.storage_record, module.root_of
+local blob_name, dotted, storage_record = module.blob_name, module.dotted, module.storage_record
 
---- The workspace that holds the parameters, made on first use.
-function Module.workspace(self)
-  local root = root_of(self)
+-- ---- where parameters live ---------------------------------------------------------------------------------------------
+
+--- The workspace of a root, made on first use; nothing is made in it.
+local function workspace_of(root)
   if rawget(root, "_ws") == nil then rawset(root, "_ws", require("neap").workspace { seed = rawget(root, "_seed") }) end
   return rawget(root, "_ws")
 end
 
---- Layers that were not told their input's width learn it when a net is built; that is done here if it can be.
+--- Which record has its numbers under which name in a root's workspace.
+local function stored_of(root)
+  if rawget(root, "_stored") == nil then rawset(root, "_stored", {}) end
+  return rawget(root, "_stored")
+end
+
+--- Takes the numbers of a record out of the workspace that has them, with the state that an optimizer keeps beside them, called
+-- NAME.SUFFIX. Its gradient goes.
+local function take_out(record)
+  local home, stem = record.home, record.home_name
+  local ws = rawget(home, "_ws")
+  record.value, record.beside = ws:has(stem) and ws:fetch(stem) or nil, {}
+  for _, row in ipairs(ws:_blobs()) do
+    local is_own = not row.borrowed and row.kind ~= "transient"
+    local suffix = row.name:sub(1, #stem + 1) == stem .. "." and row.name:sub(#stem + 1) or nil
+    if is_own and suffix and row.role == "state" and row.kind == "tensor" then record.beside[suffix] = ws:fetch(row.name) end
+    if is_own and (suffix or row.name == stem or row.name == stem .. "_grad") then ws:remove(row.name) end
+  end
+  module.changed(home)
+  stored_of(home)[stem] = nil
+  record.home, record.home_name = nil, nil
+end
+
+--- Makes a record's numbers at home.
+local function make(ws, records)
+  local net = net_module.new "parameters"
+  for name, record in pairs(records) do
+    net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
+    for suffix, t in pairs(record.beside or {}) do
+      net:declare(name .. suffix, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
+    end
+  end
+  ws:init(net)
+  for name, record in pairs(records) do
+    if record.value then ws:feed(name, record.value) end
+    for suffix, t in pairs(record.beside or {}) do ws:feed(name .. suffix, t) end
+    record.value, record.beside = nil, nil
+  end
+end
+
+--- Makes sure that storage records have their numbers at home: made by their initialisers, or brought along.
+-- @param list records, none of them tied
+local function settle_at_home(list)
+  local fresh, trees, wanted = {}, {}, {} -- by home: records to be made, by name; by home: its tree; by record: {home, name}
+  for _, record in ipairs(list) do
+    local home = tree.root_of(record.owner)
+    if not (trees[home] and trees[home].path[record.owner]) then home = tree.home(record.owner) end
+    trees[home] = trees[home] or tree.of(home)
+    local name = blob_name(record, trees[home])
+    wanted[record] = { home, name }
+    if record.home and (record.home ~= home or record.home_name ~= name) then take_out(record) end
+  end
+  for _, record in ipairs(list) do
+    local home, name = table.unpack(wanted[record])
+    local there = stored_of(home)[name]
+    if there and there ~= record then take_out(there) end -- it has left the tree, and waits for its new home to ask
+    if not record.home or not workspace_of(home):has(name) then
+      fresh[home] = fresh[home] or {}
+      fresh[home][name] = record
+    end
+    stored_of(home)[name], record.home, record.home_name = record, home, name
+  end
+  for home, records in pairs(fresh) do make(workspace_of(home), records) end
+end
+
+--- The same, and that `root` sees the numbers of the modules that it shares with other roots.
+-- @return the workspace of root
+local function ensure(root, list)
+  local storages, seen = {}, {}
+  for _, record in ipairs(list) do
+    local storage = storage_record(record)
+    if not seen[storage] then
+      seen[storage] = true
+      storages[#storages + 1] = storage
+    end
+  end
+  settle_at_home(storages)
+  local ws, t = workspace_of(root), tree.of(root)
+  for _, storage in ipairs(storages) do
+    local name = blob_name(storage, t)
+    if storage.home ~= root and name then
+      local there = rawget(storage.home, "_ws"):view(storage.home_name)
+      if not ws:has(name) or not ws:view(name):same(there) then
+        if ws:has(name) then ws:remove(name) end
+        ws:feed(name, there, { share = true })
+      end
+    end
+  end
+  return ws
+end
+
+--- Layers that were not told their input's width, and those that only a forward meets, are known when a net has been built. That is
+-- done here, once, if it can be.
 local function settle(self)
-  for _, m in ipairs(module.all_modules(self)) do
-    if rawget(m, "_lazy") then
-      Module.net(root_of(self), { batch = 1 })
-      return
-    end
+  local root, t = tree.home(self)
+  if module.context.building then return root, t end
+  local lazy, meets = false, false
+  for _, m in ipairs(t.list) do
+    lazy = lazy or m._lazy
+    meets = meets or module.runs_own_code(m)
   end
+  if lazy then
+    Module.net(root, { batch = 1 })
+  elseif meets and not root._met and root._fields.input_shape then
+    pcall(Module.net, root, { batch = 1 }) -- a forward that needs more than one input is not for us to run
+  end
+  return root, tree.of(root)
 end
 
+--- Records of the tree below this module. @return list, root, its tree
 local function records(self)
-  settle(self)
-  return module.records(self)
+  local root, t = settle(self)
+  return module.records(self), root, t
 end
 
---- Makes and fills the parameters that are not there yet.
-local function ensure_parameters(self)
-  local ws, net = Module.workspace(self), nil
-  for _, record in ipairs(records(root_of(self))) do
-    if not record.tied and not ws:has(blob_name(record)) then
-      net = net or net_module.new "parameters"
-      net:declare(blob_name(record), record.role, record.shape, record.dtype, record.init, record.trainable)
-    end
-  end
-  if net then ws:init(net) end
+--- The workspace that holds the parameters, with all of them in it that are known.
+function Module.workspace(self)
+  local root, t = tree.home(self)
+  local ws = workspace_of(root)
+  if rawget(root, "_ensured") == t.version then return ws end
+  ensure(root, module.records(root))
+  rawset(root, "_ensured", t.version)
   return ws
 end
 
@@ -49,76 +156,105 @@ end
 local Parameter = { __name = "neap.parameter" }
 
 --- What m:backward left, or what the last run of a training net without optimizer did; nil when there is neither.
-local function gradient_of(record)
-  local root, name = root_of(record.owner), blob_name(storage_record(record))
+local function gradient_of(record, root)
+  local name = blob_name(record, tree.of(root))
   local gradients = rawget(root, "_gradients")
   if gradients and gradients[name] then return gradients[name] end
-  local ws = Module.workspace(root)
+  local ws = workspace_of(root)
   if not ws:has(name .. "_grad") then return nil end
   local ok, got = pcall(ws.view, ws, name .. "_grad")
   if ok then return got end
   if got.code ~= "released" then error(got, 0) end -- made, and not computed yet: there is none
 end
 
+--- The record and root behind a parameter, and the name it has there.
+local function inside(p) return rawget(p, "_record"), rawget(p, "_root") end
+local function name_of(p)
+  local record, root = inside(p)
+  return dotted(record, tree.of(root))
+end
+
 Parameter.__index = function(p, key)
-  local record = rawget(p, "_record")
-  if key == "data" then return ensure_parameters(record.owner):view(blob_name(storage_record(record))) end
-  if key == "grad" or key == "diff" then return gradient_of(record) end
-  if key == "name" then return dotted(record) end
+  local record, root = inside(p)
+  if key == "data" then return ensure(root, { record }):view(blob_name(record, tree.of(root))) end
+  if key == "grad" or key == "diff" then return gradient_of(record, root) end
+  if key == "name" then return name_of(p) end
   if key == "trainable" then return storage_record(record).trainable end
   if key == "shape" or key == "dtype" then return record[key] end
-  error(("a parameter has data, grad, trainable, shape, dtype and name, not \"%s\""):format(tostring(key)), 2)
+  fail(("a parameter has data, grad, trainable, shape, dtype and name, not \"%s\""):format(tostring(key)))
 end
 
 Parameter.__newindex = function(p, key, value)
-  local record = storage_record(rawget(p, "_record"))
+  local own, root = inside(p)
+  local record = storage_record(own)
   if key == "trainable" then
-    if type(value) ~= "boolean" then error("trainable expects true or false, got a " .. type(value), 2) end
-    if record.role ~= "parameter" then error(dotted(record) .. " is a statistic: no gradient reaches it", 2) end
+    if type(value) ~= "boolean" then fail("trainable expects true or false, got a " .. type(value)) end
+    if record.role ~= "parameter" then fail(name_of(p) .. " is a statistic: no gradient reaches it") end
     record.trainable = value
     module.changed(record.owner)
+    module.changed(root)
   elseif key == "data" then
     if not op.is_tensor(value) then value = core.tensor(value, record.dtype) end
     if table.concat(value.shape, ",") ~= table.concat(record.shape, ",") then
-      error(("%s expects (%s), got (%s)"):format(dotted(record), table.concat(record.shape, ","), table.concat(value.shape, ",")), 2)
+      fail(("%s expects (%s), got (%s)"):format(name_of(p), table.concat(record.shape, ","), table.concat(value.shape, ",")))
     end
-    ensure_parameters(record.owner):feed(blob_name(record), value.dtype == record.dtype and value or value:to(record.dtype))
+    ensure(root, { record })
+    rawget(record.home, "_ws"):feed(record.home_name, value.dtype == record.dtype and value or value:to(record.dtype))
   else
-    error(("a parameter's data and trainable can be assigned, not \"%s\""):format(tostring(key)), 2)
+    fail(("a parameter's data and trainable can be assigned, not \"%s\""):format(tostring(key)))
   end
 end
 
 Parameter.__tostring = function(p)
-  local record = rawget(p, "_record")
-  return ("parameter %s (%s)%s%s"):format(dotted(record), table.concat(record.shape, ","),
-    record.tied and " tied to " .. dotted(storage_record(record)) or "",
+  local record, root = inside(p)
+  return ("parameter %s (%s)%s%s"):format(name_of(p), table.concat(record.shape, ","),
+    record.tied and " tied to " .. blob_name(record, tree.of(root)):gsub("/", ".") or "",
     record.role == "state" and " statistic" or storage_record(record).trainable and "" or " frozen")
 end
 
-function Module.as_parameter(record) return setmetatable({ _record = record }, Parameter) end
+function Module.as_parameter(record, root) return setmetatable({ _record = record, _root = root }, Parameter) end
 
-local function find_record(self, name, level)
-  local prefix, names = module.path_of(self):gsub("/", "."), {}
+local function find_record(self, name)
+  local list, root, t = records(self)
+  local prefix, names = t.path[self]:gsub("/", "."), {}
   local full = prefix == "" and name or prefix .. "." .. tostring(name)
-  for _, record in ipairs(records(self)) do
-    if dotted(record) == full then return record end
-    names[#names + 1] = prefix == "" and dotted(record) or dotted(record):sub(#prefix + 2)
+  for _, record in ipairs(list) do
+    local own = dotted(record, t)
+    if own == full then return record, root end
+    names[#names + 1] = prefix == "" and own or own:sub(#prefix + 2)
   end
   local near = options.nearest(tostring(name), names)
-  error(("no parameter \"%s\"%s"):format(tostring(name), near and (", did you mean \"" .. near .. "\"?")
-    or "; there are " .. table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", .." or "")), level + 1)
+  fail(("no parameter \"%s\"%s"):format(tostring(name), near and (", did you mean \"" .. near .. "\"?")
+    or "; there are " .. table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", .." or "")))
+end
+
+--- Names of the blobs in the workspace that hold parameters and statistics, tied ones once.
+function Module.blob_names(self)
+  local list, root, t = records(self)
+  local names = {}
+  ensure(root, list)
+  for _, record in ipairs(list) do
+    if not record.tied then names[#names + 1] = blob_name(record, t) end
+  end
+  return names
+end
+
+--- m:seed(n): what its parameters are drawn by, before they are made, and its random ops.
+function Module.seed(self, n)
+  workspace_of((tree.home(self))):seed(n)
+  return self
 end
 
 --- One parameter by its dotted name, relative to this module.
 -- @return {data, grad (= diff), trainable, shape}
-function Module.find_param(self, name, level) return Module.as_parameter(find_record(self, name, (level or 1) + 1)) end
+function Module.find_param(self, name) return Module.as_parameter(find_record(self, name)) end
 
 --- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.model_memory.
 -- @param o table|nil { max_batch = the largest batch, executor =, policy =, budget = .. as in net:plan }; it holds until another is given
 -- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x); memory:backward(dy); print(#model.caches[1])
 function Module.memory(self, o)
-  if o ~= nil and type(o) ~= "table" then error("m:memory expects a table of options, got a " .. type(o), 2) end
-  return require("neap.model_memory").of(root_of(self), o)
+  if o ~= nil and type(o) ~= "table" then fail("m:memory expects a table of options, got a " .. type(o)) end
+  return require("neap.model_memory").of((tree.home(self)), o)
 end
 
 --- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a name that is taken is an error.
@@ -127,26 +263,28 @@ function Module.attach_param(self, name, tensor) return Module.memory(self):atta
 --- Parameters by name, in order of definition; tied ones once, statistics not.
 -- @return iterator of (name, {data, grad, trainable, shape})
 function Module.parameters(self)
+  local all, root, t = records(self)
   local list, i = {}, 0
-  for _, record in ipairs(records(self)) do
+  for _, record in ipairs(all) do
     if not record.tied and record.role == "parameter" then list[#list + 1] = record end
   end
   return function()
     i = i + 1
-    if list[i] then return dotted(list[i]), Module.as_parameter(list[i]) end
+    if list[i] then return dotted(list[i], t), Module.as_parameter(list[i], root) end
   end
 end
 
 --- Parameter `b` becomes parameter `a`: stored once, gradients summed. Both are dotted names.
 -- @usage model:tie("embedding1.weight", "linear1.weight")
 function Module.tie(self, a, b)
-  local first, second = storage_record(find_record(self, a, 2)), storage_record(find_record(self, b, 2))
+  local first, second = storage_record((find_record(self, a))), storage_record((find_record(self, b)))
   if first == second then return self end
   local x, y = table.concat(first.shape, ","), table.concat(second.shape, ",")
-  if x ~= y then error(("tie: %s is (%s), %s is (%s)"):format(a, x, b, y), 2) end
-  second.tied = first
-  local ws = rawget(root_of(self), "_ws")
-  if ws and ws:has(blob_name(second)) then ws:remove(blob_name(second)) end
+  if x ~= y then fail(("tie: %s is (%s), %s is (%s)"):format(a, x, b, y)) end
+  if first.dtype ~= second.dtype then fail(("tie: %s is %s, %s is %s"):format(a, first.dtype, b, second.dtype)) end
+  if second.home then take_out(second) end
+  second.value, second.tied = nil, first
+  module.changed(second.owner)
   module.changed(self)
   return self
 end
@@ -155,9 +293,10 @@ end
 
 --- Parameters and statistics as {dotted name = tensor (a copy)}, names as from the root; tied ones once.
 function Module.state_dict(self)
-  local ws, out = ensure_parameters(self), {}
-  for _, record in ipairs(records(self)) do
-    if not record.tied then out[dotted(record)] = ws:fetch(blob_name(record)) end
+  local list, root, t = records(self)
+  local ws, out = ensure(root, list), {}
+  for _, record in ipairs(list) do
+    if not record.tied then out[dotted(record, t)] = ws:fetch(blob_name(record, t)) end
   end
   return out
 end
@@ -171,7 +310,8 @@ local function objection(by_name, t, strict)
     local record = by_name[name]
     if record == nil and strict then
       local near = options.nearest(name, names)
-      return ("the model has no \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?") or "")
+      return ("the model has no \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")
+        or name:find("@", 1, true) and "; layers that only a forward meets are known when the model has run" or "")
     end
     if record and not op.is_tensor(tensor) then return ("\"%s\" expects a tensor, got a %s"):format(name, type(tensor)) end
     if record and table.concat(tensor.shape, ",") ~= table.concat(record.shape, ",") then
@@ -183,36 +323,46 @@ local function objection(by_name, t, strict)
   end
 end
 
+--- Copies tensors into the parameters, after a look at all names and shapes. @return nil, or what speaks against it
 local function copy_in(self, t, strict)
-  local ws, by_name = ensure_parameters(self), {}
-  for _, record in ipairs(records(self)) do by_name[dotted(record)] = record end
+  local list, root, names = records(self)
+  local by_name = {}
+  for _, record in ipairs(list) do by_name[dotted(record, names)] = record end
   local message = objection(by_name, t, strict)
-  if message then return nil, message end
+  if message then return message end
+  ensure(root, list)
   for name, tensor in pairs(t) do
     local record = by_name[name]
-    if record and not record.tied then ws:feed(blob_name(record), tensor.dtype == record.dtype and tensor or tensor:to(record.dtype)) end
+    if record and not record.tied then
+      rawget(record.home, "_ws"):feed(record.home_name, tensor.dtype == record.dtype and tensor or tensor:to(record.dtype))
+    end
   end
-  return self
 end
 
 --- Copies tensors into the parameters. Checks all names and shapes before it changes any.
 -- @param t table {dotted name = tensor}
 -- @param o table|nil {strict = true}: missing and unknown names are errors
 function Module.load_state_dict(self, t, o)
-  o = options.read("load_state_dict", { strict = true }, o, 2)
-  local ok, message = copy_in(self, t, o.strict)
-  if not ok then error("load_state_dict: " .. message, 2) end
+  o = options.read("load_state_dict", { strict = true }, o)
+  if type(t) ~= "table" then fail("load_state_dict expects { name = tensor }, got a " .. type(t)) end
+  local message = copy_in(self, t, o.strict)
+  if message then fail("load_state_dict: " .. message) end
   return self
 end
 
 --- Writes the parameters as safetensors. @return true, or nil, message, code
 function Module.save(self, path) return core.save(path, self:state_dict()) end
 
---- Reads them back; names and shapes must be the model's. @return self, or nil, message, code
+--- Reads them back; names and shapes must be the model's: others raise, since what is missing then is a mistake of the program.
+-- @return self, or nil, message, code when the file can't be read
 function Module.load(self, path)
   local t, message, code = core.load(path)
   if t == nil then return nil, message, code end
-  local ok, why = copy_in(self, t, true)
-  if not ok then return nil, path .. ": " .. why, "shape" end
+  if type(t) ~= "table" then fail(("m:load: %s holds one tensor without a name"):format(path)) end
+  local why = copy_in(self, t, true)
+  if why then
+    error(core.error { code = "shape", message = ("m:load: %s: %s"):format(path, why),
+      hint = "m:load_state_dict(neap.load(path), { strict = false }) takes what fits by name" })
+  end
   return self
 end

@@ -4,6 +4,7 @@
 -- INVARIANT: one input "lr" serves every group: group k updates with lr times its `scale`, its own rate over the base rate. So
 -- a schedule moves all groups alike.
 -- @module neap.optim
+local fail = require("neap.core").fail
 local options = require "neap.options"
 local none = options.none
 local optim = {}
@@ -12,7 +13,7 @@ local Optimizer = { __name = "neap.optimizer" }
 Optimizer.__index = Optimizer
 Optimizer.__tostring = function(o) return ("optim.%s { lr = %g }"):format(o.name, o.lr) end
 Optimizer.__newindex = function(o, key)
-  error(("optim.%s: \"%s\" can't be set; lr can, and the rest when it is made"):format(o.name, tostring(key)), 2)
+  fail(("optim.%s: \"%s\" can't be set; lr can, and the rest when it is made"):format(o.name, tostring(key)))
 end
 
 local function pattern_of(glob) return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$" end
@@ -40,7 +41,7 @@ end
 -- @param net neap.net
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave, which is the caller's to pass
 function Optimizer:apply(net, grads)
-  if type(grads) ~= "table" then error("opt:apply(net, grads) takes what net:gradient(loss) gave", 2) end
+  if type(grads) ~= "table" then fail("opt:apply(net, grads) takes what net:gradient(loss) gave") end
   local list, used = {}, {}
   for parameter, gradient in pairs(grads) do list[#list + 1] = { parameter, gradient } end
   table.sort(list, function(a, b) return a[1].name < b[1].name end) -- pairs has no order, a net has
@@ -57,7 +58,7 @@ function Optimizer:apply(net, grads)
     self.update(settings, net, pair[1], pair[2], rate)
   end
   for _, group in ipairs(self.groups) do
-    if not used[group] then error(("optim.%s: the group \"%s\" matches no trainable parameter"):format(self.name, group.glob), 0) end
+    if not used[group] then fail(("optim.%s: the group \"%s\" matches no trainable parameter"):format(self.name, group.glob)) end
   end
 end
 
@@ -66,27 +67,27 @@ local function state(net, parameter, suffix, shape, dtype)
   return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape, dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
 end
 
-local function check_numbers(who, o, level)
+local function check_numbers(who, o)
   for name, value in pairs(o) do
     if name ~= "nesterov" and (type(value) ~= "number" or value ~= value or value < 0) then
-      error(("%s: %s expects a number of at least 0, got %s"):format(who, name, tostring(value)), level + 1)
+      fail(("%s: %s expects a number of at least 0, got %s"):format(who, name, tostring(value)))
     end
   end
 end
 
 --- {{glob, lr = .., ..}, ..} as {glob, pattern, settings}.
-local function read_groups(who, spec, settings, list, level)
+local function read_groups(who, spec, settings, list)
   local groups = {}
   for i, given in ipairs(list) do
     if type(given) ~= "table" or type(given[1]) ~= "string" then
-      error(("%s: group %d is { glob, lr = .. }, e.g. { \"*.bias\", weight_decay = 0 }"):format(who, i), level + 1)
+      fail(("%s: group %d is { glob, lr = .. }, e.g. { \"*.bias\", weight_decay = 0 }"):format(who, i))
     end
     local fields, own = { positions = { "glob" }, glob = none }, {}
     for name in pairs(spec) do fields[name] = none end
-    for name, value in pairs(options.read(("%s, group %d"):format(who, i), fields, given, level + 1)) do own[name] = value end
+    for name, value in pairs(options.read(("%s, group %d"):format(who, i), fields, given)) do own[name] = value end
     local glob = own.glob
     own.glob = nil
-    check_numbers(who, own, level + 1)
+    check_numbers(who, own)
     groups[i] = { glob = glob, pattern = pattern_of(glob), settings = setmetatable(own, { __index = settings }) }
   end
   return groups
@@ -102,15 +103,15 @@ local function maker(name, spec, update)
     end
     local clip, fields = own.clip, { clip = none }
     for key, value in pairs(spec) do fields[key] = value end
-    local settings = options.read(who, fields, own, 2)
+    local settings = options.read(who, fields, own)
     settings.clip = nil
-    if type(settings.lr) ~= "number" then error(who .. " takes { lr = number }", 2) end
-    check_numbers(who, settings, 2)
-    if clip ~= nil and (type(clip) ~= "number" or clip ~= clip or clip <= 0) then error(who .. ": clip expects a norm above 0, got " .. tostring(clip), 2) end
-    if settings.nesterov and settings.momentum == 0 then error(who .. ": nesterov needs momentum", 2) end
+    if type(settings.lr) ~= "number" then fail(who .. " takes { lr = number }") end
+    check_numbers(who, settings)
+    if clip ~= nil and (type(clip) ~= "number" or clip ~= clip or clip <= 0) then fail(who .. ": clip expects a norm above 0, got " .. tostring(clip)) end
+    if settings.nesterov and settings.momentum == 0 then fail(who .. ": nesterov needs momentum") end
     local o = { name = name, update = update, settings = settings, clip = clip, lr = settings.lr }
-    o.groups = read_groups(who, spec, settings, groups, 2)
-    if #groups > 0 and settings.lr == 0 then error(who .. ": groups are scaled from the base rate, which can't be 0", 2) end
+    o.groups = read_groups(who, spec, settings, groups)
+    if #groups > 0 and settings.lr == 0 then fail(who .. ": groups are scaled from the base rate, which can't be 0") end
     return setmetatable(o, Optimizer)
   end
 end
@@ -143,22 +144,22 @@ optim.Adam = maker("Adam", { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, 
 optim.AdamW = maker("AdamW", { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01 }, adam(true))
 
 for _, name in ipairs { "RmsProp", "Adagrad" } do
-  optim[name] = function() error(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name), 2) end
+  optim[name] = function(...) fail(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name)) end
 end
 
 -- ---- schedules: functions of (step from 1, base lr) ---------------------------------------------------------------------
 
-local function count(who, field, value, level)
+local function count(who, field, value)
   if math.type(value) ~= "integer" or value < 1 then
-    error(("%s: %s expects a number of steps, got %s"):format(who, field, tostring(value)), level + 1)
+    fail(("%s: %s expects a number of steps, got %s"):format(who, field, tostring(value)))
   end
   return value
 end
 
 --- Half a cosine from the base rate to `least` over `steps`, after a linear warm-up of `warmup` steps.
 function optim.cosine(given)
-  local o = options.read("optim.cosine", { positions = { "steps" }, steps = none, warmup = 0, least = 0 }, given, 2)
-  count("optim.cosine", "steps", o.steps, 2)
+  local o = options.read("optim.cosine", { positions = { "steps" }, steps = none, warmup = 0, least = 0 }, given)
+  count("optim.cosine", "steps", o.steps)
   return function(step, lr)
     if step <= o.warmup then return lr * step / o.warmup end
     local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
@@ -168,25 +169,26 @@ end
 
 --- The base rate times `factor` after every `every` steps.
 function optim.step(given)
-  local o = options.read("optim.step", { positions = { "every" }, every = none, factor = 0.1 }, given, 2)
-  count("optim.step", "every", o.every, 2)
+  local o = options.read("optim.step", { positions = { "every" }, every = none, factor = 0.1 }, given)
+  count("optim.step", "every", o.every)
   return function(step, lr) return lr * o.factor ^ ((step - 1) // o.every) end
 end
 
 --- Linear from 0 to the base rate over `steps`; then constant, or as the schedule `next` says, whose steps count from there.
 -- @usage optim.warmup { 100, next = optim.step { 1000 } }
 function optim.warmup(given)
-  local o = options.read("optim.warmup", { positions = { "steps" }, steps = none, next = none }, given, 2)
-  count("optim.warmup", "steps", o.steps, 2)
+  local o = options.read("optim.warmup", { positions = { "steps" }, steps = none, next = none }, given)
+  count("optim.warmup", "steps", o.steps)
   return function(step, lr)
     if step <= o.steps then return lr * step / o.steps end
     return o.next and o.next(step - o.steps, lr) or lr
   end
 end
 
-return setmetatable(optim, { __index = function(_, key)
+require("neap.guard").functions(Optimizer, "optim:")
+return setmetatable(require("neap.guard").functions(optim, "optim."), { __index = function(_, key)
   local names = {}
   for name in pairs(optim) do names[#names + 1] = name end
   local near = options.nearest(tostring(key), names)
-  error(("optim has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""), 2)
+  fail(("optim has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
 end })

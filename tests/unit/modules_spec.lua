@@ -1,0 +1,314 @@
+-- Modules: identity decides what is shared, whatever layers are called and however they are reached.
+local neap = require "neap"
+local nn = neap.nn
+local support = require "support"
+local raises = support.raises
+
+local function names_of(iterator)
+  local list = {}
+  for name in iterator do list[#list + 1] = name end
+  return list
+end
+
+--- A block with one weight, whose forward multiplies by it.
+local Block = nn.module { "Block",
+  init = function(self, o)
+    self.factor = o[1]
+    self:param("w", { 1 }, neap.init.constant(o[1]))
+  end,
+  forward = function(self, x) return x * self.w end }
+
+local function scaled(m, by) return m(neap.ones(1, 1)):item() == by end
+
+describe("layers in tables", function()
+  local Stack = nn.module { "Stack",
+    init = function(self) self.blocks = { Block { 2 }, Block { 3 } } end,
+    forward = function(self, x)
+      for _, block in ipairs(self.blocks) do x = block(x) end
+      return x
+    end }
+
+  it("are each their own, counted, saved and trained", function()
+    local m = Stack {}
+    assert.are.same({ "blocks.1.w", "blocks.2.w" }, names_of(m:parameters()))
+    assert.is_true(scaled(m, 6))
+    local state = m:state_dict()
+    assert.are.equal(2, state["blocks.1.w"]:item())
+    assert.are.equal(3, state["blocks.2.w"]:item())
+    local other = Stack {}
+    other:param "blocks.1.w".data = neap.tensor { 7 }
+    assert.is_true(scaled(other, 21))
+    other:load_state_dict(state)
+    assert.is_true(scaled(other, 6))
+    m:backward(neap.ones(1, 1), neap.ones(1, 1))
+    assert.are.equal(3, m:param "blocks.1.w".grad:item())
+    assert.are.equal(2, m:param "blocks.2.w".grad:item())
+  end)
+
+  it("may be filled after the table was given, and later still", function()
+    local Late = nn.module { "Late",
+      init = function(self)
+        self.embed = Block { 5 }
+        self.blocks = {}
+        self.head = Block { 7 }
+        for i = 1, 2 do self.blocks[i] = Block { i + 1 } end
+      end,
+      forward = function(self, x)
+        x = self.embed(x)
+        for _, block in ipairs(self.blocks) do x = block(x) end
+        return self.head(x)
+      end }
+    local m = Late {}
+    assert.are.same({ "embed.w", "blocks.1.w", "blocks.2.w", "head.w" }, names_of(m:parameters()))
+    assert.is_true(scaled(m, 210))
+    table.insert(m.blocks, Block { 10 })
+    assert.is_true(scaled(m, 2100))
+    assert.are.equal(5, #names_of(m:parameters()))
+  end)
+
+  it("keep their numbers when they move in it, and lose their place when they are taken out", function()
+    local m = Stack {}
+    m:param "blocks.1.w".data = neap.tensor { 20 }
+    assert.is_true(scaled(m, 60))
+    local first = m.blocks[1]
+    table.remove(m.blocks, 1)
+    assert.is_true(scaled(m, 3))
+    assert.are.same({ "blocks.1.w" }, names_of(m:parameters()))
+    assert.are.equal(20, first:param "w".data:item())
+    table.insert(m.blocks, first)
+    assert.is_true(scaled(m, 60))
+    assert.are.equal(20, m:param "blocks.2.w".data:item())
+  end)
+
+  it("may have names, and lie in tables of tables", function()
+    local m = nn.module { "Deep",
+      init = function(self) self.stages = { { Block { 2 }, Block { 3 } }, { Block { 5 } }, side = { left = Block { 7 } }, width = 3 } end,
+      forward = function(self, x)
+        for _, stage in ipairs(self.stages) do
+          for _, block in ipairs(stage) do x = block(x) end
+        end
+        return self.stages.side.left(x)
+      end } {}
+    assert.are.same({ "stages.1.1.w", "stages.1.2.w", "stages.2.1.w", "stages.side.left.w" }, names_of(m:parameters()))
+    assert.is_true(scaled(m, 210))
+    assert.are.equal(3, m.stages.width)
+  end)
+
+  it("are looked at when they are given", function()
+    raises("item 2 is the class nn.ReLU: call it", nn.module { "Bad", init = function(self) self.acts = { nn.Tanh(), nn.ReLU } end })
+    raises("positions or names", nn.module { "Bad", init = function(self) self.acts = { ["a b"] = nn.Tanh() } end })
+  end)
+
+  it("that hold other things are the user's", function()
+    local m = nn.module { "Plain", init = function(self) self.sizes, self.cache = { 3, 4 }, {} end, forward = function(_, x) return x end } {}
+    assert.are.same({ 3, 4 }, m.sizes)
+    m.cache.x = 1
+    assert.are.equal("x", (next(m.cache)))
+    assert.are.same({ "" }, names_of(m:modules()))
+  end)
+end)
+
+describe("a layer that lies in no slot", function()
+  it("belongs to the module whose forward meets it", function()
+    local a, b = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }, nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) }
+    local m = nn.Sequential { input = { 1 }, nn.Lambda(function(x) return b(a(x)) end), nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) } }
+    assert.are.same({ "lambda1.@linear1.weight", "lambda1.@linear2.weight", "linear1.weight" }, names_of(m:parameters()))
+    assert.is_true(scaled(m, 30))
+    assert.are.equal(3, m:summary {}.parameters)
+    local copy = m:state_dict()
+    assert.are.equal(2, copy["lambda1.@linear1.weight"]:item())
+    assert.are.equal(3, copy["lambda1.@linear2.weight"]:item())
+  end)
+
+  it("is trained, and the same in every net", function()
+    local hidden = nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) }
+    local m = nn.Sequential { input = { 1 }, nn.Lambda(function(x) return hidden(x) end) }
+    local t <close> = neap.trainer { model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 } }
+    t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
+    assert.are.equal(0.5, hidden:param "weight".data:item())
+    assert.are.equal(0.5, t:predict(neap.ones(1, 1)):item())
+  end)
+
+  it("may be of a function in a class of one's own, called twice", function()
+    local function block() -- a residual block as a plain function
+      local fc = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }
+      return function(x) return x + fc(x) end
+    end
+    local f, g = block(), block()
+    local m = nn.module { "Net", forward = function(_, x) return g(f(f(x))) end } {}
+    assert.is_true(scaled(m, 27))
+    assert.are.same({ "@linear1.weight", "@linear2.weight" }, names_of(m:parameters()))
+  end)
+
+  it("can't be made inside a forward, where it would be another one each time", function()
+    local m = nn.module { "Bad", forward = function(_, x) return nn.Linear { 1, 1 }(x) end } {}
+    raises("made inside a forward", m, neap.ones(1, 1))
+    local fine = nn.module { "Fine", forward = function(_, x) return nn.ReLU()(x) end } {}
+    assert.is_true(scaled(fine, 1))
+  end)
+
+  it("may be a loss with a parameter", function()
+    local Loss = nn.module { "Scaled", init = function(self) self:param("weight", { 1 }, neap.init.constant(3)) end,
+      forward = function(self, y, t) return ((y - t) ^ 2 * self.weight):mean() end }
+    local m = nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) }
+    local t <close> = neap.trainer { model = m, loss = Loss {}, optimizer = neap.optim.SGD { lr = 0.5 } }
+    local r = t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
+    assert.are.equal(3, r.loss)
+    assert.are.equal(-2, m:param "weight".data:item())
+    assert.are.equal(2.5, m:param "@scaled1.weight".data:item())
+  end)
+end)
+
+describe("an op's name", function()
+  it("is no other op's, however it came to be", function()
+    local m = nn.module { "Both", forward = function(_, x) return x:relu() + nn.ReLU()(x * -1) * 10 end } {}
+    assert.is_true(scaled(m, 1))
+    assert.are.equal(20, m(neap.full { 1, 1, value = -2 }):item())
+  end)
+end)
+
+describe("children", function()
+  it("can be replaced, and taken out", function()
+    local m = nn.module { "Two", init = function(self)
+      self.a = Block { 2 }
+      self.b = Block { 3 }
+    end,
+      forward = function(self, x)
+        x = self.a(x)
+        return self.b and self.b(x) or x
+      end } {}
+    assert.is_true(scaled(m, 6))
+    local old = m.b
+    m.b = Block { 5 }
+    assert.is_true(scaled(m, 10))
+    assert.are.same({ "a.w", "b.w" }, names_of(m:parameters()))
+    assert.is_true(scaled(old, 3))
+    m.b = nil
+    assert.is_true(scaled(m, 2))
+    assert.are.same({ "a.w" }, names_of(m:parameters()))
+  end)
+
+  it("of another width take the old one's place in training too", function()
+    local m = nn.Sequential { input = { 3 }, nn.Linear { 3, 4 }, nn.Linear { 4, 2, name = "head" } }
+    local t <close> = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 } }
+    t:step { x = neap.rand(5, 3), y = neap.zeros { 5, dtype = "i64" } }
+    local kept = m:param "linear1.weight".data:clone()
+    m.head = nn.Linear { 4, 7 }
+    assert.is_true(m:param "linear1.weight".data:equal(kept))
+    assert.are.same({ 5, 7 }, t:predict(neap.rand(5, 3)).shape)
+    t:step { x = neap.rand(5, 3), y = neap.full { 5, value = 6, dtype = "i64" } }
+    assert.are.same({ 7, 4 }, m:state_dict()["head.weight"].shape)
+  end)
+
+  it("keep the name of a parameter, and of a module's own words, for what has it", function()
+    local m = Block { 2 }
+    raises("is a parameter", function() m.w = nn.ReLU() end)
+    raises("own word", function() m.train = nn.ReLU() end)
+    raises("own word", function() m.train = 3 end)
+    raises("own word", function() m.forward = function() end end)
+    raises("own word", function() m.outputs = {} end)
+    raises("child named", nn.module { "Bad", init = function(self)
+      self.a = nn.ReLU()
+      self:param("a", { 1 })
+    end })
+  end)
+
+  it("that hold themselves are refused", function()
+    local m = nn.module { "Ring", init = function(self) self.x = nn.ReLU() end } {}
+    raises("its own child", function() m.me = m end)
+    local outer = nn.module { "Outer", init = function(self) self.inner = m end } {}
+    raises("its own child", function() m.up = outer end)
+    m.list = { outer }
+    raises("its own child", m.parameters, m)
+  end)
+end)
+
+describe("a module that has run alone", function()
+  it("can be put into another, numbers and all", function()
+    local fc = nn.Linear { 1, 1, bias = false }
+    fc:param "weight".data = neap.tensor { { 4 } }
+    assert.is_true(scaled(fc, 4))
+    local m = nn.Sequential { fc, nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) } }
+    assert.is_true(scaled(m, 8))
+    assert.are.equal(4, fc:param "weight".data:item())
+    assert.are.equal(4, m:param "linear1.weight".data:item())
+    assert.is_true(scaled(fc, 4))
+  end)
+
+  it("keeps its training when it becomes the part of a model", function()
+    local body = nn.Sequential { input = { 1 }, nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) } }
+    local t <close> = neap.trainer { model = body, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 } }
+    t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
+    local m = nn.Sequential { input = { 1 }, body, nn.Linear { 1, 1, bias = false, init = neap.init.constant(6) } }
+    assert.is_true(scaled(m, 3))
+    t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) } -- the trainer goes on with the same weight
+    assert.is_true(scaled(m, 1.5))
+  end)
+end)
+
+describe("a module that two models share", function()
+  it("has one weight, whoever trains it", function()
+    local encoder = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }
+    local first = nn.Sequential { input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) } }
+    local second = nn.Sequential { input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) } }
+    assert.is_true(scaled(first, 6))
+    assert.is_true(scaled(second, 10))
+    local t <close> = neap.trainer { model = second, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.01 } }
+    t:step { x = neap.ones(1, 1), y = neap.full { 1, 1, value = 9 } } -- d encoder = 2 * (10 - 9) * 5
+    assert.is_true(math.abs(encoder:param "weight".data:item() - 1.9) < 1e-6)
+    assert.is_true(math.abs(first(neap.ones(1, 1)):item() - 5.7) < 1e-5) -- packed weights are made anew
+    assert.is_true(math.abs(second:state_dict()["linear1.weight"]:item() - 1.9) < 1e-6)
+    first:param "linear1.weight".data = neap.tensor { { 7 } }
+    assert.are.equal(7, second:param "linear1.weight".data:item())
+    encoder:param "weight".data:fill_(1)
+    assert.is_true(math.abs(first(neap.ones(1, 1)):item() - 3) < 1e-6)
+  end)
+
+  it("is in the checkpoint of each", function()
+    local encoder = Block { 2 }
+    local first, second = nn.Sequential { encoder }, nn.Sequential { encoder, Block { 3 } }
+    assert.is_true(scaled(first, 2))
+    assert.is_true(scaled(second, 6))
+    local path = os.tmpname() .. ".safetensors"
+    assert(second:workspace():save(path))
+    local saved = assert(neap.load(path))
+    os.remove(path)
+    assert.are.equal(2, saved["block1.w"]:item())
+    assert.are.equal(3, saved["block2.w"]:item())
+  end)
+
+  it("twice in one model is shared there", function()
+    local block = Block { 3 }
+    local m = nn.Sequential { block, block }
+    assert.are.same({ "block1.w" }, names_of(m:parameters()))
+    assert.is_true(scaled(m, 9))
+  end)
+end)
+
+describe("two models without a seed", function()
+  it("begin with different numbers, the same after the same neap.seed", function()
+    local function build() return nn.Linear { 4, 4 } end
+    neap.seed(5)
+    local a, b = build():state_dict().weight, build():state_dict().weight
+    neap.seed(5)
+    local c = build():state_dict().weight
+    assert.is_false(a:equal(b))
+    assert.is_true(a:equal(c))
+  end)
+end)
+
+describe("what a class is called with", function()
+  it("is used or refused", function()
+    assert.are.equal("Linear { 3, 4 }", tostring(nn.Linear(3, 4)))
+    assert.are.same({ 4, 3 }, nn.Linear(3, 4):param "weight".shape)
+    assert.is_nil(nn.Linear(3, 4, { bias = false })._params.bias)
+    assert.are.equal("Dropout { 0.25 }", tostring(nn.Dropout(0.25)))
+    assert.are.equal("Sequential\n  relu1: ReLU\n  tanh1: Tanh", tostring(nn.Sequential(nn.ReLU(), nn.Tanh())))
+    assert.are.equal("Conv2d { 1, 20, kernel = 5x5 }", tostring(nn.Conv2d(1, 20, { kernel = 5 })))
+    raises("positional", nn.Linear, 3, 4, 5)
+    raises("positional", nn.ReLU, 3)
+    raises("positional", nn.Identity, { 3 })
+    raises("unknown field", nn.Lambda, { function(x) return x end, g = 3 })
+    raises("before the table, or in it", nn.Linear, 3, { 4 })
+  end)
+end)
