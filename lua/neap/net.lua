@@ -123,6 +123,7 @@ function Net:op(type_name, ins, outs, attrs, name)
   local out_names
   if math.type(outs) == "integer" then
     local n = outs
+    if n < 0 or n > 4096 then fail(("%s: %d outputs are asked for"):format(type_name, n)) end
     outs = {}
     for k = 1, n do outs[k] = self:fresh_name(op.snake(type_name)) end
   end

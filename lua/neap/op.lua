@@ -92,12 +92,7 @@ function op.apply(name, inputs, attrs, n_out)
     end
   end
   if net == nil then return core.eager(name, inputs, attrs, n_out) end
-  local outs
-  if n_out then
-    outs = {}
-    for k = 1, n_out do outs[k] = net:fresh_name(snake(name)) end
-  end
-  return net:op(name, inputs, outs, attrs)
+  return net:op(name, inputs, n_out, attrs)
 end
 
 local function is_list_of_operands(x) return type(x) == "table" and not is_blob(x) and is_operand(x[1]) end
