@@ -21,10 +21,14 @@
     }                                                                                                           \
     return sum;                                                                                                 \
   }                                                                                                             \
-  NEAP_MULTIVERSION type neap_row_exp_sum_##suffix(const type *x, type shift, int64_t n) {                      \
-    type sum = 0;                                                                                               \
-    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += EXP(x[i] - shift);            \
-    return sum;                                                                                                 \
+  NEAP_MULTIVERSION type neap_row_exp_rest_##suffix(const type *x, type most, int64_t n) {                      \
+    type rest = 0, ties = 0;                                                                                    \
+    _Pragma("omp simd reduction(+ : rest, ties)") for (int64_t i = 0; i < n; i++) {                             \
+      type tie = x[i] == most ? 1 : 0;                                                                          \
+      rest += EXP(x[i] - most) - tie;                                                                           \
+      ties += tie;                                                                                              \
+    }                                                                                                           \
+    return rest + (ties - 1);                                                                                   \
   }                                                                                                             \
   NEAP_MULTIVERSION type neap_row_dot_##suffix(const type *x, const type *y, int64_t n) {                       \
     type sum = 0;                                                                                               \

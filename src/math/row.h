@@ -12,9 +12,9 @@ double neap_row_max_f64(const double *x, int64_t n);
 /* y = exp(scale x - shift); returns the sum. y may be x. */
 float neap_row_exp_f32(const float *x, float scale, float shift, float *y, int64_t n);
 double neap_row_exp_f64(const double *x, double scale, double shift, double *y, int64_t n);
-/* The sum alone, nothing stored. */
-float neap_row_exp_sum_f32(const float *x, float shift, int64_t n);
-double neap_row_exp_sum_f64(const double *x, double shift, int64_t n);
+/* The sum of exp(x - most) less the 1 of the largest element, `most`: what is small beside that 1 keeps its bits, for log1p. */
+float neap_row_exp_rest_f32(const float *x, float most, int64_t n);
+double neap_row_exp_rest_f64(const double *x, double most, int64_t n);
 float neap_row_dot_f32(const float *x, const float *y, int64_t n);
 double neap_row_dot_f64(const double *x, const double *y, int64_t n);
 void neap_row_scale_f32(float *x, float factor, int64_t n);

@@ -1,5 +1,7 @@
 /* embedding.c: Embedding, rows of a table by number, and EmbeddingGrad.
  *
+ * Ids of padding (padding_idx) take their row like the others and give it no gradient, so that it stays what it was made.
+ *
  * The gradient adds rows of dy in the order of the ids; threads share the columns, not the ids, so that the sum's order,
  * and with it every bit, is the same for any number of threads.
  */
@@ -8,6 +10,7 @@
 
 #include <inttypes.h>
 
+enum { PADDING_IDX, SHAPE };
 #define ID_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
 
 typedef struct job {
@@ -17,6 +20,7 @@ typedef struct job {
   int64_t n_id, n_row, row_elems;
   const char *from; /* forward: weight (V,D); backward: dy (N,D) */
   char *to;         /* forward: y (N,D); backward: dw (V,D) */
+  int64_t padding;  /* backward: the row that gets no gradient; -1: none */
   size_t item_bytes;
 } job;
 
@@ -51,8 +55,15 @@ static void run(const neap_call *call) {
            row_elems,
            w->data,
            call->out[0].data,
+           -1,
            neap_dtype_bytes(w->type.dtype)};
   neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread, copy_rows, &k);
+}
+
+/* The row of n_row whose ids are padding, -1 for none. */
+static int64_t padding_row(const neap_attr_value *padding, int64_t n_row) {
+  if (!padding->given) return -1;
+  return padding->i < 0 ? padding->i + n_row : padding->i;
 }
 
 /* The shape of the ids, then that of a row. */
@@ -63,6 +74,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (ids->n_dim + w->n_dim - 1 > NEAP_MAX_DIM)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the output would have %d dimensions, at most %d are possible",
                            ids->n_dim + w->n_dim - 1, NEAP_MAX_DIM);
+  int64_t n_row = w->dim[0], padding = c->attrs[PADDING_IDX].i;
+  if (c->attrs[PADDING_IDX].given && (padding < -n_row || padding >= n_row))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 1, error,
+                           "padding_idx %" PRId64 " is no row of the table: rows are 0 to %" PRId64 ", or -%" PRId64
+                           " to -1 from the end",
+                           padding, n_row - 1, n_row);
   for (int d = 1; d < w->n_dim; d++) y.dim[y.n_dim++] = w->dim[d];
   c->out[0] = (neap_type){c->in[1].dtype, y};
   return NEAP_OK;
@@ -75,7 +92,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
-/* Columns [begin, end) of all rows. Ids out of range were reported by the forward. */
+/* Columns [begin, end) of all rows; the row of the padding stays 0. Ids out of range were reported by the forward. */
 #define ADD_ROWS(type, suffix)                                                                \
   static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                  \
     const job *k = context;                                                                   \
@@ -84,7 +101,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
       memset((type *)(void *)k->to + v * d + begin, 0, (size_t)(end - begin) * sizeof(type)); \
     for (int64_t i = 0; i < k->n_id; i++) {                                                   \
       int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);                              \
-      if (id < 0 || id >= k->n_row) continue;                                                 \
+      if (id < 0 || id >= k->n_row || id == k->padding) continue;                             \
       const type *restrict dy = (const type *)(const void *)k->from + i * d;                  \
       type *restrict dw = (type *)(void *)k->to + id * d;                                     \
       for (int64_t j = begin; j < end; j++) dw[j] += dy[j];                                   \
@@ -105,6 +122,7 @@ static void run_grad(const neap_call *call) {
            neap_shape_span(dw, 1, dw->n_dim),
            call->in[1].data,
            call->out[0].data,
+           padding_row(&call->attrs[PADDING_IDX], dw->dim[0]),
            neap_dtype_bytes(dtype)};
   enum { LEAST_COLUMNS = 32 };
   neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread, dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
@@ -112,10 +130,10 @@ static void run_grad(const neap_call *call) {
 
 extern const neap_op neap_op_Embedding;
 
-/* The attribute tells the table's shape, dy its dtype; the forward, asked again, says whether they belong together. */
+/* SHAPE tells the table's shape, dy its dtype; the forward, asked again, says whether they belong together. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   neap_type in[2] = {c->in[0]}, y;
-  NEAP_TRY(neap_infer_attr_type(c, 0, &in[1], error));
+  NEAP_TRY(neap_infer_attr_type(c, SHAPE, &in[1], error));
   in[1].dtype = c->in[1].dtype;
   NEAP_TRY(neap_infer_forward(c, &neap_op_Embedding, 2, in, 1, &y, error));
   NEAP_TRY(neap_infer_expect(c, 1, &y, error));
@@ -127,19 +145,23 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[1]) return NEAP_OK;
   neap_type w = neap_grad_type(g, g->in[1]);
-  g->din[1] = neap_grad_emit1(g, "EmbeddingGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, NULL,
+  g->din[1] = neap_grad_emit1(g, "EmbeddingGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, g,
                               (neap_set[]){NEAP_SET_INTS("shape", w.shape.n_dim, w.shape.dim), {0}});
   return NEAP_OK;
 }
+
+#define PADDING_ATTR \
+  [PADDING_IDX] = {"padding_idx", "row that gets no gradient, from 0 or negative from the end; none unless given", NEAP_ATTR_INT}
 
 const neap_op neap_op_Embedding = {
   .name = "Embedding",
   .summary = "Rows of a table, looked up by number.",
   .math = "y[i] = weight[ids[i]], ids from 0",
   .example = "net:Embedding({\"ids\", \"weight\"}, \"y\")",
-  .source = "ONNX Gather-13 with axis 0",
+  .source = "ONNX Gather-13 with axis 0; padding_idx as in PyTorch nn.Embedding",
   .inputs = {{"ids", "any shape; values from 0 to V-1", ID_DTYPES}, {"weight", "(V,D)", NEAP_ANY}},
   .outputs = {{"y", "shape of ids, then D", NEAP_ANY}},
+  .attrs = {PADDING_ATTR},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .cost = cost,
@@ -147,18 +169,21 @@ const neap_op neap_op_Embedding = {
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
+    "{ids={{4}, dtype=\"i64\", low=0, high=3}, weight={3,2}, padding_idx=1, grad=false}, "
     "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, weight={3,2}} }",
 };
 
 const neap_op neap_op_EmbeddingGrad = {
   .name = "EmbeddingGrad",
   .summary = "Gradient of Embedding with respect to the table.",
-  .math = "dw[v] = sum over i with ids[i] = v of dy[i]",
+  .math = "dw[v] = sum over i with ids[i] = v of dy[i]; 0 for padding_idx",
   .internal = true,
   .inputs = {{"ids", "values from 0 to V-1", ID_DTYPES}, {"dy", "shape of ids, then D"}},
   .outputs = {{"dw", "(V,D)"}},
-  .attrs = {{"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
+  .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
-  .cases = "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}} }",
+  .cases =
+    "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
+    "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",
 };

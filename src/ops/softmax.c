@@ -2,6 +2,10 @@
  *
  * x is seen as (outer, C, inner) around the axis. Both backward ops read the output, so x may die or be overwritten. The
  * usual case, inner = 1, works on dense rows; else a block of columns is carried along C, so that loads stay dense.
+ *
+ * INVARIANT: where one class has nearly all the probability, its logarithm and the gradients keep their relative accuracy.
+ * They are what the other classes leave of 1 and of that class's dy; so they are summed from the others, never had by
+ * subtraction from a rounded 1. At most one class is above one half: it is told by that.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -9,6 +13,7 @@
 
 enum { AXIS };
 enum { BLOCK = 64 }; /* columns carried along at once; their running values fit registers and first-level cache */
+#define LOG_HALF (-0.6931471805599453)
 
 /* One call's work, cut into (outer index, block of columns) pairs: pair i is block i % n_block of outer index i / n_block. */
 typedef struct job {
@@ -26,79 +31,116 @@ typedef struct job {
  * Either loop reads an element of x before it writes that of y, so y may be x.
  *
  * `forward` and `backward` take pairs [begin, end) of a job. */
-#define SOFTMAX(type, suffix, EXP)                                                                                             \
-  NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,      \
-                                                 bool log_) {                                                                  \
-    type most[BLOCK], sum[BLOCK];                                                                                              \
-    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY, sum[j] = 0;                                               \
-    for (int64_t c = 0; c < n_class; c++)                                                                                      \
-      for (int64_t j = 0; j < columns; j++) most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];                 \
-    for (int64_t c = 0; c < n_class; c++)                                                                                      \
-      for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                         \
-    if (log_) {                                                                                                                \
-      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log((double)sum[j]);                                                \
-      for (int64_t c = 0; c < n_class; c++)                                                                                    \
-        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];                          \
-    } else {                                                                                                                   \
-      for (int64_t j = 0; j < columns; j++) sum[j] = 1 / sum[j];                                                               \
-      for (int64_t c = 0; c < n_class; c++)                                                                                    \
-        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = EXP(x[c * inner + j] - most[j]) * sum[j];                     \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  static void row_##suffix(const type *x, type *y, int64_t n, bool log_) {                                                     \
-    type most = neap_row_max_##suffix(x, n);                                                                                   \
-    if (log_) {                                                                                                                \
-      type shift = (type)log((double)neap_row_exp_sum_##suffix(x, most, n));                                                   \
-      for (int64_t i = 0; i < n; i++) y[i] = x[i] - most - shift;                                                              \
-    } else {                                                                                                                   \
-      neap_row_scale_##suffix(y, 1 / neap_row_exp_##suffix(x, 1, most, y, n), n);                                              \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
-    const job *k = context;                                                                                                    \
-    for (int64_t i = begin; i < end; i++) {                                                                                    \
-      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                             \
-      const type *x = (const type *)k->a + at;                                                                                 \
-      type *y = (type *)k->out + at;                                                                                           \
-      if (k->inner == 1)                                                                                                       \
-        row_##suffix(x, y, k->n_class, k->log);                                                                                \
-      else                                                                                                                     \
-        columns_##suffix(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                               \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  /* Softmax: dx = y (dy - sum y dy). Log: dx = dy - exp(y) sum dy. dx may be y or dy. */                                      \
-  NEAP_MULTIVERSION static void back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class, int64_t inner, \
-                                                      int64_t columns, bool log_) {                                            \
-    type sum[BLOCK] = {0};                                                                                                     \
-    for (int64_t c = 0; c < n_class; c++)                                                                                      \
-      for (int64_t j = 0; j < columns; j++) sum[j] += log_ ? dy[c * inner + j] : y[c * inner + j] * dy[c * inner + j];         \
-    for (int64_t c = 0; c < n_class; c++)                                                                                      \
-      for (int64_t j = 0; j < columns; j++) {                                                                                  \
-        type p = y[c * inner + j], g = dy[c * inner + j];                                                                      \
-        dx[c * inner + j] = log_ ? g - EXP(p) * sum[j] : p * (g - sum[j]);                                                     \
-      }                                                                                                                        \
-  }                                                                                                                            \
-  NEAP_MULTIVERSION static void back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n, bool log_) {             \
-    type sum = 0;                                                                                                              \
-    if (log_) {                                                                                                                \
-      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += dy[i];                                     \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;                                     \
-    } else {                                                                                                                   \
-      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += y[i] * dy[i];                              \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);                                        \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                   \
-    const job *k = context;                                                                                                    \
-    for (int64_t i = begin; i < end; i++) {                                                                                    \
-      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                             \
-      const type *y = (const type *)k->a + at, *dy = (const type *)k->b + at;                                                  \
-      type *dx = (type *)k->out + at;                                                                                          \
-      if (k->inner == 1)                                                                                                       \
-        back_row_##suffix(y, dy, dx, k->n_class, k->log);                                                                      \
-      else                                                                                                                     \
-        back_columns_##suffix(y, dy, dx, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                     \
-    }                                                                                                                          \
+#define SOFTMAX(type, suffix, EXP)                                                                                                \
+  NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,         \
+                                                 bool log_) {                                                                     \
+    type most[BLOCK], sum[BLOCK];                                                                                                 \
+    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY, sum[j] = 0;                                                  \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];                    \
+    if (log_) {                                                                                                                   \
+      type ties[BLOCK] = {0};                                                                                                     \
+      for (int64_t c = 0; c < n_class; c++)                                                                                       \
+        for (int64_t j = 0; j < columns; j++) {                                                                                   \
+          type tie = x[c * inner + j] == most[j] ? 1 : 0;                                                                         \
+          sum[j] += EXP(x[c * inner + j] - most[j]) - tie;                                                                        \
+          ties[j] += tie;                                                                                                         \
+        }                                                                                                                         \
+      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log1p((double)(sum[j] + (ties[j] - 1)));                               \
+      for (int64_t c = 0; c < n_class; c++)                                                                                       \
+        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];                             \
+    } else {                                                                                                                      \
+      for (int64_t c = 0; c < n_class; c++)                                                                                       \
+        for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                          \
+      for (int64_t j = 0; j < columns; j++) sum[j] = 1 / sum[j];                                                                  \
+      for (int64_t c = 0; c < n_class; c++)                                                                                       \
+        for (int64_t j = 0; j < columns; j++) y[c * inner + j] = EXP(x[c * inner + j] - most[j]) * sum[j];                        \
+    }                                                                                                                             \
+  }                                                                                                                               \
+  static void row_##suffix(const type *x, type *y, int64_t n, bool log_) {                                                        \
+    type most = neap_row_max_##suffix(x, n);                                                                                      \
+    if (log_) {                                                                                                                   \
+      type shift = (type)log1p((double)neap_row_exp_rest_##suffix(x, most, n));                                                   \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] - most - shift;                                                                 \
+    } else {                                                                                                                      \
+      neap_row_scale_##suffix(y, 1 / neap_row_exp_##suffix(x, 1, most, y, n), n);                                                 \
+    }                                                                                                                             \
+  }                                                                                                                               \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                       \
+    const job *k = context;                                                                                                       \
+    for (int64_t i = begin; i < end; i++) {                                                                                       \
+      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                                \
+      const type *x = (const type *)k->a + at;                                                                                    \
+      type *y = (type *)k->out + at;                                                                                              \
+      if (k->inner == 1)                                                                                                          \
+        row_##suffix(x, y, k->n_class, k->log);                                                                                   \
+      else                                                                                                                        \
+        columns_##suffix(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);                                  \
+    }                                                                                                                             \
+  }                                                                                                                               \
+  /* Softmax: dx = y (dy - sum y dy), the same with any number taken off all dy: with dy of the class above one half, or 0. */    \
+  NEAP_MULTIVERSION static void back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class, int64_t inner,    \
+                                                      int64_t columns) {                                                          \
+    type sum[BLOCK] = {0}, off[BLOCK] = {0};                                                                                      \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) off[j] += y[c * inner + j] > (type)0.5 ? dy[c * inner + j] : 0;                       \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) sum[j] += y[c * inner + j] * (dy[c * inner + j] - off[j]);                            \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) dx[c * inner + j] = y[c * inner + j] * (dy[c * inner + j] - off[j] - sum[j]);         \
+  }                                                                                                                               \
+  NEAP_MULTIVERSION static void back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n) {                           \
+    type sum = 0, off = 0;                                                                                                        \
+    _Pragma("omp simd reduction(+ : off)") for (int64_t i = 0; i < n; i++) off += y[i] > (type)0.5 ? dy[i] : 0;                   \
+    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += y[i] * (dy[i] - off);                           \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - off - sum);                                       \
+  }                                                                                                                               \
+  /* Log: dx = dy - exp(y) sum dy; of the class above one half, which holds `own` of that sum: -dy (exp(y) - 1) - exp(y) rest. */ \
+  NEAP_MULTIVERSION static void log_back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class,               \
+                                                          int64_t inner, int64_t columns) {                                       \
+    type rest[BLOCK] = {0}, own[BLOCK] = {0}, log_top[BLOCK] = {0}, less[BLOCK];                                                  \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) {                                                                                     \
+        type p = y[c * inner + j], g = dy[c * inner + j];                                                                         \
+        bool is_top = p > LOG_HALF;                                                                                               \
+        rest[j] += is_top ? 0 : g;                                                                                                \
+        own[j] += is_top ? g : 0;                                                                                                 \
+        log_top[j] += is_top ? p : 0;                                                                                             \
+      }                                                                                                                           \
+    for (int64_t j = 0; j < columns; j++) less[j] = (type)expm1((double)log_top[j]);                                              \
+    for (int64_t c = 0; c < n_class; c++)                                                                                         \
+      for (int64_t j = 0; j < columns; j++) {                                                                                     \
+        type p = y[c * inner + j], g = dy[c * inner + j], e = EXP(p);                                                             \
+        type top = -g * less[j] - e * rest[j], other = g - e * (rest[j] + own[j]);                                                \
+        dx[c * inner + j] = p > LOG_HALF ? top : other;                                                                           \
+      }                                                                                                                           \
+  }                                                                                                                               \
+  NEAP_MULTIVERSION static void log_back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n) {                       \
+    type rest = 0, own = 0, log_top = 0;                                                                                          \
+    _Pragma("omp simd reduction(+ : rest, own, log_top)") for (int64_t i = 0; i < n; i++) {                                       \
+      bool is_top = y[i] > LOG_HALF;                                                                                              \
+      rest += is_top ? 0 : dy[i];                                                                                                 \
+      own += is_top ? dy[i] : 0;                                                                                                  \
+      log_top += is_top ? y[i] : 0;                                                                                               \
+    }                                                                                                                             \
+    type less = (type)expm1((double)log_top), sum = rest + own;                                                                   \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                         \
+      type e = EXP(y[i]), top = -dy[i] * less - e * rest, other = dy[i] - e * sum;                                                \
+      dx[i] = y[i] > LOG_HALF ? top : other;                                                                                      \
+    }                                                                                                                             \
+  }                                                                                                                               \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                      \
+    const job *k = context;                                                                                                       \
+    for (int64_t i = begin; i < end; i++) {                                                                                       \
+      int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;                                \
+      const type *y = (const type *)k->a + at, *dy = (const type *)k->b + at;                                                     \
+      type *dx = (type *)k->out + at;                                                                                             \
+      int64_t columns = NEAP_MIN(k->inner - first, BLOCK);                                                                        \
+      if (k->inner == 1)                                                                                                          \
+        (k->log ? log_back_row_##suffix : back_row_##suffix)(y, dy, dx, k->n_class);                                              \
+      else                                                                                                                        \
+        (k->log ? log_back_columns_##suffix : back_columns_##suffix)(y, dy, dx, k->n_class, k->inner, columns);                   \
+    }                                                                                                                             \
   }
 SOFTMAX(float, f32, neap_exp_f32)
 SOFTMAX(double, f64, exp)

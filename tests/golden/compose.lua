@@ -213,7 +213,7 @@ local function zeros_around(net, x, d, before, after, value)
   end)
 end
 entry.pad = function(net, b, a)
-  local x, rank = b.x, #b.x.shape
+  local x, rank, value = b.x, #b.x.shape, tonumber(a.value) or 0 -- the other modes have no use for a value
   if a.mode == "constant" and math.min(table.unpack(a.pad)) >= 0 then
     local pads = {}
     for d = 1, 2 * rank do pads[d] = 0 end
@@ -221,13 +221,13 @@ entry.pad = function(net, b, a)
       local d = rank - i // 2
       pads[d], pads[rank + d] = a.pad[i], a.pad[i + 1]
     end
-    return { (net:op("Pad", { x }, 1, { pads = pads, value = tonumber(a.value) or 0 })) }
+    return { (net:op("Pad", { x }, 1, { pads = pads, value = value })) }
   end
   for i = 1, #a.pad, 2 do
     local d = rank - i // 2
     local n, whole = x.shape[d], x
     if a.mode == "constant" then
-      x = zeros_around(net, x, d, a.pad[i], a.pad[i + 1], tonumber(a.value) or 0)
+      x = zeros_around(net, x, d, a.pad[i], a.pad[i + 1], value)
     else
       x = widen(x, d, a.pad[i], a.pad[i + 1], function(k, side)
         if a.mode == "reflect" then return side == "before" and part(whole, d, k + 1, 2, -1) or part(whole, d, n - 1, n - k, -1) end

@@ -4,6 +4,8 @@
 -- from 0, Neap's from 1. An entry may return nil, reason: that case needs something Neap lacks. A third result, `read`, turns
 -- an expected output into what the op gives, where a golden stores it in a form of its own. What takes several ops and no
 -- thought about any one of them stands in compose.lua.
+local neap = require "neap"
+
 local map = {}
 
 --- 0-based or negative axis to ours.
@@ -118,7 +120,12 @@ map.addmm = function(net, b, a)
   return op(net, "Add", { product, op(net, "Mul", { b.c, net:const(a.beta) })[1] })
 end
 map.baddbmm = map.addmm
-map.embedding = function(net, b) return op(net, "Embedding", { b.idx, b.weight }) end
+map.embedding = function(net, b, a)
+  for _, name in ipairs { "max_norm", "scale_grad_by_freq" } do
+    if given(a[name]) then return nil, "embeddings with " .. name end
+  end
+  return op(net, "Embedding", { b.idx, b.weight }, { padding_idx = given(a.padding_idx) })
+end
 
 --- "valid" or "same" as numbers: all begins, then all ends; the odd one goes to the end.
 local function padding_of(b, a)
@@ -217,7 +224,10 @@ for _, d in ipairs { "1d", "2d", "3d" } do
   end
   map["avg_pool" .. d] = function(net, b, a)
     local w, override = window_of(b, a), given(a.divisor_override)
-    w.count_include_pad = override ~= nil or a.count_include_pad
+    w.count_include_pad = a.count_include_pad or override ~= nil
+    for _, step in ipairs(each(a.dilation or 1, #w.kernel)) do
+      if step ~= 1 then return nil, "means over windows with gaps" end
+    end
     local y = op(net, "AveragePool", { b.x }, w)[1]
     if not override then return { y } end
     local n = 1
@@ -228,7 +238,7 @@ for _, d in ipairs { "1d", "2d", "3d" } do
 end
 
 map.batch_norm = function(net, b, a)
-  local channels = { b.x.shape[2] }
+  local channels, m = { b.x.shape[2] }, a.momentum -- of running statistics, where there are any
   local gamma = b.weight or op(net, "Constant", {}, { shape = channels, value = 1 })[1]
   local beta = b.bias or op(net, "Constant", {}, { shape = channels, value = 0 })[1]
   if not a.training then return op(net, "BatchNorm", { b.x, gamma, beta, b.running_mean, b.running_var }, { eps = a.eps, training = false }) end
@@ -237,7 +247,6 @@ map.batch_norm = function(net, b, a)
   local n = 1
   for d, size in ipairs(b.x.shape) do n = d == 2 and n or n * size end
   -- The second and third output are the running statistics after the step, of which the variance is the unbiased one.
-  local m = a.momentum
   return { y, b.running_mean * (1 - m) + mean * m, b.running_var * (1 - m) + var * (m * n / (n - 1)) }
 end
 map.layer_norm = function(net, b, a) return op(net, "LayerNorm", { b.x, b.weight, b.bias }, { axis = -#a.normalized_shape, eps = a.eps }) end
@@ -262,6 +271,7 @@ local function packed_part(net, packed, part, n)
 end
 
 map.multihead_attention = function(net, b, a)
+  if a.batch_first == false then return nil, "sequences that run along the first dimension" end
   local sources, heads, n = { b.q or b.x, b.k or b.x, b.v or b.k or b.x }, a.heads, a.embed
   local projected = {}
   for i = 1, 3 do
@@ -274,6 +284,7 @@ map.multihead_attention = function(net, b, a)
   if a.outputs and #a.outputs > 1 then -- the weights, averaged over heads, which Attention does not keep
     local function split(x) return x:reshape(x.shape[1], x.shape[2], heads, n // heads):permute { 1, 3, 2, 4 } end
     local scores = op(net, "MatMul", { split(q), split(k) }, { trans_b = true })[1] * (n // heads) ^ -0.5
+    if mask then scores = neap.where(mask, scores, net:const(-math.huge)) end
     outs[2] = scores:softmax({ axis = -1 }):mean { axes = { 2 } }
   end
   return outs
@@ -376,5 +387,48 @@ map.cast_bits = function(net, b, a)
 end
 
 for name, f in pairs(dofile((arg[0]:match "^(.*/)" or "") .. "compose.lua")) do map[name] = map[name] or f end
+
+local function same(u, v)
+  if type(u) ~= "table" or type(v) ~= "table" then return u == v end
+  for i = 1, math.max(#u, #v) do
+    if u[i] ~= v[i] then return false end
+  end
+  return true
+end
+
+--- Attributes that say again what the inputs say, and what that is. They steer nothing; the two must agree.
+local said = {}
+local function kernel_of(b) return table.move(b.weight.shape, 3, #b.weight.shape, 1, {}) end
+for _, d in ipairs { "1d", "2d", "3d" } do
+  said["conv" .. d], said["conv_transpose" .. d] = { kernel = kernel_of }, { kernel = kernel_of }
+end
+for name, n_gate in pairs { rnn_tanh = 1, rnn_relu = 1, gru = 3, lstm = 4 } do
+  said[name] = {
+    input = function(b) return b["p.weight_ih_l0"].shape[2] end,
+    hidden = function(b) return b["p.weight_ih_l0"].shape[1] // n_gate end,
+    bias = function(b) return b["p.bias_ih_l0"] ~= nil end,
+    proj_size = function(b) return b["p.weight_hr_l0"] and b["p.weight_hr_l0"].shape[1] or 0 end,
+  }
+end
+said.multihead_attention = { key_padding_mask = function(b) return b.kpm and "true = ignore" end }
+said.transformer_encoder_layer = {
+  d_model = function(b) return b["p.linear1.weight"].shape[2] end,
+  ff = function(b) return b["p.linear1.weight"].shape[1] end,
+}
+said.cross_entropy = { target = function(b) return b.t.dtype:find "^f" and "probabilities" or "labels" end }
+said.sdpa = {
+  mask = function(b) return b.m and (b.m.dtype == "bool" and "bool, true = attend" or "additive") end,
+  enable_gqa = function(b) return b.q.shape[2] ~= b.k.shape[2] end,
+}
+for name, checks in pairs(said) do
+  local f = map[name]
+  map[name] = function(net, b, a, case)
+    for attr, of in pairs(checks) do
+      local value = given(a[attr])
+      assert(value == nil or same(value, of(b)), attr .. " of the case is not what its inputs say")
+    end
+    return f(net, b, a, case)
+  end
+end
 
 return map

@@ -5,7 +5,8 @@
 -- Prints each failure, each case that Neap has no op for, and last the counts. FILTER is a Lua pattern for names of cases.
 -- NEAP_ENGINE forces an engine.
 --
--- INVARIANT: a case passes only when every out.k and every grad.NAME of its file was compared, shape and dtype included.
+-- INVARIANT: a case passes only when every out.k and every grad.NAME of its file was compared, shape and dtype included, and
+-- when its entry in map.lua read every attribute and every input: what no one reads was not what the golden computed.
 local neap = require "neap"
 local json = require "cjson"
 local map = dofile((arg[0]:match "^(.*/)" or "") .. "map.lua")
@@ -69,6 +70,31 @@ end
 
 --- One case ------------------------------------------------------------------------------------------------------------------
 
+--- A table that gives what `values` holds and notes in `read` what was asked for. It can't be walked, which would read all.
+local function noting(values, read)
+  return setmetatable({}, {
+    __index = function(_, name)
+      read[name] = true
+      return values[name]
+    end,
+    __newindex = function(_, name) error("an entry of map.lua sets " .. name, 2) end,
+    __pairs = function() error("an entry of map.lua walks over what it should name", 2) end,
+  })
+end
+
+--- Attributes that are words for people: what the outputs are, the order of gates that every net of this kind has.
+local is_prose = { note = true, outputs = true, out = true, gate_order = true }
+
+--- Adds to `failures` a sentence about each name in `values` that was not read.
+local function refuse_unread(failures, what, values, read)
+  local unread = {}
+  for name in pairs(values) do
+    if not read[name] then unread[#unread + 1] = name end
+  end
+  table.sort(unread)
+  for _, name in ipairs(unread) do failures[#failures + 1] = ("%s %s of the case is read by no one"):format(what, name) end
+end
+
 --- Declares the case's inputs in a net: blobs by name, tensors to feed, names that have a golden gradient.
 local function declare_inputs(net, tensors)
   local blobs, feeds, wrt = {}, {}, {}
@@ -106,9 +132,13 @@ local function run_case(case, path, flat)
   local tensors = assert(neap.load(path))
   local net = neap.net(case.op)
   local blobs, feeds, wrt = declare_inputs(net, tensors)
-  local outs, why, read = map[case.op](net, blobs, case.attrs, case)
+  local seen, attrs_seen = {}, {}
+  for name in pairs(is_prose) do attrs_seen[name] = true end
+  local outs, why, read = map[case.op](net, noting(blobs, seen), noting(case.attrs, attrs_seen), case)
   if outs == nil then return "skip", why end
   local failures, n_out = {}, 0
+  refuse_unread(failures, "attribute", case.attrs, attrs_seen)
+  refuse_unread(failures, "input", blobs, seen)
   while tensors["out." .. n_out] do n_out = n_out + 1 end
   if #outs ~= n_out then failures[1] = ("%d outputs, expected %d"):format(#outs, n_out) end
   net:outputs(outs)

@@ -27,3 +27,47 @@ describe("golden values", function()
     end)
   end
 end)
+
+describe("a golden case", function()
+  local neap = require "neap"
+  --- What the runner says of an archive of one case, made here: attributes and further inputs beside x = 1, -2.
+  local function run(op, attrs, extra)
+    local at = os.tmpname()
+    os.remove(at)
+    local tensors = { ["in.x"] = neap.tensor { 1, -2 }, ["out.0"] = neap.tensor { 1, 2 } }
+    for name, t in pairs(extra or {}) do tensors["in." .. name] = t end
+    assert(os.execute("mkdir -p " .. at))
+    assert(neap.save(at .. "/one.safetensors", tensors))
+    local manifest <close> = assert(io.open(at .. "/manifest.jsonl", "w"))
+    manifest:write(require("cjson").encode { op = op, name = "one", attrs = attrs }, "\n")
+    manifest:close()
+    assert(os.execute(("tar czf %s/one.tar.gz -C %s one.safetensors"):format(at, at)))
+    local pipe = assert(io.popen(("%s/neap run tests/golden/run.lua %s/one.tar.gz %s/manifest.jsonl 2>&1"):format(build, at, at)))
+    local text = pipe:read "a"
+    local ok = pipe:close()
+    os.execute("rm -rf " .. at)
+    return ok == true, text
+  end
+
+  it("passes when all it says was read", function()
+    local ok, text = run("abs", {})
+    assert.is_true(ok, text)
+    ok, text = run("abs", { note = "words for people" })
+    assert.is_true(ok, text)
+  end)
+  it("fails the run by an attribute that no one reads", function()
+    local ok, text = run("abs", { edges = "smooth" })
+    assert.is_false(ok)
+    assert.has_match("FAIL one: attribute edges of the case is read by no one", text)
+  end)
+  it("fails the run by an input that no one reads", function()
+    local ok, text = run("abs", {}, { weight = neap.tensor { 2, 2 } })
+    assert.is_false(ok)
+    assert.has_match("FAIL one: input weight of the case is read by no one", text)
+  end)
+  it("fails the run by an attribute that its inputs contradict", function()
+    local ok, text = run("conv1d", { kernel = { 3 }, stride = { 1 }, padding = { 0 } }, { x = neap.zeros { 1, 1, 4 }, weight = neap.zeros { 1, 1, 2 } })
+    assert.is_false(ok)
+    assert.has_match("kernel of the case is not what its inputs say", text)
+  end)
+end)

@@ -98,6 +98,23 @@ describe("a model on tensors", function()
     assert.is_true(math.abs(slope(p.data, function(v) p.data:set(v, 1, 2) end) - got) < 2e-3)
     assert.is_true(p.diff:equal(p.grad))
   end)
+  it("gives no gradient to the row of padding", function()
+    local ids, dy = neap.tensor({ 0, 2, 3, 2 }, "i64"), neap.ones(4, 2)
+    for padding, want in pairs { [0] = { 0, 0, 2, 1 }, [-2] = { 1, 0, 0, 1 }, [1] = { 1, 0, 2, 1 } } do
+      local m = nn.Sequential { nn.Embedding { 4, 2, padding_idx = padding } }
+      local weight = m:param "embedding1.weight"
+      m:backward(ids, dy)
+      local row = weight.data:totable()
+      assert.are.same({ row[1], row[3], row[4], row[3] }, m(ids):totable()) -- its ids are looked up like the others
+      for v, count in ipairs(want) do assert.are.same({ count, count }, weight.grad:totable()[v]) end
+    end
+    assert.are.equal("Embedding { 4, 2, padding_idx = 0 }", tostring(nn.Embedding { 4, 2, padding_idx = 0 }))
+    for _, padding in ipairs { 4, -5 } do
+      raises("padding_idx " .. padding .. " is no row of the table: rows are 0 to 3, or -4 to -1", function()
+        nn.Embedding { 4, 2, padding_idx = padding }(ids)
+      end)
+    end
+  end)
   it("drops elements in training alone", function()
     local m, x = nn.Sequential { nn.Dropout { 0.5 } }, neap.ones(1000)
     assert.is_true(m:eval()(x):equal(x))

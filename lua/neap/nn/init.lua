@@ -319,15 +319,19 @@ nn.LRN = nn.LocalResponseNorm
 
 -- ---- sequences -----------------------------------------------------------------------------------------------------------------
 
---- Rows of a table by number, numbers from 0: (...) to (..., width).
-nn.Embedding = class { "Embedding", options = { positions = { "n_row", "width" }, n_row = none, width = none, init = none, name = none },
+--- Rows of a table by number, numbers from 0: (...) to (..., width). The row `padding_idx`, from 0 or negative from the end,
+-- gets no gradient: fill it with what padding is to mean.
+nn.Embedding = class { "Embedding",
+  options = { positions = { "n_row", "width" }, n_row = none, width = none, padding_idx = none, init = none, name = none },
   init = function(self, o)
     if not (o.n_row and o.width) then fail("nn.Embedding takes { n_row, width }") end
-    self.n_row, self.width = o.n_row, o.width
+    self.n_row, self.width, self.padding_idx = o.n_row, o.width, o.padding_idx
     self:param("weight", { o.n_row, o.width }, o.init or init.normal { 0, 1 })
   end,
-  forward = function(self, ids) return Module.op(self, "Embedding", { ids, self.weight }) end,
-  describe = function(self) return self.n_row .. ", " .. self.width end }
+  forward = function(self, ids) return Module.op(self, "Embedding", { ids, self.weight }, { padding_idx = self.padding_idx }) end,
+  describe = function(self)
+    return ("%d, %d%s"):format(self.n_row, self.width, self.padding_idx and ", padding_idx = " .. self.padding_idx or "")
+  end }
 
 --- Multi-head self-attention of x (B,T,C): one projection to queries, keys and values, attention, one projection back.
 -- @usage nn.SelfAttention { 384, heads = 6, causal = true }
