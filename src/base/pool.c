@@ -253,6 +253,18 @@ static size_t reach(const neap_pool *pool, const chunk *c) {
   return c->bytes;
 }
 
+/* b is cut out of its free block: it is taken now, and counted. */
+static neap_pool_block *count_taken(neap_pool *pool, neap_pool_block *b, bool high) {
+  neap_pool_stats *s = &pool->stats;
+  b->used = true;
+  b->high = high;
+  s->n_take++;
+  s->n_used++;
+  count_used(pool, (int64_t)b->bytes);
+  s->high_bytes = NEAP_MAX(s->high_bytes, s->used_bytes);
+  return b;
+}
+
 /* The low side; see neap_pool_take_at. */
 neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) { return neap_pool_take_at(pool, bytes, false); }
 
@@ -264,15 +276,22 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   if (b == NULL && grow(pool, want) && stock(pool, 1)) b = best_fit(pool, want, high);
   if (b == NULL) return NULL;
   list_remove(pool, b);
-  b = split(pool, b, want, high);
-  b->used = true;
-  b->high = high;
-  neap_pool_stats *s = &pool->stats;
-  s->n_take++;
-  s->n_used++;
-  count_used(pool, (int64_t)want);
-  s->high_bytes = NEAP_MAX(s->high_bytes, s->used_bytes);
-  s->reach_bytes = NEAP_MAX(s->reach_bytes, reach(pool, b->chunk));
+  b = count_taken(pool, split(pool, b, want, high), high);
+  pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, reach(pool, b->chunk));
+  return b;
+}
+
+/* Two cuts: what lies behind the block comes off first, then the block itself off the high end of what is left. */
+neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t bytes) {
+  if (bytes > NEAP_POOL_DRY_BYTES / 4 || pool->chunks == NULL || !stock(pool, 2)) return NULL;
+  size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN), end = offset + want;
+  neap_pool_block *b = pool->free_list;
+  while (b != NULL && (b->chunk != pool->chunks || b->offset > offset || b->offset + b->bytes < end)) b = b->next;
+  if (b == NULL) return NULL;
+  list_remove(pool, b);
+  b = split(pool, b, end - b->offset, false);
+  b = count_taken(pool, split(pool, b, want, true), false);
+  pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, end);
   return b;
 }
 

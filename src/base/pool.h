@@ -24,7 +24,7 @@ typedef struct neap_pool_stats {
   size_t reserved_bytes; /* in all chunks */
   size_t used_bytes;     /* taken now, each block rounded up to NEAP_ALIGN */
   size_t high_bytes;     /* most that was taken at once */
-  size_t reach_bytes;    /* most of one chunk that lay outside its middle: what one region would have needed */
+  size_t reach_bytes;    /* most of one chunk that lay outside its middle, or before the end of an exact block */
   int64_t n_take;        /* since the pool was made */
   int64_t n_used, n_free_block;
 } neap_pool_stats;
@@ -39,9 +39,11 @@ void neap_pool_free(neap_pool *pool); /* blocks that are still taken go with it 
 /* A block of `bytes` (0 gives one too), the pool's until it is given back; NULL at the hard limit or when memory is refused. */
 neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes);
 neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high); /* high: from the chunk's other end */
-void neap_pool_give(neap_pool *pool, neap_pool_block *block);                 /* NULL: nothing */
-void *neap_pool_data(const neap_pool_block *block);                           /* contents undefined; NULL in a dry pool */
-size_t neap_pool_offset(const neap_pool_block *block);                        /* within its chunk */
+/* The block at `offset` of the newest chunk; NULL when some of it is taken or lies outside. Makes no chunk. */
+neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t bytes);
+void neap_pool_give(neap_pool *pool, neap_pool_block *block); /* NULL: nothing */
+void *neap_pool_data(const neap_pool_block *block);           /* contents undefined; NULL in a dry pool */
+size_t neap_pool_offset(const neap_pool_block *block);        /* within its chunk */
 
 /* Makes an empty pool one region of `bytes`, and room for `n_block` blocks taken at once: as long as takes stay within both, none
  * allocates and none fails. A larger region is cut down, so that 0 gives all back. False when memory is refused (then the pool

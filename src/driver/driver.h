@@ -18,7 +18,7 @@ typedef struct neap_compile_options {
   size_t soft_bytes;        /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
   int n_thread;             /* 0: neap_threads() */
   const char *engine;       /* NULL: NEAP_ENGINE or free */
-  bool plain;               /* plain layouts only; policy `pool` has no others */
+  bool plain;               /* plain layouts only */
   bool profile;             /* a dynamic session has no one plan to time, and keeps no times */
   bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
   bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */

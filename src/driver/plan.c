@@ -77,9 +77,8 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->no_recompute = options->no_recompute;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
-  r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread,
-                                    .scratch_limit = SIZE_MAX,
-                                    .plain = options->plain || r->plan.policy == NEAP_POLICY_POOL};
+  r->choose = (neap_choose_options){
+    .n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX, .plain = options->plain};
   NEAP_TRY(resolve_engine(options, &r->choose, error));
   return resolve_budget(graph, options, r, error);
 }

@@ -70,7 +70,7 @@ static bool fits(const neap_node *node, const neap_choice *choice, const neap_ch
 /* What asking a kernel gives: it does not take the node, it does, or the asking itself was refused memory. */
 typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
 
-/* For those who ask for plain layouts alone, as policy `pool` does. */
+/* For those who ask for plain layouts alone. */
 static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
   for (int i = 0; i < n_in; i++)
     if (choice->in[i].kind != NEAP_LAYOUT_PLAIN) return false;

@@ -126,16 +126,29 @@ neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, nea
  * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
 
-/* Under policy `pool` nothing is planned ahead but the order: addresses are found while running, from a pool that starts empty.
- * Offsets and arena_bytes are then the forecast of where blocks will lie and how far the pool will reach (rehearse.c), which the
- * runner meets exactly; budget_bytes is the pool's hard limit. */
+/* Under policy `pool` addresses are found while running, from a pool that starts empty. The run is rehearsed beforehand
+ * (rehearse.c): offsets and arena_bytes say where blocks will lie and how far the pool will reach, which the runner meets
+ * exactly; budget_bytes is the pool's hard limit. */
 typedef struct neap_take {
-  bool high; /* from the pool's high end */
-  int last;  /* step after which it is given back; an instruction takes and gives storages that live longest first */
+  int slot; /* a storage's root value, or n_value: the instruction's scratch */
+  size_t offset;
 } neap_take;
-/* Fills `take` by root value, then for scratch: n_value + 1 of them; and the most blocks that are taken at once. PLAN error when
- * the pool would reach further than the plan says. */
-neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_take *take, int *n_block, neap_error *error);
+/* One instruction of the run. Its takes come before it, its gives after; those of all turns lie one after another. */
+typedef struct neap_turn {
+  int step;   /* of the plan's order */
+  bool again; /* it has run before: what it made was given back too early */
+  int take_end, give_end;
+} neap_turn;
+typedef struct neap_script {
+  int n_turn;
+  neap_turn *turn;
+  neap_take *take;
+  int *give;   /* slots */
+  int n_block; /* most blocks taken at once */
+} neap_script;
+/* The script of a run, in `arena`. PLAN error when the pool would reach further than the plan says. */
+neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena, neap_script *out,
+                               neap_error *error);
 
 /* What planning does to every blob of `net`, which the graph was made of, as neap.h says; *out is ended by neap_dry_run_free.
  * And the plan's bytes by class. Neither looks into subnets: their bytes are those of the op that owns them. */

@@ -6,9 +6,10 @@
  * times its live bytes). So a pool has two ends, and a strategy says which one a storage is taken from: by how long it lives
  * (then activations form a stack at the low end), by how large it is, or by which end's outermost block outlives it most closely.
  * A few strategies are rehearsed, and the one that reaches least is the plan's: "life:8", "size:4096", "stack", or "fit" for
- * one end alone.
+ * one end alone. Where all of them leave too much between the blocks, the packers of the planner say where each goes, since the
+ * rehearsal has seen all lives: "packed".
  *
- * INVARIANT: this walk and take.c of program take and give alike.
+ * INVARIANT: the runner takes and gives as the script says, so that it meets the forecast.
  */
 #include "base/pool.h"
 #include "plan/plan_int.h"
@@ -26,6 +27,10 @@ typedef struct life {
 
 typedef enum strategy_kind { FIT, LIFE, SIZE, STACK } strategy_kind;
 static const char *const strategy_name[] = {"fit", "life", "size", "stack"};
+
+/* What strategies may reach beyond the most that is live at once, as a part of it, before the packers are asked; and how long those
+ * may take: a new shape waits for them. */
+enum { SLACK_PART = 64, MOST_PACK_NS = 200000000 };
 typedef struct strategy {
   strategy_kind kind;
   long long below; /* LIFE, SIZE: steps or bytes below this go to the high end */
@@ -38,7 +43,6 @@ typedef struct rehearsal {
   life *life; /* by root */
   neap_pool *pool;
   size_t *offset, *scratch_offset; /* out, from the end a block was taken at; may be NULL */
-  int n_block;                     /* most blocks taken at once */
   neap_arena arena;
   int n_taken;
   life **taken; /* those that have a block, in any order */
@@ -59,16 +63,6 @@ static void find_lives(const neap_plan *plan, life *lives) {
     l->to = NEAP_MAX(l->to, place->last);
     l->bytes = NEAP_MAX(l->bytes, place->bytes);
   }
-}
-
-/* The strategy that a plan was made with; an unknown one is best fit. */
-static strategy strategy_of(const neap_plan *plan) {
-  strategy st = {FIT, 0};
-  char name[16] = "";
-  if (plan->packer == NULL || sscanf(plan->packer, "%15[a-z]:%lld", name, &st.below) < 1) return st;
-  for (int k = 0; k < NEAP_COUNT(strategy_name); k++)
-    if (strcmp(name, strategy_name[k]) == 0) st.kind = (strategy_kind)k;
-  return st;
 }
 
 /* STACK: the last step of the outermost block at one end; beyond all steps when there is none. */
@@ -119,7 +113,7 @@ static void find_now(rehearsal *r, const neap_node *node) {
 }
 
 /* Takes what the instruction of node n needs and has not got: storages in the order of `now`, then scratch, which goes back at
- * once, since the give of scratch comes first in take.c too. False: the pool refuses. */
+ * once, since the script gives it first too. False: the pool refuses. */
 static bool take_step(rehearsal *r, int n) {
   for (int k = 0; k < r->n_now; k++) {
     life *l = r->now[k];
@@ -134,14 +128,12 @@ static bool take_step(rehearsal *r, int n) {
   neap_pool_block *scratch = neap_pool_take_at(r->pool, r->plan->scratch_bytes[n], r->strategy.kind != FIT);
   if (scratch == NULL) return false;
   if (r->scratch_offset != NULL) r->scratch_offset[n] = neap_pool_offset(scratch);
-  r->n_block = NEAP_MAX(r->n_block, (int)neap_pool_read(r->pool).n_used);
   neap_pool_give(r->pool, scratch);
   return true;
 }
 
 /* Gives back the storages that die at this step. The last of `taken` fills the hole, as its order means nothing. */
 static void give_step(rehearsal *r, int step) {
-  r->n_block = NEAP_MAX(r->n_block, (int)neap_pool_read(r->pool).n_used);
   for (int k = 0; k < r->n_now; k++) {
     if (r->now[k]->to != step) continue;
     life *l = r->now[k], *last = r->taken[--r->n_taken];
@@ -169,10 +161,10 @@ static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   return ok ? NEAP_OK : refused(error, sizeof *r->life);
 }
 
-/* Makes the rehearsal ready for walks with the plan's strategy. Its arena is the caller's to finish, on failure too. */
+/* Makes the rehearsal ready for walks. Its arena is the caller's to finish, on failure too. */
 static neap_status begin(rehearsal *r, const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof(life);
-  *r = (rehearsal){.plan = plan, .graph = graph, .strategy = strategy_of(plan)};
+  *r = (rehearsal){.plan = plan, .graph = graph};
   r->life = neap_arena_alloc(&r->arena, bytes);
   r->now = neap_arena_alloc(&r->arena, bytes);
   r->taken = neap_arena_alloc(&r->arena, bytes);
@@ -209,24 +201,53 @@ static neap_status choose_strategy(rehearsal *r, const neap_plan *plan, strategy
   return NEAP_OK;
 }
 
-/* Fills offsets, arena_bytes and packer. */
+/* Fills offsets, arena_bytes and packer from one more walk with the best strategy. */
 static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error *error) {
   size_t reach;
   r->strategy = best;
   r->scratch_offset = plan->scratch_offset;
   NEAP_TRY(walk(r, &reach, error));
   plan->arena_bytes = reach;
-  for (int v = 0; v < plan->n_value; v++) {
-    neap_place *place = &plan->place[v];
-    const life *l = &r->life[place->storage];
-    if (place->region == NEAP_REGION_CONSTANT) continue; /* outside the pool: those offsets stand */
-    place->offset = place->region == NEAP_REGION_ARENA && l->bytes > 0 ? from_begin(r->offset[place->storage], reach) : 0;
-  }
+  for (int v = 0; v < plan->n_value; v++) r->offset[v] = from_begin(r->offset[v], reach);
   for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = from_begin(plan->scratch_offset[n], reach);
   char name[32];
   snprintf(name, sizeof name, best.below > 0 ? "%s:%lld" : "%s", strategy_name[best.kind], best.below);
   plan->packer = neap_arena_strdup(&plan->arena, name);
   return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);
+}
+
+/* The same from the planner's packers, if they do better than the strategies; storages first, then scratch. */
+static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
+  size_t room = (size_t)plan->n_value + (size_t)plan->n_node + 1;
+  neap_block *block = neap_arena_alloc(&r->arena, room * sizeof *block);
+  if (block == NULL) return refused(error, room * sizeof *block);
+  for (int v = 0; v < plan->n_value; v++)
+    if (r->life[v].from >= 0)
+      block[v] = (neap_block){neap_align(r->life[v].bytes), NEAP_ALIGN, r->life[v].from, r->life[v].to, 0};
+  for (int step = 0; step < plan->n_node; step++) {
+    int n = plan->order[step];
+    block[plan->n_value + n] = (neap_block){neap_align(plan->scratch_bytes[n]), NEAP_ALIGN, step, step, 0};
+  }
+  neap_pack_options options = {.stop_at_bytes = plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART,
+                               .time_limit_ns = MOST_PACK_NS};
+  neap_pack_result result;
+  NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
+  if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
+  for (int v = 0; v < plan->n_value; v++) r->offset[v] = block[v].offset;
+  for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = block[plan->n_value + n].offset;
+  plan->arena_bytes = result.total_bytes;
+  plan->packer = "packed";
+  return NEAP_OK;
+}
+
+/* Places from offsets by root; what lies outside the pool (constants) keeps its own. */
+static void place_storages(const rehearsal *r, neap_plan *plan) {
+  for (int v = 0; v < plan->n_value; v++) {
+    neap_place *place = &plan->place[v];
+    if (place->region == NEAP_REGION_CONSTANT) continue;
+    bool taken = place->region == NEAP_REGION_ARENA && r->life[place->storage].bytes > 0;
+    place->offset = taken ? r->offset[place->storage] : 0;
+  }
 }
 
 /* Needs the places' regions, storages and lives; fails when memory is refused, and then the plan is half filled. */
@@ -238,22 +259,90 @@ neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_er
   if (status == NEAP_OK) status = choose_strategy(&r, plan, &best, error);
   if (status == NEAP_OK && (r.offset = neap_arena_alloc(&r.arena, bytes)) == NULL) status = refused(error, bytes);
   if (status == NEAP_OK) status = fill(&r, plan, best, error);
+  bool loose = plan->arena_bytes > plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART;
+  if (status == NEAP_OK && loose) status = pack(&r, plan, error);
+  if (status == NEAP_OK) place_storages(&r, plan);
   neap_arena_fini(&r.arena);
   return status;
 }
 
-/* Walks once more, since a plan from a file may promise anything. */
-neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_take *take, int *n_block, neap_error *error) {
+/* ---- the script ------------------------------------------------------------------------------------------------------ */
+
+/* Room for a script of one turn a step: each storage is taken and given once, and so is each scratch. */
+static neap_status script_init(neap_script *s, const neap_plan *plan, neap_arena *arena, neap_error *error) {
+  size_t n_turn = (size_t)plan->n_node + 1, n_event = n_turn + (size_t)plan->n_value;
+  *s = (neap_script){.turn = neap_arena_alloc(arena, n_turn * sizeof *s->turn),
+                     .take = neap_arena_alloc(arena, n_event * sizeof *s->take),
+                     .give = neap_arena_alloc(arena, n_event * sizeof *s->give)};
+  return s->turn != NULL && s->take != NULL && s->give != NULL ? NEAP_OK : refused(error, n_event * sizeof *s->take);
+}
+
+/* Turn after turn from the places; *n_used counts the blocks taken. */
+static void write_script(rehearsal *r, neap_script *s) {
+  int n_take = 0, n_give = 0;
+  for (int step = 0; step < r->plan->n_node; step++) {
+    int n = r->plan->order[step];
+    find_now(r, &r->graph->node[n]);
+    for (int k = 0; k < r->n_now; k++)
+      if (r->now[k]->from == step) {
+        int root = (int)(r->now[k] - r->life);
+        s->take[n_take++] = (neap_take){root, r->plan->place[root].offset};
+      }
+    if (r->plan->scratch_bytes[n] > 0) {
+      s->take[n_take++] = (neap_take){r->plan->n_value, r->plan->scratch_offset[n]};
+      s->give[n_give++] = r->plan->n_value;
+    }
+    s->n_block = NEAP_MAX(s->n_block, n_take - n_give + (r->plan->scratch_bytes[n] > 0));
+    for (int k = 0; k < r->n_now; k++)
+      if (r->now[k]->to == step) s->give[n_give++] = (int)(r->now[k] - r->life);
+    s->turn[s->n_turn++] = (neap_turn){step, false, n_take, n_give};
+  }
+}
+
+/* Plays the script in a dry pool, since a plan from a file may promise anything: takes must find their place free, and end within
+ * the plan's bytes. */
+static neap_status play(const rehearsal *r, const neap_script *s, neap_error *error) {
+  neap_pool *pool;
+  size_t room = ((size_t)r->plan->n_value + 1) * sizeof(neap_pool_block *);
+  neap_pool_block **block = neap_alloc_zeroed(room);
+  if (block == NULL) return refused(error, room);
+  neap_status status = neap_pool_new_dry(&pool, error);
+  /* Reserved like the run's own, so that a take that fails has not found its place free. */
+  if (status == NEAP_OK && !neap_pool_reserve(pool, r->plan->arena_bytes, s->n_block)) {
+    status = refused(error, r->plan->arena_bytes);
+    neap_pool_free(pool);
+  }
+  if (status == NEAP_OK) {
+    for (int t = 0, take = 0, give = 0; t < s->n_turn && status == NEAP_OK; t++) {
+      int n = r->plan->order[s->turn[t].step];
+      for (; take < s->turn[t].take_end && status == NEAP_OK; take++) {
+        int slot = s->take[take].slot;
+        size_t bytes = slot < r->plan->n_value ? r->life[slot].bytes : r->plan->scratch_bytes[n];
+        bool twice = block[slot] != NULL;
+        if (!twice) block[slot] = neap_pool_take_exact(pool, s->take[take].offset, bytes);
+        if (twice || block[slot] == NULL)
+          status =
+            neap_fail(error, NEAP_PLAN, "the pool of net \"%s\" can't take %zu bytes at %zu in step %d, as its plan foretells",
+                      r->graph->name, bytes, s->take[take].offset, s->turn[t].step + 1);
+      }
+      for (; give < s->turn[t].give_end; give++) {
+        neap_pool_give(pool, block[s->give[give]]);
+        block[s->give[give]] = NULL;
+      }
+    }
+    neap_pool_free(pool);
+  }
+  neap_free(block);
+  return status;
+}
+
+neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena, neap_script *out,
+                               neap_error *error) {
   rehearsal r;
-  size_t reach = 0;
   neap_status status = begin(&r, plan, graph, error);
-  if (status == NEAP_OK) status = walk(&r, &reach, error);
-  if (status == NEAP_OK && reach > plan->arena_bytes)
-    status = neap_fail(error, NEAP_PLAN, "the pool of net \"%s\" will reach %zu bytes, its plan foretells %zu", graph->name,
-                       reach, plan->arena_bytes);
-  for (int v = 0; status == NEAP_OK && v < plan->n_value; v++) take[v] = (neap_take){r.life[v].high, r.life[v].to};
-  take[plan->n_value] = (neap_take){r.strategy.kind != FIT, -1};
-  *n_block = r.n_block;
+  if (status == NEAP_OK) status = script_init(out, plan, arena, error);
+  if (status == NEAP_OK) write_script(&r, out);
+  if (status == NEAP_OK) status = play(&r, out, error);
   neap_arena_fini(&r.arena);
   return status;
 }

@@ -123,16 +123,6 @@ static neap_instruction_kind kind_of(const neap_node *node) {
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
 }
 
-/* Counts the storage among those that the instruction touches. Where bytes are taken while running, those that live longest come
- * first: see neap_plan_rehearse. */
-static void add_touched(neap_program *program, neap_instruction *i, int storage) {
-  int at = i->n_touched++;
-  program->n_touch[storage]++;
-  for (; at > 0 && neap_takes(program) && program->take[i->touched[at - 1]].last < program->take[storage].last; at--)
-    i->touched[at] = i->touched[at - 1];
-  i->touched[at] = storage;
-}
-
 /* Addresses, types and layouts of the operands, inputs first, in one array that `in` and `out` of the call point into; and the
  * storages touched, each once, whatever the number of operands in it. `data` is left to each run. */
 static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
@@ -150,7 +140,10 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     if (i->address[k].base != 0 && i->address[k].base < program->first_slot) continue;
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
-    if (seen == i->n_touched) add_touched(program, i, storage);
+    if (seen == i->n_touched) {
+      i->touched[i->n_touched++] = storage;
+      program->n_touch[storage]++;
+    }
     program->bytes[storage] = NEAP_MAX(program->bytes[storage], program->plan->place[v].bytes);
   }
   i->call = (neap_call){.op = node->op,
@@ -264,10 +257,8 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
   program->n_base += n_slot;
   program->block = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof(neap_pool_block *));
   program->used_at = neap_arena_alloc(&program->arena, ((size_t)program->graph->n_node + 1) * sizeof *program->used_at);
-  program->take = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof *program->take);
-  if (program->block == NULL || program->used_at == NULL || program->take == NULL)
-    return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
-  return neap_plan_rehearse(program->plan, program->graph, program->take, &program->n_block, error);
+  if (program->block == NULL || program->used_at == NULL) return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
+  return neap_plan_rehearse(program->plan, program->graph, &program->arena, &program->script, error);
 }
 
 /* All tables by value and by step at once; the arena frees them. */
@@ -368,7 +359,7 @@ const int64_t *neap_program_extents(const neap_program *program, int *n) {
   return program->extent;
 }
 bool neap_program_is_outgrown(const neap_program *program) { return program->outgrown; }
-int neap_program_pool_blocks(const neap_program *program) { return program->n_block; }
+int neap_program_pool_blocks(const neap_program *program) { return program->script.n_block; }
 const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
 int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }

@@ -79,12 +79,11 @@ struct neap_program {
   void **base;             /* see neap_address */
   int first_slot;          /* policy `pool`: the base of storage 0; else INT_MAX */
   neap_pool_block **block; /* by base less first_slot: taken now; NULL unless policy `pool` */
-  neap_take *take;         /* likewise: from which end, until when */
+  neap_script script;      /* likewise: what each turn takes and gives */
   size_t *used_at;         /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
   int n_extent;
   int64_t *extent; /* by number of EXTENT op: what the run found */
   bool outgrown;
-  int n_block; /* most blocks taken at once */
   int n_blob;
   neap_program_blob *blob;
   neap_address *where; /* by value */
@@ -137,11 +136,11 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error);
 
 neap_status neap_dag_new(neap_program *program, neap_error *error); /* sets program->dag */
 void neap_dag_free(neap_dag *dag);
-/* take.c, policy `pool`: what an instruction needs is taken before it runs, and what it was the last to touch is given back
- * after. begin fails with INTERNAL when the pool is not as neap_run says; nothing can fail later. */
+/* take.c, policy `pool`: a turn of the script takes before its instruction runs, and gives after. begin fails with INTERNAL when
+ * the pool is not as neap_run says; nothing can fail later. */
 neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error);
-void neap_take_before(neap_program *program, int step, const neap_run *run);
-void neap_take_after(neap_program *program, const neap_instruction *i, const neap_run *run);
+void neap_take_before(neap_program *program, int turn, const neap_run *run);
+void neap_take_after(neap_program *program, int turn, const neap_run *run);
 void neap_take_end(neap_program *program, const neap_run *run);
 /* Whether the program takes its addresses while it runs. */
 static inline bool neap_takes(const neap_program *program) { return program->block != NULL; }

@@ -147,15 +147,9 @@ int64_t neap_step_times_median(const neap_step_times *times) {
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
-  if (i->makes_constant && run->constants_valid) {
-    if (!neap_takes(program)) return;
-    neap_take_before(program, step, run); /* a pool's blocks lie as foretold only if nothing is left out */
-    neap_take_after(program, i, run);
-    return;
-  }
+  if (i->makes_constant && run->constants_valid) return;
   bool timed = run->times != NULL && !program->is_sub;
   int64_t start_ns = timed ? neap_clock_ns() : 0;
-  if (neap_takes(program)) neap_take_before(program, step, run);
   resolve(program, i);
   i->call.seed = run->seed ^ lane->salt;
   i->call.step = run->step;
@@ -168,10 +162,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
     lane->fault.instruction = step;
   }
   if (timed) count_time(&run->times[step], state->begin_ns, start_ns, lane->thread);
-  if (neap_takes(program))
-    neap_take_after(program, i, run);
-  else if (run->poison)
-    poison_after(program, i);
+  if (run->poison && !neap_takes(program)) poison_after(program, i);
 }
 
 /* At most once a millisecond, because holding and releasing are system calls. On the calling thread alone. */
@@ -184,8 +175,23 @@ void neap_run_let_signals_in(neap_run_state *state) {
   neap_signals_hold(&state->signals);
 }
 
+/* Policy `pool`: the turns of the script, repeated instructions among them. Blocks lie as foretold only if none is left out. */
+static void run_turns(neap_program *program, neap_run_state *state, neap_lane *lane) {
+  for (int turn = 0; turn < program->script.n_turn; turn++) {
+    neap_run_let_signals_in(state);
+    if (neap_run_must_stop(state, lane)) return;
+    neap_take_before(program, turn, state->run);
+    neap_program_execute(program, program->script.turn[turn].step, state, lane);
+    neap_take_after(program, turn, state->run);
+  }
+}
+
 /* Plan order: a program without a dag on the calling thread, a subprogram on whichever lane its owner runs. */
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
+  if (neap_takes(program)) {
+    run_turns(program, state, lane);
+    return;
+  }
   for (int step = 0; step < program->n_instruction; step++) {
     if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
     if (neap_run_must_stop(state, lane)) return;

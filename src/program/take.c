@@ -1,42 +1,48 @@
-/* take.c: addresses at run time, for policy `pool`. Each storage counts the instructions that touch it: the first takes its
- * bytes from the pool, the last gives them back. Values in one storage (in place, views, versions) share the count, and a Free
- * is an instruction that touches, so that bytes return with it at the latest. Scratch is taken and given around its instruction.
+/* take.c: addresses at run time, for policy `pool`. A script, which plan/rehearse.c has made, says what each turn of the run takes
+ * from the pool before its instruction, and gives back after it. Values in one storage (in place, views, versions) share a block;
+ * scratch has one slot, held for one turn.
  *
- * INVARIANT: takes and gives are those that plan/rehearse.c has walked through, from an empty pool as well, so that a pool
- * reserved for the plan's bytes never refuses.
+ * INVARIANT: takes and gives are those of the script, from an empty pool, so that a pool reserved for the plan's bytes never
+ * refuses.
  */
 #include "program/program_int.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Values without elements need no bytes, but operands need an address: NULL means absent. */
 static char nothing[NEAP_ALIGN] __attribute__((aligned(NEAP_ALIGN)));
 
-/* Before the first step: no storage has an address, and each waits for all that touch it. INTERNAL error unless the pool is
- * empty and reserved for the plan's bytes; the pool is borrowed from the run. */
+/* Before the first turn: no storage has an address but those without bytes. INTERNAL error unless the pool is empty and reserved
+ * for the plan's bytes; the pool is borrowed from the run. */
 neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error) {
   neap_pool_stats stats = run->pool != NULL ? neap_pool_read(run->pool) : (neap_pool_stats){0};
   if (run->pool == NULL || stats.n_used > 0 || stats.reserved_bytes < program->plan->arena_bytes)
     return neap_fail(error, NEAP_INTERNAL, "net \"%s\": its run needs an empty pool of %zu bytes, and got %zu with %zu in use",
                      program->graph->name, program->plan->arena_bytes, stats.reserved_bytes, stats.used_bytes);
-  for (int v = 0; v < program->graph->n_value; v++) {
-    atomic_store(&program->left[v], program->n_touch[v]);
-    program->base[program->first_slot + v] = NULL;
-  }
+  for (int v = 0; v < program->graph->n_value; v++)
+    program->base[program->first_slot + v] = program->bytes[v] == 0 ? nothing : NULL;
   memset(program->used_at, 0, (size_t)program->graph->n_node * sizeof *program->used_at);
   return NEAP_OK;
 }
 
-/* `bytes` for a slot, a root value or scratch, from the end that the rehearsal chose. The pool can't refuse (see INVARIANT), so
- * the block is not tested. Poisoned when asked, so that reading before writing shows. */
-static void take(neap_program *program, int slot, size_t bytes, const neap_run *run) {
-  neap_pool_block *block = neap_pool_take_at(run->pool, bytes, program->take[slot].high);
-  program->block[slot] = block;
-  program->base[program->first_slot + slot] = neap_pool_data(block);
+/* The slot's bytes: a storage's, or the scratch of the instruction under way. */
+static size_t bytes_of(const neap_program *program, int slot, const neap_instruction *i) {
+  return slot < program->graph->n_value ? program->bytes[slot] : i->scratch_bytes;
+}
+
+/* A block at the offset of the script. The pool can't refuse (see INVARIANT). Poisoned when asked, so that reading before writing
+ * shows. */
+static void take(neap_program *program, const neap_take *t, const neap_instruction *i, const neap_run *run) {
+  size_t bytes = bytes_of(program, t->slot, i);
+  neap_pool_block *block = neap_pool_take_exact(run->pool, t->offset, bytes);
+  assert(block != NULL);
+  program->block[t->slot] = block;
+  program->base[program->first_slot + t->slot] = neap_pool_data(block);
   if (run->poison) memset(neap_pool_data(block), NEAP_POISON, bytes);
 }
 
-/* Back to the pool, and no address any more; a slot without a block is left alone. Poisoned first, when asked. */
+/* Back to the pool, and no address any more. Poisoned first, when asked. */
 static void give(neap_program *program, int slot, size_t bytes, const neap_run *run) {
   if (program->block[slot] == NULL) return;
   if (run->poison) memset(program->base[program->first_slot + slot], NEAP_POISON, bytes);
@@ -45,31 +51,21 @@ static void give(neap_program *program, int slot, size_t bytes, const neap_run *
   program->base[program->first_slot + slot] = NULL;
 }
 
-/* One slot for all scratch: it is held for one instruction only, and they run one at a time. */
-static int scratch_slot(const neap_program *program) { return program->graph->n_value; }
-
-/* Addresses for all that the instruction touches, storages that live longest first, as the rehearsal takes them, then scratch.
- * Records the pool's bytes in use at this step. */
-void neap_take_before(neap_program *program, int step, const neap_run *run) {
-  const neap_instruction *i = &program->instruction[step];
-  for (int k = 0; k < i->n_touched; k++) {
-    int storage = i->touched[k];
-    if (program->bytes[storage] == 0)
-      program->base[program->first_slot + storage] = nothing;
-    else if (program->block[storage] == NULL)
-      take(program, storage, program->bytes[storage], run);
-  }
-  if (i->scratch_bytes > 0) take(program, scratch_slot(program), i->scratch_bytes, run);
-  program->used_at[step] = neap_pool_read(run->pool).used_bytes;
+/* Addresses for all that the turn needs and has not got. Records the most of the pool in use while this step runs. */
+void neap_take_before(neap_program *program, int turn, const neap_run *run) {
+  const neap_script *s = &program->script;
+  const neap_instruction *i = &program->instruction[s->turn[turn].step];
+  size_t *used = &program->used_at[s->turn[turn].step];
+  for (int k = turn > 0 ? s->turn[turn - 1].take_end : 0; k < s->turn[turn].take_end; k++) take(program, &s->take[k], i, run);
+  *used = NEAP_MAX(*used, neap_pool_read(run->pool).used_bytes);
 }
 
-/* The instruction no longer needs its scratch, nor any storage that it was the last to touch. */
-void neap_take_after(neap_program *program, const neap_instruction *i, const neap_run *run) {
-  if (i->scratch_bytes > 0) give(program, scratch_slot(program), i->scratch_bytes, run);
-  for (int k = 0; k < i->n_touched; k++) {
-    int storage = i->touched[k];
-    if (atomic_fetch_sub(&program->left[storage], 1) == 1) give(program, storage, program->bytes[storage], run);
-  }
+/* What the turn was the last to need, or what has to make room for the next one. */
+void neap_take_after(neap_program *program, int turn, const neap_run *run) {
+  const neap_script *s = &program->script;
+  const neap_instruction *i = &program->instruction[s->turn[turn].step];
+  for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++)
+    give(program, s->give[k], bytes_of(program, s->give[k], i), run);
 }
 
 /* A run that was stopped still holds bytes: all go back, so that the next run meets an empty pool. */
