@@ -515,13 +515,12 @@ typedef struct neap_recycle_options {
   const char *const *shareable;
   int n_dont_share; /* not these */
   const char *const *dont_share;
-  bool gradients_only;   /* only what the backward pass makes */
-  int keep_last;         /* not what the last so many ops with parameters give */
-  bool mix_dtypes;       /* blobs of different dtypes may share */
-  bool unsized;          /* blobs count as equally large when slots are chosen */
-  bool exact;            /* searched, from the greedy result on, until the least is proved or a limit is reached */
-  int64_t most_steps;    /* of that search; 0: a million. The same limit gives the same net */
-  int64_t time_limit_ns; /* of that search, besides; 0: none */
+  bool gradients_only; /* only what the backward pass makes */
+  int keep_last;       /* not what the last so many ops with parameters give */
+  bool mix_dtypes;     /* blobs of different dtypes may share */
+  bool unsized;        /* blobs count as equally large when slots are chosen */
+  bool exact;          /* searched, from the greedy result on, until the least is proved or a limit is reached */
+  int64_t most_steps;  /* of that search; 0: a million. The same limit gives the same net */
 } neap_recycle_options;
 
 typedef struct neap_recycle_figures {
@@ -601,8 +600,8 @@ typedef struct neap_assign_item {
   const char *name;    /* for messages; may be NULL */
 } neap_assign_item;
 typedef struct neap_assign_options {
-  bool exact; /* as in neap_recycle_options, and so the two limits */
-  int64_t most_steps, time_limit_ns;
+  bool exact; /* as in neap_recycle_options, and so its limit */
+  int64_t most_steps;
   const uint64_t *conflict; /* instead of lives: bit j%64 of conflict[i * n_word + j/64] says that i and j can't share */
   int n_word;
 } neap_assign_options;

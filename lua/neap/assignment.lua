@@ -31,9 +31,9 @@ end
 -- @param ranges list of {name =, defined =, used =, size = 1, class = 1, static = false}, or {name = range}
 -- @param static_blobs names that get a slot of their own
 -- @param algo "greedy" (the default) or "exact": searched until proved or a limit is reached, then the best so far
--- @param time_limit seconds; without it a number of steps is the limit, and the result the same in every run
+-- @param most_steps of the search; a million without it. The same limit gives the same result in every run
 -- @return slots, lists of ranges in order of definition; table of statistics, with `proved`
-function assignment.compute_assignments(ranges, static_blobs, algo, time_limit)
+function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
   local list, static = {}, {}
   for _, name in ipairs(list_of(static_blobs) or {}) do static[name] = true end
@@ -47,7 +47,7 @@ function assignment.compute_assignments(ranges, static_blobs, algo, time_limit)
     local to = (range.static or static[range.name]) and alone or free
     to[#to + 1] = range
   end
-  local slot_of, n, proved = native.assign(free, { exact = exact, time_limit = time_limit })
+  local slot_of, n, proved = native.assign(free, { exact = exact, most_steps = most_steps })
   for k = 1, n do slots[k] = {} end
   for k, range in ipairs(free) do table.insert(slots[slot_of[k]], range) end
   for _, slot in ipairs(slots) do

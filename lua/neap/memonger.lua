@@ -185,15 +185,15 @@ end
 --- Recycles whatever can be, in nets with or without a backward pass.
 -- @param net
 -- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil | "longest_path" | "least_memory",
---   algo = "greedy" | "exact", time_limit = seconds}
+--   algo = "greedy" | "exact", most_steps = of the exact search}
 -- @return net, Report of the shared blobs
 -- @usage local planned, slots = neap.memonger.optimize_net(net); print(slots)
 function memonger.optimize_net(net, o)
   o = options.read("memonger.optimize_net", { executor = "simple", dont_share = none, namescope = "", shapes = none, order = none, algo = "greedy",
-    time_limit = none }, o, 2)
+    most_steps = none }, o, 2)
   check_net(net, "optimize_net")
   return plan(net, { dag = o.executor == "dag", dont_share = list_of(o.dont_share), prefix = prefix_of(o.namescope), order = o.order,
-    exact = is_exact(o.algo, "optimize_net"), time_limit = o.time_limit }, o.shapes)
+    exact = is_exact(o.algo, "optimize_net"), most_steps = o.most_steps }, o.shapes)
 end
 
 --- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay.
@@ -219,9 +219,9 @@ end
 -- @param ordering_function f(net) -> positions, or "plain", "longest_path" (the default), "least_memory"
 -- @param blob_sizes {name = bytes} to plan with instead of the real ones
 -- @param algo "greedy" or "exact"
--- @param time_limit seconds for "exact"
+-- @param most_steps of the search, for "exact"
 -- @return net, assignments (slots, lists of ranges), {blob = its canonical name}
-function memonger.optimize_interference(net, static_blobs, ordering_function, blob_sizes, algo, time_limit)
+function memonger.optimize_interference(net, static_blobs, ordering_function, blob_sizes, algo, most_steps)
   check_net(net, "optimize_interference")
   net = expanded(net)
   local order = ordering_function or "longest_path"
@@ -231,7 +231,7 @@ function memonger.optimize_interference(net, static_blobs, ordering_function, bl
   for _, range in ipairs(ranges) do
     if blob_sizes then range.size = blob_sizes[range.name] or 1 end
   end
-  local assignments = memonger.compute_assignments(ranges, static_blobs, algo, time_limit)
+  local assignments = memonger.compute_assignments(ranges, static_blobs, algo, most_steps)
   local renames, canonical = renames_of(assignments), {}
   for _, range in ipairs(ranges) do canonical[range.name] = renames[range.name] end
   return verified(ordered, ordered:rename(renames)), assignments, canonical

@@ -66,12 +66,14 @@ static const char *word(lua_State *L, int index, const char *key) {
   return text;
 }
 
-/* Seconds and steps of an exact search. */
-static int64_t time_limit_ns(lua_State *L, int index) {
-  lua_getfield(L, index, "time_limit");
-  int64_t ns = (int64_t)(luaL_optnumber(L, -1, 0) * 1e9);
+/* Of an exact search; 0: the default. */
+static int64_t most_steps(lua_State *L, int index) {
+  lua_getfield(L, index, "most_steps");
+  int64_t steps = luaL_optinteger(L, -1, 0);
+  if (steps < 0 || (steps == 0 && !lua_isnil(L, -1)))
+    neap_lua_fail(L, NEAP_ARGUMENT, "most_steps expects a number of steps, at least 1");
   lua_pop(L, 1);
-  return ns;
+  return steps;
 }
 
 /* Options from the table at `index`, fields named as in neap.h, `ops` from 1. Lists stay on the stack. */
@@ -86,7 +88,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   o.exact = flag(L, index, "exact");
   o.prefix = word(L, index, "prefix");
   o.order = word(L, index, "order");
-  o.time_limit_ns = time_limit_ns(L, index);
+  o.most_steps = most_steps(L, index);
   lua_getfield(L, index, "keep_last");
   o.keep_last = (int)luaL_optinteger(L, -1, 0);
   lua_pop(L, 1);
@@ -380,10 +382,10 @@ static void push_assign_figures(lua_State *L, const neap_assign_figures *f) {
   lua_setfield(L, -2, "saved");
 }
 
-/* assign(ranges, {exact, time_limit}) -> slot of each, number of slots, whether proved the least */
+/* assign(ranges, {exact, most_steps}) -> slot of each, number of slots, whether proved the least */
 static int assign(lua_State *L) {
   luaL_checktype(L, 2, LUA_TTABLE);
-  neap_assign_options options = {.exact = flag(L, 2, "exact"), .time_limit_ns = time_limit_ns(L, 2)};
+  neap_assign_options options = {.exact = flag(L, 2, "exact"), .most_steps = most_steps(L, 2)};
   int n;
   neap_assign_item *item = read_items(L, 1, &n);
   int *slot = neap_lua_room(L, ((size_t)n + 1) * sizeof *slot);

@@ -31,7 +31,7 @@ enum option {
   THREADS,
   PROFILE,
   STORE,
-  SECONDS,
+  SEARCH,
   TRAIN,
   TAG,
   LAYOUTS,
@@ -41,7 +41,7 @@ enum option {
   N_OPTION
 };
 static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place",  "keep",     "keep_all",
-                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",    "seconds",
+                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",    "search",
                                           "train",   "tag",   "layouts", "soft",     "mem_param", "recompute"};
 
 static enum option option_of(const char *key) {
@@ -142,7 +142,10 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case STORE:
       if (lua_toboolean(L, -1) == 0) o->store = NULL;
       break;
-    case SECONDS: o->plan.time_limit_ns = (int64_t)(luaL_checknumber(L, -1) * 1e9); break;
+    case SEARCH:
+      o->plan.most_steps = luaL_checkinteger(L, -1);
+      if (o->plan.most_steps < 1) neap_lua_fail(L, NEAP_ARGUMENT, "search expects a number of steps, at least 1");
+      break;
     case LAYOUTS: {
       const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
       o->plain = strcmp(name, "plain") == 0;

@@ -24,7 +24,6 @@ typedef struct assigner {
   int n_slot;
   int *best; /* by item: the cheapest assignment so far */
   int64_t best_bytes;
-  int64_t deadline_ns; /* 0: none */
   int64_t n_step, most_steps;
   bool stopped;
 } assigner;
@@ -153,7 +152,7 @@ static void sort_items(assigner *s, keyed *key, int (*compare)(const void *, con
  * cost as much as the best known assignment is cut. */
 static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
   if (s->stopped || bytes >= s->best_bytes) return;
-  if (++s->n_step > s->most_steps || (s->deadline_ns > 0 && (s->n_step & 1023) == 0 && neap_clock_ns() > s->deadline_ns)) {
+  if (++s->n_step > s->most_steps) {
     s->stopped = true;
     return;
   }
@@ -232,7 +231,6 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
   }
   if (status == NEAP_OK && s.options->exact && n <= MOST_EXACT) {
     s.most_steps = s.options->most_steps > 0 ? s.options->most_steps : MOST_STEPS;
-    s.deadline_ns = s.options->time_limit_ns > 0 ? neap_clock_ns() + s.options->time_limit_ns : 0;
     s.n_slot = 0;
     search(&s, 0, 0, &best_n_slot);
     proved = !s.stopped;

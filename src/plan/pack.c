@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_LIMIT_NS INT64_C(2000000000)
+#define DEFAULT_STEPS INT64_C(1000000000)
 
 /* A block's life begins at `step`, or has ended before it. */
 typedef struct event {
@@ -119,10 +119,9 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
 }
 
 /* Fills the blocks' offsets and the result; the blocks are borrowed, and unchanged on failure. ARGUMENT for blocks that can't be
- * packed, MEMORY; running out of time is no failure, since the greedy orders give a valid packing first. */
+ * packed, MEMORY; running out of steps is no failure, since the greedy orders give a valid packing first. */
 neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
   NEAP_TRY(check_blocks(n, block, options, error));
-  int64_t limit = options->time_limit_ns > 0 ? options->time_limit_ns : DEFAULT_LIMIT_NS;
   size_t *offset = neap_alloc_zeroed(((size_t)n + 1) * sizeof *offset);
   neap_block *solid = neap_alloc(((size_t)n + 1) * sizeof *solid);
   neap_status status = NEAP_OK;
@@ -139,7 +138,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
                       .conflict = options->conflict,
                       .n_word = options->n_word,
                       .offset = offset,
-                      .deadline_ns = neap_clock_ns() + limit};
+                      .most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS};
   *result = (neap_pack_result){0, 0, true, "empty"};
   if (m > 0) status = pack_solid(&w, options, result, error);
   if (status != NEAP_OK) goto done;

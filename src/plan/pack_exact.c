@@ -53,7 +53,7 @@ typedef struct search {
   int *inside_at, *inside; /* boxes of section s: inside[inside_at[s] .. inside_at[s+1]) */
   undo *trail;
   int n_trail, trail_cap;
-  int64_t n_node, node_limit;
+  int64_t n_node, node_limit, stop_at; /* stop_at: of the work's steps */
   bool stopped, out_of_memory;
   neap_arena arena;
 } search;
@@ -220,6 +220,7 @@ static bool solve_rest(search *x, const part *p, int b) {
 static bool narrow_section(search *x, int s, bool *moved) {
   int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
   const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
+  x->w->n_step += end - in;
   for (const int *b = in; b < end; b++)
     if (!x->is_placed[*b] && x->start[*b] <= latest) lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
   if (lowest_end == INT64_MAX) return false;
@@ -259,7 +260,8 @@ static bool solve(search *x, part p) {
     x->offset[p.list[0]] = x->low[p.list[0]];
     return x->low[p.list[0]] + x->box[p.list[0]].size <= x->capacity;
   }
-  if (++x->n_node > x->node_limit || ((x->n_node & 255) == 0 && neap_clock_ns() > x->w->deadline_ns)) x->stopped = true;
+  x->w->n_step += p.n;
+  if (++x->n_node > x->node_limit || x->w->n_step > x->stop_at) x->stopped = true;
   int64_t height;
   if (x->stopped || !may_fit(x, &p, &height) || !narrow(x, &p)) return false;
   /* A box whose start was narrowed upward lies at its present floor in no packing: it waits until a neighbour raises that. */
@@ -418,7 +420,7 @@ static void reset(search *x) {
   x->stopped = false;
 }
 
-/* NO is a proof: the tree was walked to its end. UNKNOWN: nodes, time or memory ran out. */
+/* NO is a proof: the tree was walked to its end. UNKNOWN: nodes, steps or memory ran out. */
 typedef enum answer { YES, NO, UNKNOWN } answer;
 
 /* One search with the present preference, over all parts that no block crosses from the start, one after another. */
@@ -440,30 +442,32 @@ static answer ask_once(search *x) {
 
 enum { FIRST_NODES = 2000, PATIENCE = 8 };
 
-/* Whether all fit into `capacity` units; on YES the packing goes into the work. The deadline is clock time in ns, and never
- * later than the work's own, which is narrowed for the while and put back.
+/* What a preference costs before the search: all pairs of boxes, and all boxes by section. */
+static int64_t n_setting_up(const search *x) { return (int64_t)x->n * (x->n + x->n_section); }
+
+/* Whether all fit into `capacity` units; on YES the packing goes into the work. Ends when the work has come to `stop_at`
+ * steps, or to its own limit.
  *
- * Tries one preference after another until one answers or `deadline_ns` has come. Each round has all of them, mixed with
+ * Tries one preference after another until one answers or the steps are used up. Each round has all of them, mixed with
  * chance from the second round on, and one as it is with more patience; the next round has twice the nodes. Many short
  * tries and a few long ones: hard instances differ in which of the two they yield to. */
-static answer ask(search *x, int64_t capacity, int64_t deadline_ns, const int *from, const int *to, const int64_t *total) {
-  int64_t end = x->w->deadline_ns;
+static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from, const int *to, const int64_t *total) {
   answer got = UNKNOWN;
   x->capacity = capacity;
-  x->w->deadline_ns = NEAP_MIN(end, deadline_ns);
+  x->stop_at = NEAP_MIN(stop_at, x->w->most_steps);
   int64_t limit = FIRST_NODES;
-  for (int try = 0; got == UNKNOWN && !x->out_of_memory && neap_clock_ns() < x->w->deadline_ns; try++) {
+  for (int try = 0; got == UNKNOWN && !x->out_of_memory && x->w->n_step < x->stop_at; try++) {
     int round = try / (N_RANK + 1), which = try % (N_RANK + 1);
     bool patient = which == N_RANK;
     if (patient) which = round % N_RANK;
     rank_boxes(x, from, to, total, which, patient || round == 0 ? 0 : try);
     find_near(x);
     fill_inside(x);
+    x->w->n_step += n_setting_up(x);
     x->node_limit = patient ? PATIENCE * limit : limit;
     got = ask_once(x);
     if (patient) limit += limit;
   }
-  x->w->deadline_ns = end;
   if (got != YES) return got;
   x->w->best_bytes = 0;
   for (int b = 0; b < x->n; b++) {
@@ -517,11 +521,11 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *er
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
   int64_t low = ((int64_t)goal_bytes + x.unit - 1) / x.unit; /* all below is excluded */
-  int64_t tried = low, percent = 75; /* below `tried` no answer came in time; the bound itself gets most of it */
+  int64_t tried = low, percent = 75;                         /* below `tried` no answer came; the bound itself gets most of it */
   for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; percent = 25) {
-    int64_t high = (int64_t)w->best_bytes / x.unit, now = neap_clock_ns();
+    int64_t high = (int64_t)w->best_bytes / x.unit, now = w->n_step;
     if (target >= high) break;
-    answer got = ask(&x, target, now + (w->deadline_ns - now) / 100 * percent, from, to, total);
+    answer got = ask(&x, target, now + (w->most_steps - now) / 100 * percent, from, to, total);
     if (got == YES) high = (int64_t)w->best_bytes / x.unit;
     if (got == NO) low = target + 1;
     if (got == UNKNOWN) tried = target + 1;

@@ -55,14 +55,14 @@ static void insert(neap_placed *placed, int n, neap_placed item) {
   placed[low] = item;
 }
 
-size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room,
-                        size_t *offset) {
+size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset) {
   size_t total = 0;
   int n = 0;
   for (int i = 0; i < w->n; i++) {
     const neap_block *block = &w->block[order[i]];
     offset[order[i]] = 0;
     if (block->bytes == 0) continue; /* meets nobody */
+    w->n_step += n + 1;
     size_t at = find_gap(w, order[i], fit, room, n);
     if (at + block->bytes > total) total = at + block->bytes;
     if (total >= limit) return SIZE_MAX;
@@ -111,7 +111,7 @@ static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
-/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The deadline holds
+/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The limit holds
  * only once there is a packing at all. Fails with MEMORY alone. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
   neap_status status = NEAP_OK;

@@ -13,9 +13,9 @@ typedef struct neap_pack_work {
   int n_word;
   size_t *offset; /* the best packing so far, of total `best_bytes` */
   size_t best_bytes;
-  size_t stop_at_bytes; /* good enough */
-  int64_t deadline_ns;  /* of neap_clock_ns */
-  const char *packer;   /* who found it */
+  size_t stop_at_bytes;       /* good enough */
+  int64_t n_step, most_steps; /* blocks looked at so far, and how many may be */
+  const char *packer;         /* who found it */
 } neap_pack_work;
 
 static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
@@ -24,7 +24,7 @@ static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
 }
 
 static inline bool neap_pack_is_done(const neap_pack_work *w) {
-  return w->best_bytes <= w->stop_at_bytes || neap_clock_ns() > w->deadline_ns;
+  return w->best_bytes <= w->stop_at_bytes || w->n_step > w->most_steps;
 }
 
 static inline size_t neap_round_up(size_t bytes, size_t align) {
@@ -36,14 +36,14 @@ typedef enum neap_fit { NEAP_FIT_FIRST, NEAP_FIT_BEST } neap_fit;
 typedef struct neap_placed neap_placed; /* room for the n blocks placed, ordered by offset */
 size_t neap_pack_placed_bytes(int n);
 /* Offsets go to `offset`; gives the total, or SIZE_MAX as soon as it would reach `limit`. */
-size_t neap_pack_greedy(const neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset);
+size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset);
 /* All static orders (size, life, area, first step) with both fits. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error);
 
-/* pack_search.c: hill climbing over orders; stops after some hundred moves without gain, or at the deadline. */
+/* pack_search.c: hill climbing over orders; stops after some hundred moves without gain, or at the limit. */
 neap_status neap_pack_search(neap_pack_work *w, neap_error *error);
 /* pack_exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `goal_bytes`, the
- * bound or what is good enough, is tried first. Ends there, at the deadline, or when nothing smaller can be had. */
+ * bound or what is good enough, is tried first. Ends there, at the limit, or when nothing smaller can be had. */
 enum { NEAP_PACK_EXACT_MAX = 2000 };
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error);
 

@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "3"
+#define NEAP_PLANNER_VERSION "4"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);
@@ -64,7 +64,9 @@ typedef struct neap_plan_options {
   neap_executor executor;
   size_t budget_bytes; /* the arena may not exceed it; 0: no budget */
   bool no_in_place;
-  int64_t time_limit_ns; /* for the exact search; 0: a default of 2 s */
+  int64_t
+    most_steps; /* of each search, for addresses and for what to repeat; 0: the defaults. Steps, never time: a plan is the same
+                         on a machine at rest and on a busy one */
 } neap_plan_options;
 
 /* One per graph value. Steps are positions in `order`, 0-based; a value lives in [first, last]. */
@@ -183,7 +185,7 @@ typedef struct neap_block {
 } neap_block;
 
 typedef struct neap_pack_options {
-  int64_t time_limit_ns;
+  int64_t most_steps;   /* blocks looked at; 0: a default that takes a second or two */
   size_t stop_at_bytes; /* good enough: usually the lower bound */
   /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row); NULL: lives on a line */
   const uint64_t *conflict;

@@ -100,10 +100,8 @@ static neap_status pack(items *all, const neap_work *work, const neap_schedule *
   for (int i = 0; i < all->n; i++)
     block[i] =
       (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
-  neap_pack_options options = {.time_limit_ns = work->options.time_limit_ns,
-                               .stop_at_bytes = s->peak_bytes,
-                               .conflict = all->conflict,
-                               .n_word = all->n_word};
+  neap_pack_options options = {
+    .most_steps = work->options.most_steps, .stop_at_bytes = s->peak_bytes, .conflict = all->conflict, .n_word = all->n_word};
   neap_pack_result result;
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;

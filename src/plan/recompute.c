@@ -23,7 +23,9 @@ static const double FLOPS_A_BYTE = 10;
  * repetitions) times. No weight is best for all nets, so all are tried. */
 static const double run_weight[] = {1, 8, 64, 512};
 
-enum { DEFAULT_LIMIT_NS = 2000000000 };
+/* Steps of the search: values asked about, nodes walked over, and what a trial takes, each node of it as many as these. */
+#define DEFAULT_STEPS INT64_C(200000000)
+enum { TRIAL_STEPS = 16 };
 
 /* What a trial set leads to. Values below the base graph's n_value have the same ids in it. */
 typedef struct trial {
@@ -56,7 +58,7 @@ typedef struct chooser {
   candidate *candidate;
   int n_candidate, cap_candidate;
   size_t base_peak; /* with nothing repeated */
-  int64_t stop_ns;
+  int64_t n_step, most_steps;
   neap_arena arena;
 } chooser;
 
@@ -90,9 +92,10 @@ static bool spread_scratch(const chooser *c, trial *t) {
 }
 
 /* The schedule, in definition order, of the graph with c->again repeated. Owned; ended here after a failure. */
-static neap_status trial_init(const chooser *c, trial *t, neap_error *error) {
+static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
+  c->n_step += (int64_t)TRIAL_STEPS * (c->graph->n_node + n);
   neap_status status = neap_graph_sketch(c->graph, n, c->list, &t->graph, error);
   if (status == NEAP_OK && !spread_scratch(c, t)) status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
   if (status == NEAP_OK) {
@@ -107,10 +110,11 @@ static neap_status trial_init(const chooser *c, trial *t, neap_error *error) {
 /* ---- moves ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether the backward of the trial reads v; *idle: and whether v waits for it at the peak. */
-static bool is_held(const chooser *c, neap_value_id v, bool *idle) {
+static bool is_held(chooser *c, neap_value_id v, bool *idle) {
   const neap_work *work = &c->now.work;
   const neap_schedule *s = &c->now.schedule;
   int forward = s->first[v], backward = -1;
+  c->n_step += 1 + work->uses.first[v + 1] - work->uses.first[v];
   for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
     int reader = work->uses.list[k], step = s->step[reader];
     if (c->now.graph->node[reader].phase == NEAP_PHASE_FORWARD)
@@ -160,7 +164,7 @@ static void end_move(chooser *c) {
 }
 
 /* Whether every member of v's storage that is held comes from the move: then the storage goes. */
-static bool storage_goes(const chooser *c, neap_value_id v) {
+static bool storage_goes(chooser *c, neap_value_id v) {
   const neap_schedule *s = &c->now.schedule;
   for (int w = s->next[v]; w != v; w = s->next[w]) {
     bool idle;
@@ -171,7 +175,7 @@ static bool storage_goes(const chooser *c, neap_value_id v) {
 }
 
 /* Bytes idle at the peak that the move frees: a storage counts at its member of the lowest id that the move makes. */
-static size_t freed_bytes(const chooser *c) {
+static size_t freed_bytes(chooser *c) {
   size_t bytes = 0;
   for (int i = 0; i < c->n_move; i++)
     for (int k = 0; k < c->graph->node[c->move[i]].n_out; k++) {
@@ -224,6 +228,7 @@ static size_t run_bytes(chooser *c) {
   for (int i = 0; i < c->n_move; i++) meet(c, &w, c->move[i]);
   while (w.n_stack > 0) {
     const neap_node *node = &c->graph->node[c->stack[--w.n_stack]];
+    c->n_step += 1 + node->n_in + node->n_out;
     for (int k = 0; k < node->n_out; k++) bytes += neap_align(c->graph->value[node->out[k]].bytes);
     meet_neighbours(c, &w, node);
   }
@@ -260,7 +265,7 @@ static bool find_move(chooser *c, double weight) {
   return c->n_best > 0;
 }
 
-static bool is_late(const chooser *c) { return neap_clock_ns() > c->stop_ns; }
+static bool is_over(const chooser *c) { return c->n_step > c->most_steps; }
 
 /* A trial of c->again becomes the present one if its peak is at most `most_bytes`; *good says whether. */
 static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error *error) {
@@ -284,7 +289,7 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
       at_peak = at_peak || (s->first[node->out[k]] <= s->peak_step && s->peak_step <= s->last[node->out[k]]);
     if (at_peak) c->stack[n++] = c->graph->value[c->now.graph->node[node->repeats - 1].out[0]].node;
   }
-  for (int i = 0; i < n && !*divided && !is_late(c); i++) {
+  for (int i = 0; i < n && !*divided && !is_over(c); i++) {
     c->again[c->stack[i]] = false;
     NEAP_TRY(try_set(c, c->now.schedule.peak_bytes - 1, divided, error));
     c->again[c->stack[i]] = !*divided;
@@ -312,7 +317,7 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
   trial_fini(&c->now);
   NEAP_TRY(trial_init(c, &c->now, error));
   c->base_peak = NEAP_MAX(c->now.schedule.peak_bytes, 1);
-  for (bool gained = false, good; !is_late(c);) {
+  for (bool gained = false, good; !is_over(c);) {
     if (!find_move(c, weight)) {
       NEAP_TRY(divide_run(c, &good, error));
       if (good) NEAP_TRY(add_candidate(c, first, error));
@@ -345,7 +350,7 @@ static neap_status prune(chooser *c, const candidate *chosen, neap_error *error)
   bool *tried = c->blocked;
   memset(tried, 0, (size_t)c->graph->n_node);
   neap_copy_bytes(c->again, chosen->again, (size_t)c->graph->n_node * sizeof *c->again);
-  for (int n; !is_late(c) && (n = dearest(c, tried)) >= 0;) {
+  for (int n; !is_over(c) && (n = dearest(c, tried)) >= 0;) {
     trial next;
     tried[n] = true;
     c->again[n] = false;
@@ -444,8 +449,7 @@ static neap_status choose(chooser *c, size_t target_bytes, bool least, size_t *p
 
 neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
                                 int **again, int *n_again, size_t *peak_bytes, neap_error *error) {
-  int64_t limit_ns = options->time_limit_ns > 0 ? options->time_limit_ns : DEFAULT_LIMIT_NS;
-  chooser c = {.graph = graph, .options = *options, .stop_ns = neap_clock_ns() + limit_ns};
+  chooser c = {.graph = graph, .options = *options, .most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS};
   neap_plan *plan = neap_plan_new(graph);
   *n_again = 0;
   *again = neap_alloc(((size_t)graph->n_node + 1) * sizeof **again);

@@ -58,11 +58,8 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
     item[n] = (neap_assign_item){options->unsized ? 1 : (int64_t)one->bytes, one->class_id, one->first, one->last, one->name};
     blob[n++] = b;
   }
-  neap_assign_options how = {.exact = options->exact,
-                             .most_steps = options->most_steps,
-                             .time_limit_ns = options->time_limit_ns,
-                             .conflict = bits,
-                             .n_word = (n + 63) / 64};
+  neap_assign_options how = {
+    .exact = options->exact, .most_steps = options->most_steps, .conflict = bits, .n_word = (n + 63) / 64};
   for (int i = 0; i < n && status == NEAP_OK; i++)
     for (int j = 0; j < n; j++)
       if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))

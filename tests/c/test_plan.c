@@ -432,7 +432,7 @@ TEST(random_graphs_pass_the_verifier) {
         neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)policy,
                                                            .executor = (neap_executor)executor,
                                                            .no_in_place = below(8) == 0,
-                                                           .time_limit_ns = 1000000});
+                                                           .most_steps = 1000000});
         if (plan == NULL) continue;
         n_plan++;
         if (policy == NEAP_POLICY_OFFSET && executor == 0) n_proved += plan->proved;
@@ -523,7 +523,7 @@ TEST(planned_reads_equal_unplanned_reads) {
     run_on_paper(g, none, none->order, want);
     for (int executor = 0; executor < 2; executor++) {
       neap_plan *plan = plan_with(
-        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .time_limit_ns = 1000000});
+        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000});
       for (int run = 0; run < 5; run++) {
         memcpy(order, plan->order, (size_t)g->n_node * sizeof *order);
         if (executor == NEAP_EXECUTOR_DAG) random_order(g, order);
@@ -748,7 +748,7 @@ TEST(damaged_plans_are_caught) {
       seed = (uint64_t)round + 900;
       neap_graph *g = random_graph(10 + below(30), false);
       neap_plan *plan = plan_with(
-        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)(round % 2), .time_limit_ns = 1000000});
+        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)(round % 2), .most_steps = 1000000});
       if (plan->arena_bytes > 0 && damages[d].apply(g, plan)) {
         n_done++;
         neap_error error = {0};
@@ -773,7 +773,7 @@ TEST(text_reads_back_and_refuses_the_rest) {
     neap_graph *g = random_graph(2 + below(30), true);
     neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4),
                                                        .executor = (neap_executor)(round / 4 % 2 * (round % 4 < 3)),
-                                                       .time_limit_ns = 1000000});
+                                                       .most_steps = 1000000});
     neap_buffer text = {0};
     neap_plan_print(plan, &text);
     neap_plan *copy = NULL;
@@ -847,7 +847,7 @@ TEST(refused_allocations_leave_nothing) {
       int64_t live = neap_memory_read().n_live;
       neap_plan *plan = NULL;
       neap_error error = {0};
-      neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .time_limit_ns = 1000000};
+      neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000};
       neap_memory_fail_nth(nth, false);
       neap_status status = neap_plan_make(g, &options, &plan, &error);
       bool failed = neap_memory_failed();
@@ -872,7 +872,7 @@ TEST(refused_allocations_leave_nothing_on_reading) {
   seed = 77;
   neap_graph *g = random_graph(30, true);
   neap_plan *plan =
-    plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .time_limit_ns = 1000000});
+    plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .most_steps = 1000000});
   neap_buffer text = {0};
   neap_plan_print(plan, &text);
   int n_failed = 0;
@@ -903,7 +903,7 @@ TEST(large_dags_are_planned_quickly) {
   for (int executor = 0; executor < 2; executor++) {
     int64_t start = neap_clock_ns();
     neap_plan *plan = plan_with(
-      g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .time_limit_ns = 200000000});
+      g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 200000000});
     printf("  %s: 3000 ops, %d values: arena/bound %.4f, %.0f ms planning, %.0f ms with checking\n",
            neap_executor_name(plan->executor), g->n_value, (double)plan->arena_bytes / (double)plan->lower_bound_bytes,
            (double)plan->plan_ns * 1e-6, (double)(neap_clock_ns() - start) * 1e-6);

@@ -368,7 +368,7 @@ static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, total
     int which = k < 2 ? k : 2 + (int)((seed + (uint64_t)k) % 3);
     neap_plan_options o = {.policy = policy[which],
                            .executor = (neap_executor)(which % 2),
-                           .time_limit_ns = 300000,
+                           .most_steps = 300000,
                            .no_in_place = k == 3 && seed % 7 == 0};
     neap_plan *plan = NULL;
     NEAP_TRY(neap_plan_make(graph, &o, &plan, error));
@@ -597,7 +597,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
     /* A pool has plain layouts only, and a budget may take a kernel's scratch: other choices. */
     if ((way[k].policy == NEAP_POLICY_POOL || way[k].tight) && strcmp(engine, "ref") != 0) continue;
     o.plan = (neap_plan_options){
-      .policy = way[k].policy, .executor = way[k].executor, .no_in_place = way[k].no_in_place, .time_limit_ns = 300000};
+      .policy = way[k].policy, .executor = way[k].executor, .no_in_place = way[k].no_in_place, .most_steps = 300000};
     comparison c = {.plain = &plain, .other = &r};
     if (way[k].tight) o.plan.budget_bytes = tight_budget(net, &o);
     neap_status status = run_net(net, &o, true, &r, &error);
