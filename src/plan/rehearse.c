@@ -30,7 +30,7 @@ static const char *const strategy_name[] = {"fit", "life", "size", "stack"};
 
 /* What strategies may reach beyond the most that is live at once, as a part of it, before the packers are asked; and how long those
  * may take: a new shape waits for them. */
-enum { SLACK_PART = 64, MOST_PACK_NS = 200000000 };
+enum { SLACK_PART = 64, MOST_PACK_STEPS = 100000000 };
 typedef struct strategy {
   strategy_kind kind;
   long long below; /* LIFE, SIZE: steps or bytes below this go to the high end */
@@ -229,7 +229,7 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
     block[plan->n_value + n] = (neap_block){neap_align(plan->scratch_bytes[n]), NEAP_ALIGN, step, step, 0};
   }
   neap_pack_options options = {.stop_at_bytes = plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART,
-                               .time_limit_ns = MOST_PACK_NS};
+                               .most_steps = MOST_PACK_STEPS};
   neap_pack_result result;
   NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
   if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
