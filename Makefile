@@ -86,8 +86,13 @@ $(BUILD)/neap: $(OBJ) $(BUILD)/main.o
 $(BUILD)/neap.so: $(OBJ)
 	@$(CC) $(CFLAGS) -shared $^ -o $@ $(LIBS)
 
-$(BUILD)/libneap.so: $(ENGINE_OBJ)
-	@$(CC) $(CFLAGS) -shared -Wl,-soname,libneap.so $^ -o $@ $(LIBS)
+# The number in the name rises with a change that programs linked before it can't bear.
+SONAME := libneap.so.0
+$(BUILD)/$(SONAME): $(ENGINE_OBJ)
+	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(SONAME) $^ -o $@ $(LIBS)
+
+$(BUILD)/libneap.so: $(BUILD)/$(SONAME)
+	@ln -sf $(SONAME) $@
 
 # Each tests/c/test_*.c is a program.
 $(BUILD)/tests/%: tests/c/%.c $(OBJ)
@@ -120,7 +125,7 @@ setup: ## install the missing Debian packages, those for developers too
 	@$(SETUP) --dev
 
 test: ## install what is missing, build, run all tests; FILTER=TEXT for some
-	@$(SETUP)
+	@$(SETUP) --test
 	@$(MAKE) all c-tests
 	@$(call RUN_TESTS)
 
@@ -170,14 +175,33 @@ doc: ## reference of the Lua modules in build/doc, by ldoc
 # ---- install --------------------------------------------------------------------------------------------------------
 
 ROOT = $(DESTDIR)$(PREFIX)
+VERSION = $(shell sed -n 's/^\#define NEAP_VERSION "\(.*\)"$$/\1/p' src/neap.h)
+NETS := $(wildcard scripts/nets/*.lua)
+EXAMPLES := $(wildcard scripts/examples/*.lua)
+
+# The manual page is made of the program's own help.
+$(BUILD)/neap.1: $(BUILD)/neap scripts/tools/man-page
+	@scripts/tools/man-page $(BUILD)/neap >$@
+
+# Made at each install: PREFIX is in it.
+$(BUILD)/neap.pc: FORCE
+	@printf '%s\n' 'prefix=$(abspath $(PREFIX))' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: neap' \
+	  'Description: deep learning engine whose memory is planned before it runs' 'Version: $(VERSION)' \
+	  'Libs: -L$${libdir} -lneap' 'Libs.private: $(LIBS)' 'Cflags: -I$${includedir}' >$@
+
 .PHONY: install uninstall
-install: all lib ## copy program, module, library and header below PREFIX (DESTDIR in front)
-	@install -d $(ROOT)/bin $(ROOT)/lib/lua/5.4 $(ROOT)/include $(ROOT)/share/doc/neap
+install: all lib $(BUILD)/neap.1 $(BUILD)/neap.pc ## program, module, library, header, manual page, nets and examples below PREFIX (DESTDIR in front)
+	@install -d $(addprefix $(ROOT)/,bin include lib/lua/5.4 lib/pkgconfig share/man/man1 share/doc/neap share/neap/nets share/neap/examples)
 	@install $(BUILD)/neap $(ROOT)/bin/neap
 	@install -m 644 $(BUILD)/neap.so $(ROOT)/lib/lua/5.4/neap.so
-	@install -m 644 $(BUILD)/libneap.so $(ROOT)/lib/libneap.so
+	@install -m 644 $(BUILD)/$(SONAME) $(ROOT)/lib/$(SONAME)
+	@ln -sf $(SONAME) $(ROOT)/lib/libneap.so
 	@install -m 644 src/neap.h $(ROOT)/include/neap.h
-	@install -m 644 LICENSE $(ROOT)/share/doc/neap/LICENSE
+	@install -m 644 $(BUILD)/neap.pc $(ROOT)/lib/pkgconfig/neap.pc
+	@install -m 644 $(BUILD)/neap.1 $(ROOT)/share/man/man1/neap.1
+	@install -m 644 README.md LICENSE $(ROOT)/share/doc/neap
+	@install -m 644 $(NETS) $(ROOT)/share/neap/nets
+	@install -m 644 $(EXAMPLES) $(ROOT)/share/neap/examples
 
 .PHONY: install-rock
 install-rock: all # for luarocks, which names the folders
@@ -186,8 +210,9 @@ install-rock: all # for luarocks, which names the folders
 	@install $(BUILD)/neap $(BINDIR)/neap
 
 uninstall: ## remove what install copied
-	@rm -f $(ROOT)/bin/neap $(ROOT)/lib/lua/5.4/neap.so $(ROOT)/lib/libneap.so $(ROOT)/include/neap.h
-	@rm -rf $(ROOT)/share/doc/neap
+	@rm -f $(addprefix $(ROOT)/,bin/neap lib/lua/5.4/neap.so lib/$(SONAME) lib/libneap.so lib/pkgconfig/neap.pc include/neap.h \
+	  share/man/man1/neap.1)
+	@rm -rf $(ROOT)/share/doc/neap $(ROOT)/share/neap
 
 .PHONY: help clean
 help: ## this list

@@ -13,7 +13,7 @@ supported_platforms = { "linux" }
 dependencies = { "lua ~> 5.4", "lua-cjson", "argparse" }
 test_dependencies = { "busted" }
 external_dependencies = {
-  OPENBLAS = { header = "openblas/cblas.h", library = "openblas" },
+  OPENBLAS = { library = "openblas" }, -- cblas.h lies where Debian's alternatives put it, which only the compiler knows
   DNNL = { header = "dnnl.h", library = "dnnl" },
   SQLITE = { header = "sqlite3.h", library = "sqlite3" },
   ZLIB = { header = "zlib.h", library = "z" },
