@@ -78,11 +78,8 @@ int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
 
 neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,
                                       neap_workspace **out, neap_error *error) {
-  neap_workspace_options options = {.seed = neap_workspace_seed(parent),
-                                    .parent = parent,
-                                    .n_forward = n,
-                                    .forward_name = name,
-                                    .forward_target = target != NULL ? target : name};
+  neap_workspace_options options = {
+    .unseeded = true, .parent = parent, .n_forward = n, .forward_name = name, .forward_target = target != NULL ? target : name};
   return neap_workspace_new(&options, out, error);
 }
 

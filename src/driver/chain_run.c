@@ -72,6 +72,15 @@ static neap_status take_values(neap_chain *chain, bool train, neap_error *error)
   return NEAP_OK;
 }
 
+static neap_status run_forward(neap_chain *chain, neap_chain_part part, neap_error *error) {
+  for (int i = 0; i < chain->n_layer; i++) {
+    neap_error inner = {0};
+    if (run(chain, chain->batch[chain->at].step[i].session[part], &inner) != NEAP_OK)
+      return neap_chain_in_layer(chain, i, &inner, error);
+  }
+  return NEAP_OK;
+}
+
 neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error) {
   neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
   int64_t rows = 0;
@@ -81,13 +90,11 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   NEAP_TRY(neap_chain_prepare(chain, at, part, error));
   neap_chain_let_go(chain, false);
   chain->at = at;
-  chain->step = neap_workspace_step(chain->ws);
-  for (int i = 0; i < chain->n_layer; i++) {
-    neap_error inner = {0};
-    if (run(chain, chain->batch[at].step[i].session[part], &inner) != NEAP_OK)
-      return neap_chain_in_layer(chain, i, &inner, error);
-  }
-  neap_status status = take_values(chain, train, error);
+  chain->draw = (neap_draw){neap_workspace_seed(chain->ws), neap_workspace_step(chain->ws)};
+  neap_workspace_give_draw(chain->ws, train ? &chain->draw : NULL);
+  neap_status status = run_forward(chain, part, error);
+  neap_workspace_give_draw(chain->ws, NULL);
+  if (status == NEAP_OK) status = take_values(chain, train, error);
   if (status != NEAP_OK)
     neap_chain_let_go(chain, false);
   else
@@ -170,7 +177,6 @@ static neap_status run_backward(neap_chain *chain, neap_error *error) {
     neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
     neap_error inner = {0};
     if (session == NULL) continue;
-    neap_workspace_set_step(chain->ws, chain->step);
     neap_status status = step->repeats ? run_repeating(chain, i, session, &inner) : run(chain, session, &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
@@ -205,9 +211,10 @@ neap_status neap_chain_backward(neap_chain *chain, neap_error *error) {
   NEAP_TRY(check_state(chain, error));
   NEAP_TRY(check_caches(chain, error));
   NEAP_TRY(check_seed(chain, error));
-  uint32_t before = neap_workspace_step(chain->ws);
+  neap_workspace_give_draw(chain->ws, &chain->draw);
   neap_status status = run_backward(chain, error);
-  neap_workspace_set_step(chain->ws, status == NEAP_OK ? chain->step + 1 : before);
+  neap_workspace_give_draw(chain->ws, NULL);
+  if (status == NEAP_OK) neap_workspace_rewind_step(chain->ws, chain->draw.step + 1);
   if (status == NEAP_OK) status = pop_saved(chain, error);
   if (status == NEAP_OK) status = take_diffs(chain, error);
   if (status == NEAP_OK) chain->state = NEAP_CHAIN_DONE;

@@ -123,8 +123,8 @@ struct neap_chain {
   neap_chain_parameter *param;
   neap_chain_value *output, *input; /* by layer; of the last forward */
   neap_chain_state state;
-  int at;        /* batch of the last forward */
-  uint32_t step; /* the workspace's counter then: its random numbers are those of the backward too */
+  int at;         /* batch of the last forward */
+  neap_draw draw; /* the workspace's seed and step then: what a training forward draws by, and its backward */
   neap_arena room;
 };
 

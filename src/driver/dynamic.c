@@ -252,9 +252,13 @@ static bool all_known(const neap_dynamic *d) {
 
 /* Each probe finds at least the first unknown length, so there are at most as many as lengths. */
 static neap_status find_lengths(neap_dynamic *d, neap_error *error) {
+  neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net)); /* that of the run to come */
+  neap_status status = NEAP_OK;
   forget_extents(d);
-  for (int round = 0; round < d->n_extent && !all_known(d); round++) NEAP_TRY(run_once(d, true, error));
-  return NEAP_OK;
+  neap_workspace_give_draw(d->ws, &draw);
+  for (int round = 0; status == NEAP_OK && round < d->n_extent && !all_known(d); round++) status = run_once(d, true, error);
+  neap_workspace_give_draw(d->ws, NULL);
+  return status;
 }
 
 /* After a finished run: whether to guess next time, which pays where lengths repeat. After the first run there is nothing to

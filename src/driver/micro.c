@@ -128,7 +128,7 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   if (status == NEAP_OK) status = run_parts(&r, error);
   take_back(&r);
   if (status == NEAP_OK) status = neap_session_run(step->update, error);
-  if (status != NEAP_OK) neap_workspace_set_step(ws, before);
+  if (status != NEAP_OK) neap_workspace_rewind_step(ws, before);
   neap_tensor_fini(&r.scalar);
   neap_arena_fini(&r.room);
   return status;

@@ -264,7 +264,7 @@ static neap_status refused(neap_error *error) { return neap_fail_memory(error, s
 static neap_status new_child(neap_workspace *parent, int index, neap_workspace **out, neap_error *error) {
   neap_workspace_options options = {.seed = neap_workspace_seed(parent) + (uint64_t)index, .parent = parent};
   NEAP_TRY(neap_workspace_new(&options, out, error));
-  neap_workspace_set_step(*out, neap_workspace_step(parent));
+  neap_workspace_rewind_step(*out, neap_workspace_step(parent));
   return NEAP_OK;
 }
 

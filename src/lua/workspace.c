@@ -105,11 +105,12 @@ static void take_forward(lua_State *L, int index, neap_workspace_options *o) {
 
 /* new_workspace{seed =, parent =, forward = {..}, budget =, total =} */
 static int new_workspace(lua_State *L) {
-  neap_workspace_options o = {.seed = 1};
+  neap_workspace_options o = {.unseeded = true};
   lua_settop(L, 1);
   if (lua_istable(L, 1)) {
     bool seeded = lua_getfield(L, 1, "seed") != LUA_TNIL;
-    o.seed = seeded ? (uint64_t)luaL_checkinteger(L, -1) : neap_draw_new_seed();
+    o.seed = seeded ? (uint64_t)luaL_checkinteger(L, -1) : 0;
+    o.unseeded = !seeded;
     if (lua_getfield(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
     if (lua_getfield(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
     if (lua_getfield(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");

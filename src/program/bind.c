@@ -308,6 +308,7 @@ static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_o
     return refused(error, sizeof *program);
   }
   program->graph = graph;
+  for (int n = 0; n < graph->n_node; n++) program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
   program->plan = plan;
   program->is_sub = is_sub;
   neap_status status = fill(program, n_owner_operand, error);
@@ -354,6 +355,7 @@ bool neap_program_where(const neap_program *program, neap_value_id value, int *b
 }
 
 const neap_graph *neap_program_graph(const neap_program *program) { return program->graph; }
+bool neap_program_draws(const neap_program *program) { return program->draws; }
 const int64_t *neap_program_extents(const neap_program *program, int *n) {
   *n = program->n_extent;
   return program->extent;

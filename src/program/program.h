@@ -24,6 +24,7 @@ typedef struct neap_program neap_program;
 neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error);
 void neap_program_free(neap_program *program);
 const neap_graph *neap_program_graph(const neap_program *program);
+bool neap_program_draws(const neap_program *program); /* has a random op, in a subnet perhaps */
 const neap_plan *neap_program_plan(const neap_program *program);
 /* Op, blob, scope and line of a node into the record. */
 void neap_program_locate(const neap_graph *graph, int node, neap_error *error);

@@ -72,6 +72,7 @@ typedef struct neap_dag neap_dag;
 struct neap_program {
   neap_graph *graph;
   neap_plan *plan;
+  bool draws;  /* has a random op, in a subnet perhaps */
   bool is_sub; /* graph and plan belong to the owner's; base 1 + k is the owner's operand k */
   int n_instruction;
   neap_instruction *instruction; /* by step */

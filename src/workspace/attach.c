@@ -329,6 +329,24 @@ static void mark_written(const neap_attachment *a) {
   }
 }
 
+/* Sampling between two training steps does not change what those draw. */
+neap_draw neap_workspace_look_draw(const neap_workspace *ws, bool train) {
+  const uint64_t sampling = 0x9e3779b97f4a7c15; /* any odd word: the numbers of step 3 and of draw 3 differ */
+  if (ws->given != NULL) return *ws->given;
+  if (train) return (neap_draw){ws->seed, ws->step};
+  return ws->draws_by_thread ? neap_draw_look() : (neap_draw){ws->seed ^ sampling, ws->draw};
+}
+
+static void count_draw(neap_workspace *ws, const neap_program *program) {
+  if (ws->given != NULL) return;
+  if (neap_program_graph(program)->train)
+    ws->step++;
+  else if (neap_program_draws(program) && ws->draws_by_thread)
+    neap_draw_count();
+  else if (neap_program_draws(program))
+    ws->draw++;
+}
+
 /* No allocation and no look-up by name unless names or bytes have moved since the last run. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
@@ -344,12 +362,13 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   a->last_run = ++ws->n_run;
   a->last_use = ++ws->n_use;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
+  neap_draw draw = neap_workspace_look_draw(ws, neap_program_graph(program)->train);
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
                   .pool = takes(program) ? ws->pool : NULL,
                   .constants = a->constants != NULL ? neap_storage_data(a->constants) : NULL,
                   .constants_valid = valid,
-                  .seed = ws->seed,
-                  .step = ws->step,
+                  .seed = draw.seed,
+                  .step = draw.step,
                   .interrupted = &neap_interrupted,
                   .poison = ws->poison,
                   .times = times};
@@ -360,6 +379,6 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   mark_written(a);
   ws->last = program;
   ws->last_name = neap_program_graph(program)->name;
-  if (neap_program_graph(program)->train) ws->step++;
+  count_draw(ws, program);
   return status;
 }

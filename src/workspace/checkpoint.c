@@ -12,6 +12,7 @@
 
 #define META_SEED "neap.seed"
 #define META_STEP "neap.step"
+#define META_DRAW "neap.draw" /* only where it counts: a workspace that draws by itself */
 
 /* What training changes and a later run needs: neither gradients nor inputs nor outputs. */
 static bool is_saved(const neap_cell *cell) {
@@ -23,7 +24,7 @@ static bool is_saved(const neap_cell *cell) {
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *more, neap_error *error) {
   size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc(room);
-  neap_io_pair *meta = neap_alloc(((size_t)n_meta + 4) * sizeof *meta);
+  neap_io_pair *meta = neap_alloc(((size_t)n_meta + 5) * sizeof *meta);
   neap_buffer state = {0};
   int n = 0;
   neap_buffer_add(&state, "%s", "");
@@ -33,9 +34,10 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
     item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor}; /* borrowed, and only read */
     if (cell->region == NEAP_REGION_STATE) neap_buffer_add(&state, "%s\n", cell->name);
   }
-  char seed[24], step[24];
+  char seed[24], step[24], draw[24];
   snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
+  snprintf(draw, sizeof draw, "%" PRIu32, ws->draw);
   neap_status status = NEAP_OK;
   if (item == NULL || meta == NULL || state.failed) {
     status = neap_fail_memory(error, room, "a checkpoint's list");
@@ -44,8 +46,10 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
     meta[1] = (neap_io_pair){META_SEED, seed};
     meta[2] = (neap_io_pair){META_STEP, step};
     meta[3] = (neap_io_pair){NEAP_META_STATE, state.text};
-    if (n_meta > 0) memcpy(meta + 4, more, (size_t)n_meta * sizeof *meta);
-    status = neap_io_save(path, n, item, n_meta + 4, meta, error);
+    int n_own = 4;
+    if (!ws->draws_by_thread) meta[n_own++] = (neap_io_pair){META_DRAW, draw};
+    if (n_meta > 0) memcpy(meta + n_own, more, (size_t)n_meta * sizeof *meta);
+    status = neap_io_save(path, n, item, n_meta + n_own, meta, error);
   }
   neap_free(meta);
   neap_buffer_fini(&state);
@@ -147,9 +151,10 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, n
 /* Check it, take all memory it needs, then change the workspace. */
 neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped,
                                      neap_error *error) {
-  uint64_t seed = ws->seed, step = ws->step;
+  uint64_t seed = ws->seed, step = ws->step, draw = ws->draw;
   NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
+  NEAP_TRY(read_number(list, META_DRAW, path, UINT32_MAX, &draw, error));
   NEAP_TRY(check(ws, list, mapped, error));
   neap_tensor *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
   if (fresh == NULL) return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
@@ -159,6 +164,8 @@ neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const
     move_in(ws, list, mapped, fresh);
     ws->seed = seed;
     ws->step = (uint32_t)step;
+    ws->draw = (uint32_t)draw;
+    if (neap_io_list_meta(list, META_DRAW) != NULL) ws->draws_by_thread = false;
   }
   for (int i = 0; i < list->n_item; i++) neap_tensor_fini(&fresh[i]);
   neap_free(fresh);

@@ -111,6 +111,7 @@ neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n, c
   NEAP_TRY(neap_workspace_new(&options, out, error));
   neap_workspace *frame = *out;
   frame->step = parent->step;
+  frame->draws_by_thread = parent->draws_by_thread;
   frame->poison = parent->poison;
   frame->next_frame = parent->first_frame;
   parent->first_frame = frame;

@@ -52,6 +52,22 @@ bool neap_workspace_try_retain(neap_workspace *ws) {
   return false;
 }
 
+/* A child's numbers repeat when its parent's do. */
+static void choose_seed(neap_workspace *ws, const neap_workspace_options *options) {
+  neap_workspace *parent = options->parent;
+  enum { STREAM = 0xc41d }; /* of no op */
+  uint32_t word[4];
+  ws->seed = options->seed;
+  if (!options->unseeded) return;
+  ws->draws_by_thread = parent == NULL || parent->draws_by_thread;
+  if (parent == NULL) {
+    ws->seed = neap_draw_new_seed();
+  } else {
+    neap_philox(parent->seed, STREAM, ++parent->n_child, 0, word);
+    ws->seed = (uint64_t)word[0] << 32 | word[1];
+  }
+}
+
 /* NEAP_POISON in the environment is the default of the workspace; neap_workspace_set_poison overrules it. */
 neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out, neap_error *error) {
   *out = NULL;
@@ -59,7 +75,7 @@ neap_status neap_workspace_new(const neap_workspace_options *options, neap_works
   if (ws == NULL) return refused(error);
   const char *poison = getenv("NEAP_POISON");
   atomic_store(&ws->n_ref, 1);
-  ws->seed = options->seed;
+  choose_seed(ws, options);
   ws->budget_bytes = options->budget_bytes;
   ws->total_bytes = options->total_bytes;
   ws->poison = poison != NULL && strcmp(poison, "0") != 0 && poison[0] != '\0';
@@ -106,8 +122,17 @@ const char *neap_workspace_forwarded_at(const neap_workspace *ws, int i) {
 }
 uint64_t neap_workspace_seed(const neap_workspace *ws) { return ws->seed; }
 uint32_t neap_workspace_step(const neap_workspace *ws) { return ws->step; }
-void neap_workspace_set_step(neap_workspace *ws, uint32_t step) { ws->step = step; }
-void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) { ws->seed = seed; }
+void neap_workspace_rewind_step(neap_workspace *ws, uint32_t step) { ws->step = step; }
+void neap_workspace_give_draw(neap_workspace *ws, const neap_draw *draw) { ws->given = draw; }
+void neap_workspace_set_step(neap_workspace *ws, uint32_t step) {
+  ws->step = ws->draw = step;
+  ws->draws_by_thread = false;
+}
+void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) {
+  ws->seed = seed;
+  ws->draw = 0;
+  ws->draws_by_thread = false;
+}
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
 size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes; }
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws) {

@@ -19,6 +19,7 @@ typedef struct neap_scope neap_scope;
 
 typedef struct neap_workspace_options {
   uint64_t seed;
+  bool unseeded; /* `seed` is not given: a child's follows from its parent's; else the draws of the thread (base) stand for it */
   neap_workspace *parent; /* shared parent, retained: reads fall through; NULL for none */
   int n_forward;          /* forwarded names only: name here -> name in parent; then nothing else falls through */
   bool forwards_only;     /* nothing falls through although n_forward is 0 */
@@ -96,7 +97,9 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program);
 /* Lets go of the bytes of inputs, outputs, kept blobs and constants that the program used; its next run finds or makes them
  * anew. */
 void neap_workspace_rest(neap_workspace *ws, neap_program *program);
-/* Runs an attached program; the step counter goes up by one when it succeeds and holds a backward pass. */
+/* Runs an attached program. What its random ops draw follows from the workspace's seed and a counter that goes up when the run
+ * has finished: the step for a program with a backward pass, the draw for any other one that draws. A workspace that nobody gave a
+ * seed takes a draw of the thread in place of its own. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error);
 
 neap_workspace *neap_workspace_parent(const neap_workspace *ws); /* borrowed; NULL for none */
@@ -104,8 +107,15 @@ neap_workspace *neap_workspace_parent(const neap_workspace *ws); /* borrowed; NU
 const char *neap_workspace_forwarded_at(const neap_workspace *ws, int index);
 uint64_t neap_workspace_seed(const neap_workspace *ws);
 uint32_t neap_workspace_step(const neap_workspace *ws);
+/* Told what to draw by: the runs from here on draw what those after the same call drew. */
 void neap_workspace_set_step(neap_workspace *ws, uint32_t step);
 void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed);
+void neap_workspace_rewind_step(neap_workspace *ws,
+                                uint32_t step); /* the counter alone: a step is begun again, or its other half */
+/* What the next run of a program with a backward pass (`train`) or without one draws by. */
+neap_draw neap_workspace_look_draw(const neap_workspace *ws, bool train);
+/* What all runs draw by until it is taken back by NULL; they count nothing then. Borrowed. */
+void neap_workspace_give_draw(neap_workspace *ws, const neap_draw *draw);
 void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POISON=1: dead bytes become NaN */
 size_t neap_workspace_arena_bytes(const neap_workspace *ws);
 /* Figures of the workspace's pool; zeros when no program of policy `pool` has run. */

@@ -59,7 +59,11 @@ struct neap_workspace {
   neap_workspace *next_frame;            /* the next frame of the same parent */
   neap_workspace *next_live, *last_live; /* the list of all workspaces */
   uint64_t seed;
-  uint32_t step;
+  uint32_t step;          /* of training runs */
+  uint32_t draw;          /* of the others that draw */
+  uint32_t n_child;       /* children without a seed of their own that were made */
+  bool draws_by_thread;   /* nobody gave a seed or a step: neap_draw_look stands for seed and draw */
+  const neap_draw *given; /* for all of them, for a while; borrowed, or NULL */
   size_t budget_bytes, total_bytes;
   bool poison;
 

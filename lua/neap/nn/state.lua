@@ -49,17 +49,28 @@ local function take_out(record)
   record.home, record.home_name = nil, nil
 end
 
---- Makes a record's numbers at home.
+--- The keys of a table of names, in order.
+local function sorted(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  return names
+end
+
+--- Makes the numbers of records at home, in the order of the list.
 local function make(ws, records)
   local net = net_module.new "parameters"
-  for name, record in pairs(records) do
+  for _, record in ipairs(records) do
+    local name = record.home_name
     net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
-    for suffix, t in pairs(record.beside or {}) do
+    for _, suffix in ipairs(sorted(record.beside or {})) do
+      local t = record.beside[suffix]
       net:declare(name .. suffix, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
     end
   end
   ws:init(net)
-  for name, record in pairs(records) do
+  for _, record in ipairs(records) do
+    local name = record.home_name
     if record.value then ws:feed(name, record.value) end
     for suffix, t in pairs(record.beside or {}) do ws:feed(name .. suffix, t) end
     record.value, record.beside = nil, nil
@@ -69,7 +80,7 @@ end
 --- Makes sure that storage records have their numbers at home: made by their initialisers, or brought along.
 -- @param list records, none of them tied
 local function settle_at_home(list)
-  local fresh, trees, wanted = {}, {}, {} -- by home: records to be made, by name; by home: its tree; by record: {home, name}
+  local homes, fresh, trees, wanted = {}, {}, {}, {} -- in order; by home: records to be made; by home: its tree; by record: {home, name}
   for _, record in ipairs(list) do
     local home = tree.root_of(record.owner)
     if not (trees[home] and trees[home].path[record.owner]) then home = tree.home(record.owner) end
@@ -83,12 +94,14 @@ local function settle_at_home(list)
     local there = stored_of(home)[name]
     if there and there ~= record then take_out(there) end -- it has left the tree, and waits for its new home to ask
     if not record.home or not workspace_of(home):has(name) then
-      fresh[home] = fresh[home] or {}
-      fresh[home][name] = record
+      if fresh[home] == nil then
+        homes[#homes + 1], fresh[home] = home, {}
+      end
+      table.insert(fresh[home], record)
     end
     stored_of(home)[name], record.home, record.home_name = record, home, name
   end
-  for home, records in pairs(fresh) do make(workspace_of(home), records) end
+  for _, home in ipairs(homes) do make(workspace_of(home), fresh[home]) end
 end
 
 --- The same, and that `root` sees the numbers of the modules that it shares with other roots.
@@ -303,11 +316,9 @@ end
 
 --- What speaks against loading t, or nil.
 local function objection(by_name, t, strict)
-  local names = {}
-  for name in pairs(by_name) do names[#names + 1] = name end
-  table.sort(names)
-  for name, tensor in pairs(t) do
-    local record = by_name[name]
+  local names = sorted(by_name)
+  for _, name in ipairs(sorted(t)) do
+    local record, tensor = by_name[name], t[name]
     if record == nil and strict then
       local near = options.nearest(name, names)
       return ("the model has no \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")

@@ -1,0 +1,138 @@
+-- Which numbers random ops draw: other ones at every run, the same ones after the same seed or step was told.
+local neap = require "neap"
+local nn, optim = neap.nn, neap.optim
+
+local function sampler(name)
+  local net = neap.net(name or "sampler")
+  net:outputs { net:Uniform(nil, "u", { shape = { 4 } }) }
+  return net
+end
+
+local function draws(ws, net, n)
+  local hashes = {}
+  for i = 1, n do hashes[i] = ws:run(net).u:hash() end
+  return hashes
+end
+
+local function all_differ(list)
+  local seen = {}
+  for _, x in ipairs(list) do
+    assert.is_nil(seen[x])
+    seen[x] = true
+  end
+end
+
+describe("a sampling net", function()
+  it("draws anew at every run, by the seed of its workspace", function()
+    local net = sampler()
+    for _, o in ipairs { {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" } } do
+      o.store, o.seed = false, 7
+      local a <close> = neap.workspace(o)
+      local b <close> = neap.workspace(o)
+      local first = draws(a, net, 3)
+      all_differ(first)
+      assert.same(first, draws(b, net, 3))
+      a:seed(7)
+      assert.same(first, draws(a, net, 3))
+      a:step(1) -- the second draw
+      assert.are.equal(first[2], draws(a, net, 1)[1])
+    end
+  end)
+
+  it("draws by neap.seed in a workspace without a seed", function()
+    local net = sampler()
+    local ws <close> = neap.workspace { store = false }
+    neap.seed(4)
+    local first = draws(ws, net, 3)
+    all_differ(first)
+    neap.seed(4)
+    assert.same(first, draws(ws, net, 3))
+    neap.seed(5)
+    assert.are_not.equal(first[1], draws(ws, net, 1)[1])
+    ws:step(6)
+    first = draws(ws, net, 2)
+    ws:step(6)
+    assert.same(first, draws(ws, net, 2))
+  end)
+
+  it("draws anew in children, scopes and step trees", function()
+    local net = sampler()
+    local parent <close> = neap.workspace { seed = 1, store = false }
+    local a <close> = neap.workspace { parent = parent, store = false }
+    local b <close> = neap.workspace { parent = parent, store = false }
+    local list = draws(a, net, 2)
+    for _, x in ipairs(draws(b, net, 2)) do list[#list + 1] = x end
+    for _, x in ipairs(draws(parent, net, 2)) do list[#list + 1] = x end
+    all_differ(list)
+    local again <close> = neap.workspace { seed = 1, store = false }
+    local child <close> = neap.workspace { parent = again, store = false }
+    assert.are.equal(list[1], draws(child, net, 1)[1])
+  end)
+
+  it("goes on with its draws from a checkpoint", function()
+    local net, path = sampler(), os.tmpname() .. ".safetensors"
+    local a <close> = neap.workspace { seed = 3, store = false }
+    local b <close> = neap.workspace { seed = 8, store = false }
+    draws(a, net, 2)
+    assert(a:save(path))
+    local rest = draws(a, net, 2)
+    assert(b:load(path))
+    assert.same(rest, draws(b, net, 2))
+    os.remove(path)
+  end)
+
+  it("uses no draw in a run that fails", function()
+    local net = neap.net "checked"
+    local i = net:input("i", { 1 }, "i64")
+    local u = net:Uniform(nil, "u", { shape = { 4, 1 } })
+    net:outputs { u, net:Embedding({ i, u }, "g") }
+    local a <close> = neap.workspace { seed = 3, store = false }
+    local b <close> = neap.workspace { seed = 3, store = false }
+    assert.is_false(pcall(a.run, a, net, { i = neap.tensor({ 9 }, "i64") }))
+    local good = { i = neap.tensor({ 2 }, "i64") }
+    assert.are.equal(b:run(net, good).u:hash(), a:run(net, good).u:hash())
+  end)
+end)
+
+describe("a layer that draws", function()
+  it("draws another mask at each call, eager and trained", function()
+    local d, x = nn.Dropout(0.5), neap.ones(64)
+    d:train()
+    local list = {}
+    for i = 1, 4 do list[i] = d(x):hash() end
+    all_differ(list)
+    neap.seed(11)
+    local first = d(x):hash()
+    neap.seed(11)
+    assert.are.equal(first, d(x):hash())
+    d:seed(2)
+    first = { d(x):hash(), d(x):hash() }
+    all_differ(first)
+    d:seed(2)
+    assert.same(first, { d(x):hash(), d(x):hash() })
+    d:eval()
+    assert.is_true(d(x):equal(x))
+  end)
+
+  it("draws the same in training whatever is sampled between the steps", function()
+    local function train(sampled)
+      neap.seed(21)
+      local model = nn.Sequential { input = { 6 }, nn.Linear { 6, 8 }, nn.Dropout(0.5), nn.Linear { 8, 2 } }
+      local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, loss = nn.CrossEntropyLoss() }
+      local x, y = neap.arange(24):to("f32"):view(4, 6) / 24, neap.tensor({ 0, 1, 0, 1 }, "i64")
+      for _ = 1, 3 do
+        t:step { x = x, y = y }
+        model:train()
+      if sampled then all_differ { model(x):hash(), model(x):hash() } end
+      end
+      return model:state_dict()["linear1.weight"]:hash()
+    end
+    assert.are.equal(train(false), train(true))
+  end)
+
+  it("makes a random call in a forward an op, with new numbers at each run", function()
+    local m = nn.Lambda(function(x) return x + neap.randn(4) end)
+    local x = neap.zeros(2, 4)
+    all_differ { m(x):hash(), m(x):hash(), m(x):hash() }
+  end)
+end)
