@@ -495,7 +495,7 @@ NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro,
  * the net so written out.
  *
  * What Caffe2's memonger does under other names: compute_blob_recycling_for_dag and the optimize functions are neap_net_recycle
- * with options; share_grad_blobs is gradients_only, or not, with keep_last = 2; apply_assignments neap_net_rename;
+ * with options; share_grad_blobs is gradients_only, or not, with keep_last = 2; apply_assignments neap_net_rename and neap_net_same;
  * compute_ranges neap_net_live_ranges; compute_assignments neap_assign; compute_statistics neap_assign_measure;
  * verify_assignments neap_assign_verify; verify_graph_equality and verify_inplace_blobs neap_net_same;
  * topological_sort_traversal neap_net_sort; compute_interference_graph neap_net_interference; release_blobs_when_used neap_net_release_when_used; estimate_memory_usage
@@ -547,7 +547,8 @@ NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_op
 NEAP_API neap_status neap_net_release_when_used(const neap_net *net, int n_keep, const char *const *keep, neap_net **out,
                                                 int *n_freed, neap_error *error);
 
-/* What nets take, run one after the other, if nothing but Free gives bytes back; of ops on `device` alone (NULL: on all). */
+/* What nets take, run one after the other in one workspace, if nothing but Free gives bytes back; of ops on `device` alone (NULL:
+ * on all). A blob that several of them write counts once, at its largest. */
 typedef struct neap_memory_estimate {
   int64_t total_bytes; /* made in all */
   int64_t high_bytes;  /* the most held at once */
@@ -560,8 +561,9 @@ typedef struct neap_memory_estimate {
 NEAP_API neap_status neap_net_estimate_memory(int n_net, const neap_net *const *net, const char *device,
                                               neap_memory_estimate *out, neap_error *error);
 
-/* Whether two nets compute the same: op by op the same type, device and producers of what it reads, subnets included; names do
- * not count. With `in_place`, also whether they work in place at the same places. *where (may be NULL) gets a sentence on the
+/* Whether two nets compute the same: op by op the same type, device, attributes (given or by default) and producers of what it
+ * reads, in order, subnets included; and what they give, keep and leave in declared blobs. Names of what ops make do not count;
+ * those of declared blobs do, with their declarations. With `in_place`, also whether they work in place at the same places. *where (may be NULL) gets a sentence on the
  * first difference, or NULL; end it with neap_free. */
 NEAP_API neap_status neap_net_same(const neap_net *a, const neap_net *b, bool in_place, bool *same, char **where,
                                    neap_error *error);
@@ -618,7 +620,8 @@ NEAP_API neap_status neap_assign(int n, const neap_assign_item *item, const neap
 /* The figures of a given assignment; negative slots are items by themselves. */
 NEAP_API neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot, neap_assign_figures *figures,
                                          neap_error *error);
-/* PLAN error that names both, when two items of one slot can't share. */
+/* PLAN error that names both, when two items of one slot can't share, or one name is there twice; ARGUMENT error for negative
+ * bytes and for a slot that n items can't have. */
 NEAP_API neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
                                         neap_error *error);
 

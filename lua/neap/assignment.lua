@@ -64,10 +64,16 @@ end
 -- @return table {baseline_bytes, optimized_bytes, lower_bound_bytes, saved = 1 - optimized / baseline}
 function assignment.compute_statistics(assignments) return native.measure(flat(assignments)) end
 
---- Raises unless the ranges of each slot are disjoint and of one class.
--- @return true
-function assignment.verify_assignments(assignments)
-  native.verify(flat(assignments))
+--- Raises unless each range is in one slot, and those of a slot can share it; true otherwise.
+function assignment.verify(slots)
+  for k, slot in ipairs(slots) do
+    for _, range in ipairs(slot) do
+      if range.static and #slot > 1 then
+        refuse("plan", ("slot %d: \"%s\" is static, and shares with nobody"):format(k, tostring(range.name)), range.name)
+      end
+    end
+  end
+  native.verify(flat(slots))
   return true
 end
 

@@ -28,7 +28,7 @@ local none, is_exact = options.none, assignment.is_exact
 local memonger = {}
 
 for _, name in ipairs { "recycler", "can_use_blob", "get_free_blob", "process_op", "get_blob_or_mapped_blob", "has_key_in_map", "has_key_in_set",
-  "compute_assignments", "compute_statistics", "verify_assignments" } do
+  "compute_assignments", "compute_statistics" } do
   memonger[name] = assignment[name]
 end
 
@@ -59,7 +59,9 @@ end
 
 -- ---- renaming and comparing ------------------------------------------------------------------------------------------------------
 
---- Whether two nets compute the same: op by op the same type, device and producers of the inputs, subnets included.
+--- Whether two nets compute the same: op by op the same type, device, attributes (given or by default) and producers of the
+-- inputs, in order, subnets included; and what they give, keep and leave in declared blobs. What ops make may be called
+-- differently; declared blobs may not.
 -- @return boolean, string where they differ
 function memonger.verify_graph_equality(a, b) return native.same_graph(check_net(a, "verify_graph_equality"), check_net(b, "verify_graph_equality")) end
 
@@ -67,38 +69,63 @@ function memonger.verify_graph_equality(a, b) return native.same_graph(check_net
 -- @return boolean, string where they differ
 function memonger.verify_inplace_blobs(a, b) return native.same_in_place(check_net(a, "verify_inplace_blobs"), check_net(b, "verify_inplace_blobs")) end
 
+--- Where two nets differ; nil: they compute the same, in place at the same places.
+local function difference(a, b)
+  local same, where = native.same_graph(a, b)
+  if same then same, where = native.same_in_place(a, b) end
+  if not same then return where end
+end
+
 local function verified(net, planned)
-  local same, where = native.same_graph(net, planned)
-  if same then same, where = native.same_in_place(net, planned) end
-  if not same then refuse("internal", "memonger: the planned net is not the net it came from: " .. where) end
+  local where = difference(net, planned)
+  if where then refuse("internal", "memonger: the planned net is not the net it came from: " .. where) end
   return planned
 end
 
 --- assignments as {name = new name}: given so, or as slots, lists of names or ranges, whose last member names the slot.
-local function renames_of(assignments)
-  local renames = {}
+local function renames_of(assignments, who)
+  local renames, slot_of = {}, {}
   for key, value in pairs(assignments) do
     if type(key) == "string" then
       renames[key] = value
     else
       local last = value[#value]
       local name = value.name or (type(last) == "table" and last.name or last)
-      for _, member in ipairs(value) do renames[type(member) == "table" and member.name or member] = name end
+      for _, member in ipairs(value) do
+        local old = type(member) == "table" and member.name or member
+        if slot_of[old] then refuse("plan", ("%s: \"%s\" is there twice, in slots %s and %s"):format(who, old, slot_of[old], key), old) end
+        renames[old], slot_of[old] = name, key
+      end
     end
   end
   return renames
 end
 
+--- The net under other names, once it is proved to compute what it computed.
+local function applied(net, renames, who)
+  for old, new in pairs(renames) do
+    local blob = old ~= new and net:_blob(old)
+    if blob and blob.dtype then
+      refuse("plan", ("%s: \"%s\" is declared, and keeps its name: net:rename gives it another"):format(who, old), old)
+    end
+  end
+  local made = net:rename(renames)
+  local where = difference(net, made)
+  if where then refuse("plan", ("%s: the renamed net would not compute what net \"%s\" does: %s"):format(who, net:name(), where)) end
+  return made
+end
+
 --- The net with its blobs renamed, subnets and what they take and give included. A renaming that breaks a rule of the net is
--- refused.
+-- refused, and so is one that would change what the net computes: two blobs alive at once under one name, a name that a subnet has
+-- for itself, an output, a kept or a declared blob written over.
 -- @param net
 -- @param assignments {old = new}, or slots: {{range, ..}, ..}, each named by its last member
 function memonger.apply_assignments(net, assignments)
-  return check_net(net, "apply_assignments"):rename(renames_of(assignments))
+  return applied(check_net(net, "apply_assignments"), renames_of(assignments, "apply_assignments"), "apply_assignments")
 end
 
 local function apply_to(net, assignments, who, types)
-  local renames, found, tables = renames_of(assignments), false, {}
+  local renames, found, tables = renames_of(assignments, who), false, {}
   for _, row in ipairs(check_net(net, who)._ops(net)) do
     if types[row.type] then
       found = true
@@ -117,7 +144,7 @@ local function apply_to(net, assignments, who, types)
     table.sort(names)
     refuse("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(names, " or ")))
   end
-  return net:rename(renames), tables
+  return applied(net, renames, who), tables
 end
 
 --- apply_assignments for a net with AsyncIf ops, whose subnets are renamed with what they take and give.
@@ -232,7 +259,7 @@ function memonger.optimize_interference(net, static_blobs, ordering_function, bl
     if blob_sizes then range.size = blob_sizes[range.name] or 1 end
   end
   local assignments = memonger.compute_assignments(ranges, static_blobs, algo, most_steps)
-  local renames, canonical = renames_of(assignments), {}
+  local renames, canonical = renames_of(assignments, "optimize_interference"), {}
   for _, range in ipairs(ranges) do canonical[range.name] = renames[range.name] end
   return verified(ordered, ordered:rename(renames)), assignments, canonical
 end
@@ -249,6 +276,40 @@ function memonger.compute_ranges(net, shapes)
       role = row.role, static = not row.shares }
   end
   return ranges
+end
+
+--- The ranges of `slots` as the net has them. Names stand for their ranges; a range with another life is refused.
+local function known_ranges(slots, net, shapes)
+  local of, known = {}, {}
+  for _, range in ipairs(memonger.compute_ranges(net, shapes)) do of[range.name] = range end
+  for k, slot in ipairs(slots) do
+    known[k] = {}
+    for i, given in ipairs(slot) do
+      local name = type(given) == "table" and given.name or given
+      local range = of[name]
+      if not range then refuse("name", ("verify_assignments: slot %d: net \"%s\" has no blob \"%s\""):format(k, net:name(), tostring(name)), name) end
+      for _, field in ipairs { "defined", "used", "class" } do
+        if type(given) == "table" and given[field] ~= nil and given[field] ~= range[field] then
+          refuse("plan", ("verify_assignments: slot %d: \"%s\" has %s = %s, and %s in net \"%s\""):format(k, name, field, tostring(given[field]),
+            tostring(range[field]), net:name()), name)
+        end
+      end
+      known[k][i] = { name = name, defined = range.defined, used = range.used, class = range.class, static = range.static,
+        size = type(given) == "table" and given.size or range.size }
+    end
+  end
+  return known
+end
+
+--- Raises unless each blob is in one slot, those of a slot are of one class with disjoint lives, static ones alone in theirs,
+-- and no size is negative.
+-- @param assignments slots, lists of ranges; with a net, of names too
+-- @param net whose blobs they must be, with the lives that they have there; nil: the ranges are taken as they are
+-- @param shapes as for compute_ranges
+-- @return true
+function memonger.verify_assignments(assignments, net, shapes)
+  if net ~= nil then assignments = known_ranges(assignments, check_net(net, "verify_assignments"), shapes) end
+  return assignment.verify(assignments)
 end
 
 -- ---- orders --------------------------------------------------------------------------------------------------------------------------------
@@ -289,7 +350,8 @@ function memonger.collect_blob_sizes(net, shapes)
   return sizes
 end
 
---- What one or several nets take if nothing but Free gives bytes back. The nets stay as they are.
+--- What one or several nets take if nothing but Free gives bytes back. The nets stay as they are. They run in one workspace: a
+-- blob that several of them write counts once, at its largest.
 -- @param nets net or list of nets, run one after the other
 -- @param shapes {input = shape} to replace declared ones
 -- @param device count only ops of this device

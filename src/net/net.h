@@ -200,8 +200,8 @@ neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net
  * keeps none. A net with a backward pass is a GRAPH error, and so is one that trains and has subnets. */
 neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error *error);
 
-/* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Blob
- * names do not count, so that a renaming which keeps the meaning is equal. */
+/* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Names of
+ * what ops make do not count, so that a renaming which keeps the meaning is equal; declared blobs are themselves. */
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);
 /* Op by op, the same inputs and outputs are one blob. */
 bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where);

@@ -309,14 +309,14 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) { return emit_gr
     "mask", "broadcasts to (B,H,T,S): bool, true = sees; or added to the scores", NEAP_FLOATS | NEAP_BIT(BOOL), \
       NEAP_ARG_OPTIONAL                                                                                         \
   }
-#define ATTRS(heads_value, heads_least)                                            \
-  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},               \
-  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT}, \
-  [HEADS] = {"heads",                                                              \
-             "of q in the form (B,T,H D); 0 for (B,H,T,D)",                        \
-             NEAP_ATTR_INT,                                                        \
-             .value = {.i = (heads_value)},                                        \
-             .least = (heads_least),                                               \
+#define ATTRS(heads_value, heads_least)                                                                    \
+  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},                                       \
+  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT, .unlike_default = true}, \
+  [HEADS] = {"heads",                                                                                      \
+             "of q in the form (B,T,H D); 0 for (B,H,T,D)",                                                \
+             NEAP_ATTR_INT,                                                                                \
+             .value = {.i = (heads_value)},                                                                \
+             .least = (heads_least),                                                                       \
              .most = 65536}
 #define KERNELS(choose_function, run_function)                                                                 \
   (const neap_kernel[]) {                                                                                      \

@@ -107,7 +107,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define AXIS_ATTR [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS}
+#define AXIS_ATTR [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS, .unlike_default = true}
 #define CONDITION_ARG \
   { "condition", "one dimension, at most as long as the axis", NEAP_BIT(BOOL) }
 

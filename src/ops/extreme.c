@@ -177,7 +177,7 @@ static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)ne
     "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, {x={}} }"
 #define ARG_OP                                                                                                             \
   .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axis, i64, from 0", NEAP_BIT(I64)}}, \
-  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS},                            \
+  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS, .unlike_default = true},    \
             [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}},                            \
   .infer = infer_arg, .cost = cost, .no_grad = true,                                                                       \
   .cases = "{ {x={3,4,5}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={3,4,5}, axis=-1}, {x={3,4,5}}, {x={0,3}, axis=2} }"

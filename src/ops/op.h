@@ -58,6 +58,7 @@ typedef struct neap_attr {
   const char *name, *doc;
   neap_attr_type type;
   bool required;
+  bool unlike_default;   /* left out, it means what no value says */
   neap_attr_value value; /* default */
   double least, most;    /* inclusive range of numbers and list items; both 0: no limit */
   const char *choices;   /* ENUM: "none|mean|sum" */

@@ -11,6 +11,7 @@
 #include "plan/plan_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* An assignment under way, and the cheapest so far. The members of a slot form a list, so that the last one put can be taken
  * off again in O(1). Arrays are n + 1 long and lie in the caller's arena. */
@@ -269,15 +270,20 @@ static int64_t most_alive(int n_event, event *list) {
   return most;
 }
 
+/* ARGUMENT error for a slot that n items can't have. */
+static neap_status check_slots(int n, const int *slot, neap_error *error) {
+  for (int i = 0; i < n; i++)
+    if (slot[i] >= n) return neap_fail(error, NEAP_ARGUMENT, "assign: item %d is in slot %d of %d items", i + 1, slot[i] + 1, n);
+  return NEAP_OK;
+}
+
 /* O(n log n). A life that ends at the last of all steps never ends. */
 neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot, neap_assign_figures *figures,
                                 neap_error *error) {
   NEAP_TRY(check_items(n, item, error));
+  NEAP_TRY(check_slots(n, slot, error));
   int n_slot = 0, n_event = 0;
-  for (int i = 0; i < n; i++) {
-    if (slot[i] >= n) return neap_fail(error, NEAP_ARGUMENT, "assign: item %d is in slot %d of %d items", i + 1, slot[i] + 1, n);
-    n_slot = NEAP_MAX(n_slot, slot[i] + 1);
-  }
+  for (int i = 0; i < n; i++) n_slot = NEAP_MAX(n_slot, slot[i] + 1);
   event *list = neap_alloc((2 * (size_t)n + 1) * sizeof *list);
   int64_t *bytes = neap_alloc_zeroed(((size_t)n_slot + 1) * sizeof *bytes);
   neap_status status = NEAP_OK;
@@ -301,20 +307,32 @@ done:
   return status;
 }
 
+static const char *name_of(const neap_assign_item *item) { return item->name != NULL ? item->name : "?"; }
+
+/* What is wrong with two items, whose slots are slot[i] and slot[j]. */
+static neap_status verify_pair(const neap_assign_item *item, const neap_assign_options *options, const int *slot, int i, int j,
+                               neap_error *error) {
+  const char *a = name_of(&item[i]), *b = name_of(&item[j]);
+  if (item[i].name != NULL && item[j].name != NULL && strcmp(a, b) == 0)
+    return neap_fail(error, NEAP_PLAN, "\"%s\" is there twice, in slots %d and %d", a, slot[i] + 1, slot[j] + 1);
+  if (slot[i] < 0 || slot[i] != slot[j] || !neap_assign_conflict(item, options, i, j)) return NEAP_OK;
+  if (item[i].class_id != item[j].class_id)
+    return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" and \"%s\" are of different classes", slot[i] + 1, a, b);
+  return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)", slot[i] + 1,
+                   a, (long long)item[i].first, (long long)last_of(&item[i]), b, (long long)item[j].first);
+}
+
 /* O(n^2). */
 neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
                                neap_error *error) {
   static const neap_assign_options defaults;
   if (options == NULL) options = &defaults;
+  NEAP_TRY(check_items(n, item, error));
+  NEAP_TRY(check_slots(n, slot, error));
   for (int i = 0; i < n; i++)
-    for (int j = 0; j < n; j++) {
-      if (i == j || slot[i] < 0 || slot[i] != slot[j] || item[i].first > item[j].first) continue;
-      if (!neap_assign_conflict(item, options, i, j)) continue;
-      const char *a = item[i].name != NULL ? item[i].name : "?", *b = item[j].name != NULL ? item[j].name : "?";
-      if (item[i].class_id != item[j].class_id)
-        return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" and \"%s\" are of different classes", slot[i] + 1, a, b);
-      return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)",
-                       slot[i] + 1, a, (long long)item[i].first, (long long)last_of(&item[i]), b, (long long)item[j].first);
+    for (int j = 0; j < i; j++) {
+      bool later = item[j].first > item[i].first; /* the one defined first is named first */
+      NEAP_TRY(verify_pair(item, options, slot, later ? i : j, later ? j : i, error));
     }
   return NEAP_OK;
 }

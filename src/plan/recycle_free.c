@@ -90,12 +90,15 @@ neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *co
 
 /* ---- estimate --------------------------------------------------------------------------------------------------------- */
 
-/* The sums of several nets. */
+/* The sums of several nets. The nets run in one workspace: a name is one blob, whichever of them writes it. */
 typedef struct counter {
   neap_memory_estimate *out;
   const char *device; /* NULL: any */
   int64_t held_bytes; /* by the nets before, and by this one so far */
   int cap;
+  neap_map held; /* name of a blob that has bytes -> index in `bytes` */
+  int64_t *bytes;
+  int n_held, cap_held;
 } counter;
 
 /* Adds to the sum of an op type. False: memory is refused. */
@@ -118,42 +121,55 @@ static bool is_view_output(const neap_node *node, int k) {
   return false;
 }
 
-/* Bytes of the blobs that the node writes and that are not held yet; `held` gets them, as blob number + 1. -1: memory is
- * refused. */
-static int64_t make_outputs(const neap_recycle *r, const neap_node *node, neap_map *held) {
+/* Notes that `name` has at least so many bytes, and returns how many of them are new. -1: memory is refused. */
+static int64_t hold(counter *c, const char *name, int64_t bytes) {
+  int at = neap_map_get(&c->held, name, -1);
+  if (at < 0) {
+    if (!neap_list_grow(&c->bytes, &c->cap_held, c->n_held + 1, sizeof *c->bytes)) return -1;
+    if (!neap_map_set(&c->held, name, c->n_held)) return -1;
+    at = c->n_held++;
+    c->bytes[at] = 0;
+  }
+  int64_t more = NEAP_MAX(0, bytes - c->bytes[at]);
+  c->bytes[at] += more;
+  return more;
+}
+
+/* Bytes of the blobs that the node writes, as far as they are not held yet. -1: memory is refused. */
+static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *node) {
   int64_t made = 0;
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &r->graph->value[node->out[k]];
     int b = value->is_blob ? neap_map_get(&r->index, value->name, -1) : -1;
-    if (b < 0 || value->root != node->out[k] || is_view_output(node, k) || neap_map_get(held, value->name, 0)) continue;
-    if (!neap_map_set(held, value->name, b + 1)) return -1;
-    made += (int64_t)r->blob[b].bytes;
+    if (b < 0 || value->root != node->out[k] || is_view_output(node, k)) continue;
+    int64_t more = hold(c, value->name, (int64_t)r->blob[b].bytes);
+    if (more < 0) return -1;
+    made += more;
   }
   return made;
 }
 
 /* Bytes that a Free gives back. */
-static int64_t free_inputs(const neap_recycle *r, const neap_node *node, neap_map *held) {
+static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *node) {
   int64_t bytes = 0;
   for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++) {
     const char *name = node->in[i] >= 0 ? r->graph->value[node->in[i]].name : NULL;
-    int b = name != NULL ? neap_map_get(held, name, 0) - 1 : -1;
-    if (b < 0) continue;
-    bytes += (int64_t)r->blob[b].bytes;
-    neap_map_remove(held, name);
+    int at = name != NULL ? neap_map_get(&c->held, name, -1) : -1;
+    if (at < 0) continue;
+    bytes += c->bytes[at];
+    c->bytes[at] = 0;
   }
   return bytes;
 }
 
 /* A walk over the ops of one net in definition order: a name's bytes are held from its first write to the Free that releases it,
- * else to the end. */
+ * else to the end of all nets. */
 static neap_status count_net(counter *c, const neap_recycle *r, neap_error *error) {
-  neap_map held = {0};
   neap_status status = neap_recycle_by_op(r, "estimate", error);
   for (int n = 0; n < r->graph->n_node && status == NEAP_OK; n++) {
     const neap_node *node = &r->graph->node[n];
     bool here = c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
-    int64_t made = here ? make_outputs(r, node, &held) : 0;
+    int64_t made = here ? make_outputs(c, r, node) : 0;
     if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) {
       status = no_memory(error);
       break;
@@ -161,9 +177,8 @@ static neap_status count_net(counter *c, const neap_recycle *r, neap_error *erro
     c->out->total_bytes += made;
     c->held_bytes += made;
     c->out->high_bytes = NEAP_MAX(c->out->high_bytes, c->held_bytes);
-    c->held_bytes -= free_inputs(r, node, &held);
+    c->held_bytes -= free_inputs(c, r, node);
   }
-  neap_map_fini(&held);
   return status;
 }
 
@@ -190,6 +205,8 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const n
     }
     neap_net_free(written);
   }
+  neap_map_fini(&c.held);
+  neap_free(c.bytes);
   if (out->n_type > 0) qsort(out->by_type, (size_t)out->n_type, sizeof *out->by_type, by_bytes);
   if (status == NEAP_OK) return NEAP_OK;
   neap_free(out->by_type);

@@ -319,8 +319,8 @@ TEST(an_estimate_counts_what_is_made_and_what_free_gives_back) {
   neap_free(e.by_type);
   CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, &error));
   CHECK_OK(neap_net_estimate_memory(2, (const neap_net *[]){released, net}, NULL, &e, &error));
-  CHECK_EQ(e.total_bytes, 6 * 128);
-  CHECK_EQ(e.high_bytes, 4 * 128); /* y of the first, then all of the second */
+  CHECK_EQ(e.total_bytes, 5 * 128); /* y of the first is y of the second */
+  CHECK_EQ(e.high_bytes, 3 * 128);
   neap_free(e.by_type);
   CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, "cpu:1", &e, &error));
   CHECK(e.total_bytes == 0 && e.high_bytes == 0 && e.n_type == 0);
@@ -407,6 +407,11 @@ TEST(sizes_that_are_none_are_refused) {
   CHECK_FAILS(neap_assign(2, huge, NULL, slot, &f, &error), NEAP_ARGUMENT, "more bytes than can be counted");
   CHECK_EQ(slot[0], 7);
   CHECK_FAILS(neap_assign_measure(1, huge, (int[]){3}, &f, &error), NEAP_ARGUMENT, "slot 4");
+  CHECK_FAILS(neap_assign_verify(1, negative, NULL, (int[]){0}, &error), NEAP_ARGUMENT, "\"n\" has -1 bytes");
+  CHECK_FAILS(neap_assign_verify(1, huge, NULL, (int[]){3}, &error), NEAP_ARGUMENT, "slot 4");
+  const neap_assign_item twice[] = {{.bytes = 1, .first = 1, .last = 1, .name = "t"},
+                                    {.bytes = 1, .first = 5, .last = 6, .name = "t"}};
+  CHECK_FAILS(neap_assign_verify(2, twice, NULL, (int[]){0, 1}, &error), NEAP_PLAN, "\"t\" is there twice, in slots 1 and 2");
 }
 
 /* ---- renaming and comparing ----------------------------------------------------------------------------------------------------- */
