@@ -102,7 +102,7 @@ local function picked(blob, key)
 end
 
 Blob.__index = function(blob, key)
-  if type(key) ~= "string" then return picked(blob, key) end
+  if type(key) ~= "string" then return op.attempt(blob, picked, blob, key) end
   if methods[key] ~= nil then return methods[key] end
   if key == "shape" then return shape_of(blob, "blob.shape") end
   if key == "dtype" then return (blob.net:_type(blob.name)) end
@@ -190,7 +190,8 @@ function methods:narrow(d, from, n)
   return op.apply("Slice", { self }, { axes = { d }, starts = { at }, ends = { at + n - 1 } })
 end
 
-function methods:select(d, i) return op.apply("Squeeze", { self:narrow(d, i, 1) }, { axes = { d } }) end
+local function selected(blob, d, i) return op.apply("Squeeze", { blob:narrow(d, i, 1) }, { axes = { d } }) end
+function methods:select(d, i) return op.attempt(self, selected, self, d, i) end
 
 function methods:to(dtype) return op.apply("Cast", { self }, { to = dtype }) end
 function methods:clone() return op.apply("Copy", { self }) end

@@ -103,8 +103,7 @@ local function choose(net, type_name, cond, f, g)
   for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(net, name) or name end
   local ins = { reader(net, cond, type_name), table.unpack(captures) }
   local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net))
-  state_of(net).branches = state_of(net).branches or {}
-  for _, b in ipairs(branches) do table.insert(state_of(net).branches, b.sub) end
+  for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
   local blobs = {}
   for i, name in ipairs(names) do blobs[i] = handle(net, name) end
   return table.unpack(blobs)
@@ -237,10 +236,8 @@ local function loop(net, spec)
   spec.attrs[spec.body], spec.attrs.cond_net, spec.attrs.n_state = body, cond, n_state
   if spec.finish then spec.finish(body, spec.attrs) end
   local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line)
-  local branches = state_of(net).branches or {}
-  state_of(net).branches = branches
-  branches[#branches + 1] = body
-  branches[#branches + 1] = cond
+  naming.keep_subnet(net, body)
+  naming.keep_subnet(net, cond)
   local parts = { {}, {}, {} }
   for i, name in ipairs(names) do
     local part = parts[i <= #states and 1 or i <= n_state and 3 or 2]

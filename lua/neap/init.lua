@@ -183,6 +183,10 @@ for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:"
   guard.functions(core[class], prefix)
 end
 
+-- What adds to a net adds all or nothing.
+require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "const", "declare", "device", "gradient",
+  "input", "keep", "made_by", "op", "outputs", "param", "scope", "variable_scope" })
+
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]
   if part == nil then return nil end

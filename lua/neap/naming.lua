@@ -33,6 +33,64 @@ function M.state_of(net)
   return state
 end
 
+--- The net around all, as far as names are seen through.
+local function outermost(net)
+  while true do
+    local outer = M.state_of(net).outer
+    if outer == nil then return net end
+    net = outer
+  end
+end
+
+--- Sets t[key], of what Lua knows of a net, so that a call that fails later leaves it as it was.
+function M.set(net, t, key, value)
+  local log = M.state_of(outermost(net)).log
+  if log then log[#log + 1] = { t, key, t[key] } end
+  t[key] = value
+end
+
+--- f(...) -> f's results, as one addition to `net`: when it raises, the net and all around and within it are as they were before,
+-- in C (src/net/mark.c) and here.
+function M.attempt(net, f, ...)
+  local state = M.state_of(outermost(net))
+  local log, is_first = state.log or {}, state.log == nil
+  state.log = log
+  local mark, n_before, keep = net:_mark(), #log, false
+  local _ <close> = setmetatable({}, { __close = function()
+    if not keep then
+      for i = #log, n_before + 1, -1 do
+        local change = log[i]
+        change[1][change[2]], log[i] = change[3], nil
+      end
+    end
+    if is_first then state.log = nil end
+    net:_end_mark(mark, keep)
+  end })
+  return (function(...)
+    keep = true
+    return ...
+  end)(f(...))
+end
+
+--- Puts functions whose first argument is a net, or has one, in the place of those of a table: each adds all or nothing.
+-- @tparam table t
+-- @tparam {string,..} names
+-- @tparam ?function net_of(first argument) -> net; nil: it is the net
+function M.all_or_nothing(t, names, net_of)
+  for _, name in ipairs(names) do
+    local f = t[name]
+    t[name] = function(self, ...) return M.attempt(net_of and net_of(self) or self, f, self, ...) end
+  end
+end
+
+--- A subnet's handle, and what is known of its names, live as long as the net that an op of it belongs to.
+function M.keep_subnet(net, sub)
+  if sub == nil then return end
+  local state = M.state_of(net)
+  if not state.subnets then M.set(net, state, "subnets", {}) end
+  M.set(net, state.subnets, #state.subnets + 1, sub)
+end
+
 --- The path of the scopes that are open, "" outside of all.
 function M.scope_of(net)
   local scopes = M.state_of(net).scopes
@@ -111,6 +169,7 @@ op.set_net_of(function(blob)
   return inner and belongs(inner, blob) and inner or blob.net
 end)
 op.set_net_being_built(function() return M.current[coroutine.running()] end)
+op.set_attempt(M.attempt)
 
 --- The full name of a name, blob, tensor or number that an op reads; false for false and nil.
 -- @tparam string what for messages: the op or function that asks

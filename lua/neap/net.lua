@@ -84,11 +84,11 @@ function Net:const(value, dtype)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
   if type(value) == "number" then
     local key = ("%s %a"):format(dtype or "f32", value)
-    state.consts = state.consts or {}
+    if not state.consts then naming.set(self, state, "consts", {}) end
     local known = state.consts[key]
     if known then return known end
     local blob = self:op("Constant", {}, self:fresh_name "const", { shape = {}, value = value, dtype = dtype or "f32" })
-    if scope_of(self) == "" then state.consts[key] = blob end
+    if scope_of(self) == "" then naming.set(self, state.consts, key, blob) end
     return blob
   end
   local t = op.is_tensor(value) and (dtype and value:to(dtype) or value) or core.tensor(value, dtype)
@@ -110,7 +110,7 @@ function Net:fresh_name(base)
   local counts = state_of(self).counts
   local name
   repeat
-    counts[base] = (counts[base] or 0) + 1
+    naming.set(self, counts, base, (counts[base] or 0) + 1)
     name = counts[base] == 1 and base or base .. "_" .. counts[base]
   until not is_known(self, written(self, name))
   return name

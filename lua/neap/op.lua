@@ -31,6 +31,13 @@ function op.set_net_of(f) net_of = f end
 local function net_being_built() return nil end
 function op.set_net_being_built(f) net_being_built = f end
 
+--- Calls f(...), which adds to a net, all or nothing. Set by neap.naming.
+local attempt
+function op.set_attempt(f) attempt = f end
+
+--- The same for a function that adds several ops on a blob.
+function op.attempt(blob, f, ...) return attempt(net_of(blob), f, ...) end
+
 local function is_operand(x) return is_tensor(x) or is_blob(x) end
 
 --- Whether input i of the record is a flag, whose dtype says nothing of the other inputs': the condition of Where.
@@ -72,6 +79,26 @@ local function net_for(record, inputs)
   return record.random and net_being_built() or nil
 end
 
+--- The operands as tensors or, with `net`, blobs.
+local function take_operands(record, net, inputs)
+  for i = 1, #inputs do
+    local x = inputs[i]
+    if is_value(record, i, x) then
+      local dtype = scalar_dtype(record, inputs, i)
+      inputs[i] = net and net:const(x, dtype) or core.tensor(x, dtype)
+    elseif x and not is_operand(x) then
+      fail(("%s expects tensors or blobs, got a %s as input %d"):format(record.name, type(x), i))
+    elseif net and is_tensor(x) then
+      inputs[i] = net:const(x)
+    end
+  end
+end
+
+local function add_to(net, record, inputs, attrs, n_out)
+  take_operands(record, net, inputs)
+  return net:op(record.name, inputs, n_out, attrs)
+end
+
 --- Runs op `name` on operands, or adds it to the net that they belong to. Numbers and booleans become scalars of the dtype of the
 -- operands beside them, tensors beside blobs constants.
 -- @param inputs table tensors, blobs, numbers; false where absent
@@ -80,19 +107,9 @@ end
 function op.apply(name, inputs, attrs, n_out)
   local record = op.records[name]
   local net = net_for(record, inputs)
-  for i = 1, #inputs do
-    local x = inputs[i]
-    if is_value(record, i, x) then
-      local dtype = scalar_dtype(record, inputs, i)
-      inputs[i] = net and net:const(x, dtype) or core.tensor(x, dtype)
-    elseif x and not is_operand(x) then
-      fail(("%s expects tensors or blobs, got a %s as input %d"):format(name, type(x), i))
-    elseif net and is_tensor(x) then
-      inputs[i] = net:const(x)
-    end
-  end
-  if net == nil then return core.eager(name, inputs, attrs, n_out) end
-  return net:op(name, inputs, n_out, attrs)
+  if net then return attempt(net, add_to, net, record, inputs, attrs, n_out) end
+  take_operands(record, nil, inputs)
+  return core.eager(name, inputs, attrs, n_out)
 end
 
 local function is_list_of_operands(x) return type(x) == "table" and not is_blob(x) and is_operand(x[1]) end

@@ -105,9 +105,7 @@ function Net:Do(given, ...)
   ins[#ins + 1], outs[#outs + 1] = scope, scope
   self:_add("Do", ins, outs, { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse,
     copy_external_blobs = o.copy }, nil, scope_of(self), state_of(self).line)
-  local bodies = state_of(self).branches or {}
-  state_of(self).branches = bodies
-  bodies[#bodies + 1] = body
+  naming.keep_subnet(self, body)
   for i, name in ipairs(shown) do shown[i] = handle(self, name) end
   return table.unpack(shown)
 end
@@ -163,7 +161,7 @@ function Net:variable_scope(name, given, f, ...)
     if o[key] == nil then o[key] = outer[key] end
   end
   local path = scope_of(self) .. "/" .. name
-  state.visits[path] = (state.visits[path] or 0) + 1
+  naming.set(self, state.visits, path, (state.visits[path] or 0) + 1)
   local visit = state.visits[path]
   local scope = self:scope(visit == 1 and name or name .. "_" .. visit)
   state.param_scopes[#state.scopes] = param_path

@@ -157,12 +157,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
                       .graph = &context};
   if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
   if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
-  for (int i = 0; i < spec->n_in; i++) {
-    const neap_arg *arg = neap_op_input(spec->op, i);
-    unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
-    if (arg != NULL && in[i].dtype != NEAP_DTYPE_NONE && !neap_dtype_in(in[i].dtype, dtypes))
-      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(in[i].dtype));
-  }
+  NEAP_TRY(neap_infer_admits(&infer, error));
   NEAP_TRY(spec->op->infer(&infer, error));
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)

@@ -160,13 +160,15 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
   } * item;
   int n, cap;
   neap_map of;
-  int n_done; /* ops whose outputs are in it */
+  int n_done;        /* ops whose outputs are in it */
+  uint64_t n_rewind; /* of the net when they were walked: ops may have gone since */
 } neap_lua_types;
 
 typedef struct neap_lua_net {
   neap_net *net;              /* a reference of its own; NULL once closed */
   struct neap_lua_net *outer; /* of a subnet that sees names outside: the handle in user value 1 */
   neap_lua_types types;
+  neap_lua_types taken; /* of a closed subnet: those of blobs that it gets from outside */
 } neap_lua_net;
 
 neap_lua_net *neap_lua_net_at(lua_State *L, int index);
@@ -179,6 +181,10 @@ neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out
 /* Sets it, for a blob that a closed subnet gets from outside; `name` is interned. */
 neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error);
 void neap_lua_types_fini(neap_lua_types *types);
+/* For neap_net_call: SHAPE, DTYPE .. when the op's types are known and don't fit. `net`: the neap_lua_net it is going to be in. */
+neap_status neap_lua_type_check(void *net, const neap_net_op *op, neap_error *error);
+/* The same for all ops of a net that was made elsewhere. */
+neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error);
 void neap_lua_open_net(lua_State *L);
 
 /* ---- workspaces, programs, plans, the database --------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
 static int release(lua_State *L) {
   neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
   neap_lua_types_fini(&net->types);
+  neap_lua_types_fini(&net->taken);
   if (net->net == NULL) return 0;
   neap_lua_forget_handle(L, net->net);
   neap_net_free(net->net);
@@ -141,6 +142,7 @@ static int read_net(lua_State *L) {
   const char *text = luaL_checkstring(L, 1);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error));
   return 1;
 }
 
@@ -168,6 +170,7 @@ static int rename_blobs(lua_State *L) {
   }
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   NEAP_LUA_TRY(L, neap_net_rename(from->net, n, old, new, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error)); /* two blobs may have become one */
   return 1;
 }
 
@@ -222,6 +225,8 @@ static int add(lua_State *L) {
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
   call.device = luaL_optstring(L, 9, NULL);
+  call.check = neap_lua_type_check;
+  call.context = net;
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
   const neap_net_op *added = neap_net_op_at(net->net, at);
@@ -262,13 +267,37 @@ static int interface(lua_State *L) {
   return 0;
 }
 
+/* What the Gradient op just added has against its loss or what it differentiates by: only the whole graph tells, whether the loss
+ * depends on it. Other errors are not this op's: a net that is not complete yet has its own. */
+static neap_status check_gradient(const neap_net *net, const char *name, neap_error *error) {
+  neap_error own = {0};
+  neap_graph *graph = NULL;
+  static const neap_graph_options as_declared = {0};
+  if (neap_net_outer(net) != NULL || neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
+    neap_graph_free(graph);
+    return NEAP_OK;
+  }
+  bool is_its = strcmp(own.op, "Gradient") == 0 && strstr(own.message, name) != NULL;
+  if (is_its) *error = own;
+  return is_its ? own.code : NEAP_OK;
+}
+
+static neap_status add_gradient(neap_net *net, const char *loss, int n, const char *const *wrt, bool allow_unused,
+                                const char *line, neap_error *error) {
+  int at = neap_net_mark(net);
+  neap_status status = neap_net_add_gradient_of(net, loss, n, wrt, NULL, allow_unused, line, error);
+  if (status == NEAP_OK) status = check_gradient(net, neap_net_op_at(net, neap_net_n_ops(net) - 1)->name, error);
+  neap_net_end_mark(net, at, status == NEAP_OK);
+  return status;
+}
+
 /* net:_gradient(loss, {wrt}, allow_unused) -> names of the gradients */
 static int gradient(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
-  NEAP_LUA_TRY(L, neap_net_add_gradient_of(net->net, loss, n, wrt, NULL, lua_toboolean(L, 4), line, &error));
+  NEAP_LUA_TRY(L, add_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
   const neap_net_op *added = neap_net_op_at(net->net, neap_net_n_ops(net->net) - 1);
   lua_createtable(L, n, 0);
   for (int k = 0; k < n; k++) {
@@ -400,6 +429,18 @@ static int text(lua_State *L) {
   return 1;
 }
 
+/* net:_mark() -> mark, for _end_mark(mark, keep): without `keep` the net, and all around and within it, is as it was at the mark. */
+static int mark(lua_State *L) {
+  lua_pushinteger(L, neap_net_mark(neap_lua_net_at(L, 1)->net));
+  return 1;
+}
+
+static int end_mark(lua_State *L) {
+  const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
+  if (net->net != NULL) neap_net_end_mark(net->net, (int)luaL_checkinteger(L, 2), lua_toboolean(L, 3));
+  return 0;
+}
+
 static int version(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)neap_net_version(neap_lua_net_at(L, 1)->net));
   return 1;
@@ -460,6 +501,8 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_blob", blob, 2},
                                          {"_output_names", output_names, 1},
                                          {"_version", version, 1},
+                                         {"_mark", mark, 1},
+                                         {"_end_mark", end_mark, 3},
                                          {"_is_train", is_train, 1},
                                          {"_dot", dot, 1},
                                          {"_graph", graph, 3},

@@ -1,7 +1,8 @@
 /* type.c: the types of a net's blobs while it is being built, so that a blob has a shape and a layer can ask for it.
  *
- * The ops are walked once, in order, each time from where the last walk stopped. INVARIANT: `of` maps each name to its
- * newest version's type as of the first n_done ops.
+ * The ops are walked once, in order, each time from where the last walk stopped, or from the first when a mark has taken ops back.
+ * An op that is about to be added is looked at first: what does not fit its inputs never gets into a net.
+ * INVARIANT: `of` maps each name to its newest version's type as of the first n_done ops.
  */
 #include "lua/binding.h"
 
@@ -11,7 +12,9 @@
 typedef struct frame { /* what a walk can see: a net's own types, then the nets around it */
   const neap_net *net;
   neap_lua_types *types;
+  const neap_lua_types *taken; /* NULL: none */
   const struct frame *outer;
+  bool is_draft; /* types of an op that is not in `net` yet; the frame of the net itself is `outer` */
 } frame;
 
 void neap_lua_types_fini(neap_lua_types *types) {
@@ -38,6 +41,9 @@ static neap_type look_up(const frame *f, const char *name) {
   for (; name != NULL && f != NULL; f = f->outer) {
     int at = neap_map_get(&f->types->of, name, -1);
     if (at >= 0) return f->types->item[at].type;
+    if (f->is_draft) continue;
+    at = f->taken != NULL ? neap_map_get(&f->taken->of, name, -1) : -1;
+    if (at >= 0) return f->taken->item[at].type;
     const neap_net_blob *blob = neap_net_find_blob(f->net, name);
     if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return blob->type;
   }
@@ -58,7 +64,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     return NEAP_OK;
   }
   neap_lua_types types = {0};
-  frame f = {sub, &types, outer};
+  frame f = {.net = sub, .types = &types, .outer = outer};
   neap_status status = NEAP_OK;
   for (int k = 0; k < n_in && k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++)
     status = put(&types, neap_net_sub_input_at(sub, k), &in[k], error);
@@ -86,7 +92,7 @@ static neap_status locate(const neap_net_op *op, neap_status status, neap_error 
 static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   neap_lua_types types = {0};
-  frame inside = {body, &types, NULL};
+  frame inside = {.net = body, .types = &types};
   neap_status status = NEAP_OK;
   for (int i = 0; i < neap_net_n_blobs(body) && status == NEAP_OK; i++) {
     const neap_net_blob *blob = neap_net_blob_at(body, i);
@@ -144,7 +150,9 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
                       .out = out,
                       .infer_subnet = infer_subnet,
                       .graph = (void *)(uintptr_t)f};
-  neap_status status = known ? op->op->infer(&infer, error) : NEAP_OK;
+  bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0; /* others the graph does away with */
+  neap_status status = known && is_computed ? neap_infer_admits(&infer, error) : NEAP_OK;
+  if (status == NEAP_OK && known) status = op->op->infer(&infer, error);
   if (status != NEAP_OK) status = locate(op, status, error);
   for (int k = 0; k < op->n_out && status == NEAP_OK; k++)
     if (op->out[k] != NULL) status = put(f->types, op->out[k], &out[k], error);
@@ -160,21 +168,45 @@ static neap_status walk(const frame *f, neap_error *error) {
 }
 
 neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error) {
-  return put(&net->types, name, type, error);
+  return put(&net->taken, name, type, error);
 }
 
 enum { MOST_NESTED = 32 };
 
-neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error) {
-  frame f[MOST_NESTED];
+/* The frames of a net and of those around it, all walked; f[0] is the net's own. */
+static neap_status walk_all(neap_lua_net *net, frame f[MOST_NESTED], neap_error *error) {
   int n = 0;
   for (neap_lua_net *at = net; at != NULL && at->net != NULL; at = at->outer) {
     if (n == MOST_NESTED) return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
-    f[n] = (frame){at->net, &at->types, NULL};
+    uint64_t n_rewind = neap_net_n_rewinds(at->net);
+    if (at->types.n_rewind != n_rewind) neap_lua_types_fini(&at->types);
+    at->types.n_rewind = n_rewind;
+    f[n] = (frame){.net = at->net, .types = &at->types, .taken = &at->taken};
     if (n > 0) f[n - 1].outer = &f[n];
     n++;
   }
   for (int i = n - 1; i >= 0; i--) NEAP_TRY(walk(&f[i], error)); /* from the outermost inwards */
+  return NEAP_OK;
+}
+
+neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error) {
+  frame f[MOST_NESTED];
+  NEAP_TRY(walk_all(net, f, error));
   *out = look_up(&f[0], name);
   return NEAP_OK;
+}
+
+neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error) {
+  frame f[MOST_NESTED];
+  return walk_all(net, f, error);
+}
+
+neap_status neap_lua_type_check(void *net, const neap_net_op *op, neap_error *error) {
+  frame f[MOST_NESTED];
+  NEAP_TRY(walk_all(net, f, error));
+  neap_lua_types types = {.n_done = f[0].types->n_done};
+  frame draft = {.net = f[0].net, .types = &types, .outer = &f[0], .is_draft = true};
+  neap_status status = infer_op(&draft, op, error);
+  neap_lua_types_fini(&types);
+  return status;
 }

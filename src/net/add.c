@@ -340,6 +340,7 @@ void neap_net_mark_read(neap_net *net, const char *name) {
   for (; net != NULL; net = net->outer) {
     int i = neap_map_get(&net->cell_of, name, -1);
     if (i >= 0) {
+      if (net->cell[i].unread) neap_net_note_cell(net, i);
       net->cell[i].unread = false;
       return;
     }
@@ -365,10 +366,12 @@ static int n_outside_of_subs(const draft *d) {
 /* All that can be refused: room in the lists, keys in the maps. Undone when the last of it fails. */
 static bool reserve(draft *d) {
   neap_net *net = d->net;
-  int n_new = 0;
+  int n_new = 0, n_sub_name = n_outside_of_subs(d);
+  /* Each input is marked as read, and perhaps freed; each output is written; a number is drawn. */
+  if (neap_net_begin_change(net, 2 * d->op.n_in + d->op.n_out + n_sub_name + 1, NULL) != NEAP_OK) return false;
   if (!neap_list_grow(&net->op, &net->cap_op, net->n_op + 1, sizeof *net->op)) return false;
   if (!neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + d->op.n_out, sizeof *net->cell)) return false;
-  if (!neap_net_reserve_outside(net, d->op.n_in + n_outside_of_subs(d))) return false;
+  if (!neap_net_reserve_outside(net, d->op.n_in + n_sub_name)) return false;
   if (!neap_map_set(&net->op_of, d->op.name, net->n_op)) return false;
   for (int j = 0; j < d->op.n_out; j++) {
     if (d->op.out[j] == NULL || neap_map_get(&net->cell_of, d->op.out[j], -1) >= 0) continue;
@@ -376,6 +379,7 @@ static bool reserve(draft *d) {
     n_new++;
   }
   /* Last, so that what follows undoes everything else; a number that a refused op has drawn is drawn again. */
+  if (d->counter != NULL) neap_net_note_counter(net, d->counter);
   if (d->counter == NULL || neap_map_set(&net->counter, d->counter, d->number)) return true;
 fail_names:
   neap_map_remove(&net->op_of, d->op.name);
@@ -402,6 +406,8 @@ static void write_output(draft *d, int j) {
   if (at >= net->n_cell) {
     *cell = (neap_net_cell){.blob = {.name = name, .init = -1, .line = d->op.line}, .freed_by = -1};
     net->n_cell = at + 1;
+  } else {
+    neap_net_note_cell(net, at);
   }
   cell->freed_by = -1;
   /* A name that a Free had ended may be written again: it is another value from here on. */
@@ -422,10 +428,15 @@ static void write_output(draft *d, int j) {
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
+  neap_net_note(net);
   for (int i = 0; i < d->op.n_in; i++)
     if (d->op.in[i] != NULL) {
       if (!is_gradient(op) || i > 0) neap_net_mark_read(net, d->op.in[i]);
-      if ((op->effects & NEAP_EFFECT_RELEASE) != 0) net->cell[neap_map_get(&net->cell_of, d->op.in[i], -1)].freed_by = net->n_op;
+      if ((op->effects & NEAP_EFFECT_RELEASE) != 0) {
+        int at = neap_map_get(&net->cell_of, d->op.in[i], -1);
+        neap_net_note_cell(net, at);
+        net->cell[at].freed_by = net->n_op;
+      }
     }
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
@@ -456,7 +467,9 @@ static neap_status check(draft *d, neap_error *error) {
 /* The one door by which ops get into nets, whoever writes them: Lua, text, a copy, an optimizer. */
 neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error) {
   draft d = {.net = net, .call = call};
+  NEAP_TRY(neap_net_begin_change(net, 0, error));
   neap_status status = check(&d, error);
+  if (status == NEAP_OK && call->check != NULL) status = call->check(call->context, &d.op, error);
   if (status == NEAP_OK && !reserve(&d)) status = out_of_memory(error);
   if (status != NEAP_OK) return located(&d, status, NULL, error);
   commit(&d);

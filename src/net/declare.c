@@ -93,6 +93,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   if (blob.name == NULL || blob.line == NULL) return neap_fail_memory(error, strlen(name), "a name");
   int old = neap_map_get(&net->cell_of, blob.name, -1);
   if (old >= 0) return check_again(net, &net->cell[old], role, type, error);
+  NEAP_TRY(neap_net_begin_change(net, 0, error));
 
   neap_net_op op = {0};
   if (init != NULL) {
@@ -104,6 +105,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
       !neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + 1, sizeof *net->cell) ||
       !neap_map_set(&net->cell_of, blob.name, net->n_cell))
     return neap_fail_memory(error, sizeof *net->cell, "a blob");
+  neap_net_note(net);
   if (init != NULL) net->init[net->n_init++] = op;
   net->cell[net->n_cell++] = (neap_net_cell){.blob = blob, .freed_by = -1};
   neap_net_touch(net);
@@ -139,16 +141,23 @@ static neap_status take_names(neap_net *net, const char *what, int n, const char
   return NEAP_OK;
 }
 
+static void set_role(neap_net *net, neap_net_cell *cell, neap_role role) {
+  neap_net_note_cell(net, (int)(cell - net->cell));
+  cell->blob.role = role;
+}
+
 /* Replaces an earlier list. Declared blobs and gradients may be outputs too and keep their roles: they are resident anyway. */
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
+  NEAP_TRY(neap_net_begin_change(net, net->n_cell + n, error));
+  neap_net_note(net);
   /* The earlier outputs lose the role, all at once: no blob stays an output because it was one in a list before. */
   for (int i = 0; i < net->n_cell; i++)
-    if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT) net->cell[i].blob.role = NEAP_ROLE_ACTIVATION;
+    if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT) set_role(net, &net->cell[i], NEAP_ROLE_ACTIVATION);
   for (int i = 0; i < n; i++) {
     neap_net_cell *cell = neap_net_look_up(net, list[i]).cell;
-    if (cell->blob.role == NEAP_ROLE_ACTIVATION) cell->blob.role = NEAP_ROLE_OUTPUT;
+    if (cell->blob.role == NEAP_ROLE_ACTIVATION) set_role(net, cell, NEAP_ROLE_OUTPUT);
   }
   net->output = list;
   net->n_output = n;
@@ -161,7 +170,11 @@ neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "keep", 1, &name, false, &list, error));
-  neap_net_look_up(net, list[0]).cell->blob.keep = true;
+  NEAP_TRY(neap_net_begin_change(net, 1, error));
+  neap_net_cell *cell = neap_net_look_up(net, list[0]).cell;
+  neap_net_note(net);
+  neap_net_note_cell(net, (int)(cell - net->cell));
+  cell->blob.keep = true;
   neap_net_touch(net);
   return NEAP_OK;
 }
@@ -179,6 +192,9 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
     neap_fail(error, NEAP_ARGUMENT, "net \"%s\": gradient: blob \"%s\" is declared: its role says what it is", net->name, name);
     return fail_blob(NEAP_ARGUMENT, interned, NULL, error);
   }
+  NEAP_TRY(neap_net_begin_change(net, 1, error));
+  neap_net_note(net);
+  neap_net_note_cell(net, at);
   cell->blob.gradient_of = of_name;
   if (resident && cell->blob.role == NEAP_ROLE_ACTIVATION) {
     cell->blob.role = NEAP_ROLE_GRADIENT;
@@ -198,6 +214,8 @@ neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *cons
   NEAP_TRY(take_names(sub, "inputs", n_in, in, true, &inputs, error));
   NEAP_TRY(take_names(sub, "results", n_out, out, true, &results, error));
   if (!neap_net_reserve_outside(sub, n_in + n_out)) return neap_fail_memory(error, sizeof *inputs, "an interface");
+  NEAP_TRY(neap_net_begin_change(sub, n_in + n_out, error));
+  neap_net_note(sub);
   for (int i = 0; i < n_in; i++) neap_net_mark_read(sub, inputs[i]);
   for (int i = 0; i < n_out; i++)
     if (neap_map_get(&sub->cell_of, results[i], -1) < 0) neap_net_mark_read(sub, results[i]);

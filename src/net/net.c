@@ -50,10 +50,12 @@ static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
   for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++)
     unique = neap_net_join("", name != NULL ? name : "sub", i);
+  NEAP_TRY(neap_net_begin_change(outer, 0, error));
   if (unique == NULL || !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
   /* It owns itself until here; from the list on it is the outer net's. */
+  neap_net_note(outer);
   (*out)->outer = outer;
   (*out)->closed = closed;
   outer->sub[outer->n_sub++] = *out;
@@ -82,6 +84,12 @@ neap_net *neap_net_retain(neap_net *net) {
 /* The net with all below it, whoever refers to them. */
 static void end(neap_net *net) {
   for (int i = 0; i < net->n_sub; i++) end(net->sub[i]);
+  while (net->given_ups != NULL) {
+    neap_net *sub = net->given_ups;
+    net->given_ups = sub->next_given_up;
+    end(sub);
+  }
+  neap_free(net->change);
   neap_free(net->sub);
   neap_free(net->op);
   neap_free(net->init);

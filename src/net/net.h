@@ -65,6 +65,9 @@ typedef struct neap_net_call {
   const char *name, *scope, *line;    /* each may be NULL */
   const char *device;                 /* may be NULL */
   neap_net_origin origin;
+  /* The last thing asked before the op is added: its types, where they are known. May be NULL. */
+  neap_status (*check)(void *context, const neap_net_op *op, neap_error *error);
+  void *context;
 } neap_net_call;
 
 neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
@@ -95,6 +98,15 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
 /* Subnet only: the names it takes from outside, in order, and those it gives back. */
 neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
                                        neap_error *error);
+
+/* Marks, so that what a longer call has added goes when the call fails (mark.c). A mark is of the outermost net and all within it;
+ * marks nest, and the last one made ends first. */
+int neap_net_mark(neap_net *net);
+/* Ends the mark. Without `keep` every net is as it was when it was made: ops, blobs, declarations, outputs, names and numbers drawn.
+ * Subnets made since are given up: whoever still holds one can read it and not add to it. */
+void neap_net_end_mark(neap_net *net, int mark, bool keep);
+/* How often a mark of the net, or of one around it, has taken something back. */
+uint64_t neap_net_n_rewinds(const neap_net *net);
 
 /* Appends a Gradient op: inputs loss and n_wrt blobs, outputs `grads` (NULL entries: named "<blob>_grad"). The gradient
  * blob of a PARAMETER has role GRADIENT. */

@@ -12,6 +12,8 @@
 
 #include "net/net.h"
 
+typedef struct neap_net_change neap_net_change; /* mark.c */
+
 typedef struct neap_net_cell {
   neap_net_blob blob;
   int freed_by;       /* op that ended its life (Free), or -1 */
@@ -46,6 +48,13 @@ struct neap_net {
   int n_outside, cap_outside;
   const char **outside;
   int n_gradient, n_backward; /* Gradient ops; ops of a backward pass written out */
+  /* Of the outermost net, for all within it (mark.c): */
+  int n_mark, n_change, cap_change;
+  neap_net_change *change;
+  uint64_t n_rewind;
+  bool given_up;       /* a subnet that a rewind has taken out of its net */
+  neap_net *given_ups; /* those of this net, which ends them; linked by next_given_up */
+  neap_net *next_given_up;
   neap_arena arena;
 };
 
@@ -73,6 +82,15 @@ neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_se
 bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n);
 neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error);
 void neap_net_enter_frame(neap_net *net, neap_net_op *op);
+
+/* ---- what a mark can undo (mark.c). Every function that changes a net asks for room, then notes what it is about to change:
+ * first the net itself, with those around it, then each cell that was there before. Without a mark both do nothing. */
+
+/* Room for notes of the nets from `net` outwards and of n more things. GRAPH error for a subnet that was given up. */
+neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error);
+void neap_net_note(neap_net *net);
+void neap_net_note_cell(neap_net *net, int cell);
+void neap_net_note_counter(neap_net *net, const char *key); /* its number in net->counter, before it is another */
 
 /* Notes that `net` reads `name`, here and in the nets around it. Room in `outside` must be there. */
 void neap_net_mark_read(neap_net *net, const char *name);

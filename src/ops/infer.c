@@ -26,6 +26,16 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   return code;
 }
 
+neap_status neap_infer_admits(const neap_infer *infer, neap_error *error) {
+  for (int i = 0; i < infer->n_in; i++) {
+    const neap_arg *arg = neap_op_input(infer->op, i);
+    unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
+    if (arg != NULL && infer->in[i].dtype != NEAP_DTYPE_NONE && !neap_dtype_in(infer->in[i].dtype, dtypes))
+      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(infer->in[i].dtype));
+  }
+  return NEAP_OK;
+}
+
 /* DTYPE error for the first input whose dtype is not that of input `like`; absent ones do not count. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error) {
   for (int i = 0; i < infer->n_in; i++)

@@ -297,6 +297,8 @@ void neap_op_help(const neap_op *op, neap_buffer *out);
 
 /* ---- helpers for infer (infer.c): each fails with a message that names op, argument, expected and got ------------------------ */
 
+/* The record lists the dtype of each present input. */
+neap_status neap_infer_admits(const neap_infer *infer, neap_error *error);
 /* All present inputs have the dtype of input `like`. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error);
 neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error);
