@@ -275,8 +275,8 @@ NEAP_API int64_t neap_mapped_bytes(void);
 
 /* Caffe's words for memory options; zero is Caffe's default: nets that train are planned, others are not, so that a program
  * which looks at blobs in the middle of a test net finds them. With planning on, these have bytes of their own, data and
- * gradient ("diff"): the net's inputs and outputs, what ops without inputs make, every loss, and what exclude_blob lists. In
- * that list "conv1" stands for both keys, "conv1.data" and "conv1.diff" (or "conv1.grad") for one. It is put into the words of
+ * gradient ("diff"): the net's inputs and outputs, what ops without inputs make, every loss, and what exclude_blob lists. A
+ * loss is what a loss op gives, what a gradient is taken of, and the scalars that one is summed from. In that list "conv1" stands for both keys, "conv1.data" and "conv1.diff" (or "conv1.grad") for one. It is put into the words of
  * neap_options, policy and keep; there is no second planner behind it. A listed name that the net lacks is a NAME error. */
 typedef struct neap_mem_param {
   bool no_optimize_train; /* optimize_train = false: nets that train are not planned */
@@ -502,7 +502,7 @@ NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro,
  * neap_net_estimate_memory. */
 
 /* Who shares, and how. Zero and NULL everywhere: every blob that may, in definition order. What is declared, kept or an output,
- * and what stays from run to run, never shares; neither do blobs of different dtypes or devices. */
+ * and what stays from run to run, never shares; neither do blobs of different dtypes or device labels. */
 typedef struct neap_recycle_options {
   bool dag;           /* safe where independent ops run side by side: names are shared along paths only */
   const char *prefix; /* stands before new names, such as "scope/" */
@@ -547,8 +547,8 @@ NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_op
 NEAP_API neap_status neap_net_release_when_used(const neap_net *net, int n_keep, const char *const *keep, neap_net **out,
                                                 int *n_freed, neap_error *error);
 
-/* What nets take, run one after the other in one workspace, if nothing but Free gives bytes back; of ops on `device` alone (NULL:
- * on all). A blob that several of them write counts once, at its largest. */
+/* What nets take, run one after the other in one workspace, if nothing but Free gives bytes back; of ops labelled `device` alone
+ * (NULL: of all). A blob that several of them write counts once, at its largest. */
 typedef struct neap_memory_estimate {
   int64_t total_bytes; /* made in all */
   int64_t high_bytes;  /* the most held at once */
@@ -561,7 +561,7 @@ typedef struct neap_memory_estimate {
 NEAP_API neap_status neap_net_estimate_memory(int n_net, const neap_net *const *net, const char *device,
                                               neap_memory_estimate *out, neap_error *error);
 
-/* Whether two nets compute the same: op by op the same type, device, attributes (given or by default) and producers of what it
+/* Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of what it
  * reads, in order, subnets included; and what they give, keep and leave in declared blobs. Names of what ops make do not count;
  * those of declared blobs do, with their declarations. With `in_place`, also whether they work in place at the same places. *where (may be NULL) gets a sentence on the
  * first difference, or NULL; end it with neap_free. */
@@ -583,12 +583,12 @@ NEAP_API neap_status neap_net_interference(const neap_net *net, int *n, int (**o
 typedef struct neap_live_range {
   const char *name;   /* these texts last as long as the process */
   const char *fixed;  /* why it keeps its name and bytes, in words; NULL: it may share */
-  const char *device; /* "" by default */
+  const char *device; /* its label; "" by default */
   neap_dtype dtype;
   int64_t bytes; /* aligned, of its largest version */
   int first;     /* step that writes it first; -1: it is there before the net runs */
   int last;      /* step that reads it last; the last that writes it where nothing reads it */
-  int class_id;  /* blobs of different classes never share: of device and dtype */
+  int class_id;  /* blobs of different classes never share: of device label and dtype */
 } neap_live_range;
 /* A list of *n, in order of the net's blobs; end it with neap_free. */
 NEAP_API neap_status neap_net_live_ranges(const neap_net *net, neap_live_range **out, int *n, neap_error *error);

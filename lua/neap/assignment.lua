@@ -101,7 +101,7 @@ local function row_of(recycler, name, who)
   return recycler.of[name] or refuse("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name)
 end
 
---- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device and dtype, and no member's life
+--- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device label and dtype, and no member's life
 -- overlaps its own.
 -- @return boolean
 function assignment.can_use_blob(recycler, slot, blob)

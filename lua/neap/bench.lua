@@ -66,7 +66,8 @@ function bench.prepare(file, o)
   local before = core.memory().held
   local ws = neap.workspace { seed = 1 }
   ws:init(net)
-  local program = ws:compile(net, { profile = o.profile, engine = o.engine, store = o.store, policy = o.policy, executor = o.executor })
+  local program = ws:compile(net, netfile.memory(file, { profile = o.profile, engine = o.engine, store = o.store, policy = o.policy,
+    executor = o.executor }))
   for _, input in ipairs(net:inputs()) do feed_random(ws, input, file.n_class or 2) end
   return setmetatable({ ws = ws, program = program, before = before }, Setup)
 end

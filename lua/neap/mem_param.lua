@@ -10,7 +10,10 @@
 -- "conv1.diff") for one.
 --
 -- With planning on, these have bytes of their own, data and gradient: the net's inputs and outputs, what ops without inputs make,
--- every loss, and what exclude_blob lists.
+-- every loss, and what exclude_blob lists. A loss is what a loss op gives, whether or not a gradient is taken of it, what a gradient
+-- is taken of, and the scalars that one is summed from.
+--
+-- A net file may have one too, as a net of Caffe's has: return { model = .., mem_param = { exclude_blob = { "conv1" } } }.
 -- @module neap.mem_param
 local core = require "neap.core"
 local options = require "neap.options"

@@ -59,7 +59,7 @@ end
 
 -- ---- renaming and comparing ------------------------------------------------------------------------------------------------------
 
---- Whether two nets compute the same: op by op the same type, device, attributes (given or by default) and producers of the
+--- Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of the
 -- inputs, in order, subnets included; and what they give, keep and leave in declared blobs. What ops make may be called
 -- differently; declared blobs may not.
 -- @return boolean, string where they differ
@@ -354,7 +354,7 @@ end
 -- blob that several of them write counts once, at its largest.
 -- @param nets net or list of nets, run one after the other
 -- @param shapes {input = shape} to replace declared ones
--- @param device count only ops of this device
+-- @param device count only ops of this label (net:device)
 -- @return Report by op type; total_bytes made, high_water_bytes held at once
 function memonger.estimate_memory_usage(nets, shapes, device)
   if is_net(nets) then nets = { nets } end

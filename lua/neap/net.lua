@@ -171,11 +171,14 @@ function Net:scope(name, f, ...)
   return (function(...) return ... end)(f(...))
 end
 
---- net:device(label, f, ...) -> f's results: the ops that f adds run on this device, and their outputs lie there; blobs of
--- different devices never share bytes by name. Gradients follow their forward ops.
+--- net:device(label, f, ...) -> f's results: a label for the ops that f adds and for their outputs. It says what belongs
+-- together, and moves nothing: every op runs on the CPU. Blobs of different labels never share bytes by name, ops of different
+-- labels are different to verify_graph_equality, and estimate_memory_usage counts those of one. Gradients follow their forward ops.
 -- @usage net:device("cpu:1", function() net:Relu("x", "y") end)
 function Net:device(label, f, ...)
-  if type(label) ~= "string" or type(f) ~= "function" then fail("net:device expects (label, function)") end
+  if type(label) ~= "string" or type(f) ~= "function" then
+    fail("net:device expects (label, function): a label for what may not share bytes, which moves nothing")
+  end
   local state = state_of(self)
   local before = state.device
   local _ <close> = setmetatable({}, { __close = function() state.device = before end })

@@ -1,10 +1,13 @@
 --- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a net, or
--- { model =, loss =, optimizer =, batch = }.
+-- { model =, loss =, optimizer =, batch =, mem_param = }; or { net =, mem_param = }.
+--
+-- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory options say something else.
 --
 -- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is found from any working
 -- directory; a file NAME.lua in the folder $NEAP_NETS comes first.
 -- @module neap.netfile
 local core = require "neap.core"
+local mem_param = require "neap.mem_param"
 local options = require "neap.options"
 local fail = core.fail
 local netfile = {}
@@ -56,7 +59,7 @@ end
 --- Loads a net file by path or zoo name.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
--- @return table {model =, loss =, optimizer =, batch =, name =} or {net =, name =}
+-- @return table {model =, loss =, optimizer =, batch =, name =, mem_param =} or {net =, name =, mem_param =}
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
@@ -78,9 +81,21 @@ function netfile.load(name, ...)
   if type(result) ~= "table" or not (result.model or result.net) then
     fail(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)))
   end
+  if result.mem_param ~= nil then result.mem_param = mem_param.new(result.mem_param) end
   result.name = result.name or stem:match "([^/]+)%.lua$" or stem
   result.batch = math.tointeger(batch) or result.batch or 1
   return result
+end
+
+--- Memory options with the file's mem_param, where they say nothing that stands against it.
+-- @param file table from load
+-- @param given table memory options
+-- @return table
+function netfile.memory(file, given)
+  local memory = {}
+  for key, value in pairs(given) do memory[key] = value end
+  if memory.policy == nil and memory.mem_param == nil then memory.mem_param = file.mem_param end
+  return memory
 end
 
 --- The net of a loaded file for one mode; defaults: cross-entropy, SGD with momentum.

@@ -2,6 +2,9 @@
  *
  * Every door of the driver does this first, so that what is planned, keyed, stored and run only ever sees policy and keep.
  *
+ * A *loss* is what a loss op gives, whether or not a gradient is taken of it, what a gradient is taken of, and the scalars that
+ * one is made of: the terms of a sum, the value behind a check or a weight.
+ *
  * INVARIANT: with planning on, these are kept, data and gradient: what ops without inputs make, every loss, and what exclude_blob
  * lists. Inputs and outputs of a net have bytes of their own anyway.
  */
@@ -39,38 +42,49 @@ static neap_status add_gradient(keeps *k, const char *blob, neap_error *error) {
 
 /* ---- what is excluded ---------------------------------------------------------------------------------------------- */
 
-/* Position of the op before position `end` that wrote the blob last; -1: it is there before the net runs. */
-static int maker_of(const neap_net *net, const char *blob, int end) {
-  for (int i = end - 1; i >= 0; i--) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    for (int o = 0; o < op->n_out; o++)
-      if (op->out[o] == blob) return i;
-  }
-  return -1;
-}
-
-/* What the gradient of op `i` is taken of. Where that is the result of a check that the loss is finite, the loss itself too. */
-static neap_status add_loss(keeps *k, int i, neap_error *error) {
-  do {
-    const neap_net_op *op = neap_net_op_at(k->net, i);
-    if (op->n_in == 0 || op->in[0] == NULL) break;
-    NEAP_TRY(add(k, op->in[0], error));
-    i = maker_of(k->net, op->in[0], i);
-  } while (i >= 0 && strcmp(neap_net_op_at(k->net, i)->op->name, "CheckFinite") == 0);
-  return NEAP_OK;
-}
-
-/* Blobs that Caffe never recycles, beside a net's inputs and outputs. */
+/* Blobs that Caffe never recycles, beside a net's inputs and outputs, as far as the net alone tells. */
 static neap_status add_automatic(keeps *k, neap_error *error) {
   for (int i = 0; i < neap_net_n_ops(k->net); i++) {
     const neap_net_op *op = neap_net_op_at(k->net, i);
     int n_in = 0;
     for (int a = 0; a < op->n_in; a++) n_in += op->in[a] != NULL;
-    for (int o = 0; n_in == 0 && o < op->n_out; o++)
-      if (op->out[o] != NULL) NEAP_TRY(add(k, op->out[o], error));
-    if (strcmp(op->op->name, "Gradient") == 0) NEAP_TRY(add_loss(k, i, error));
+    for (int o = 0; n_in == 0 && o < op->n_out; o++) {
+      if (op->out[o] == NULL) continue;
+      NEAP_TRY(add(k, op->out[o], error));
+      /* In a backward pass written out, what begins the gradient of a loss, if the loss itself is still made. */
+      const neap_net_blob *blob = neap_net_find_blob(k->net, op->out[o]);
+      bool begins = blob != NULL && blob->gradient_of != NULL && neap_net_find_blob(k->net, blob->gradient_of) != NULL;
+      if (begins) NEAP_TRY(add(k, blob->gradient_of, error));
+    }
+    if (op->op->loss && op->out[0] != NULL) NEAP_TRY(add(k, op->out[0], error));
+    if (strcmp(op->op->name, "Gradient") == 0 && op->in[0] != NULL) NEAP_TRY(add(k, op->in[0], error));
   }
   return NEAP_OK;
+}
+
+/* The scalars that the first n names are made of, one by one back to where they are no scalars any more. Inputs of a node stand
+ * before its outputs, so one walk over the values finds them all. */
+static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_error *error) {
+  bool *term = neap_alloc_zeroed((size_t)graph->n_value + 1);
+  if (term == NULL) return refused(error);
+  for (int i = 0; i < n; i++) {
+    neap_value_id v = neap_graph_find(graph, k->name[i]);
+    if (v != NEAP_NO_VALUE && neap_shape_elems(&graph->value[v].type.shape) == 1) term[v] = true;
+  }
+  neap_status status = NEAP_OK;
+  for (int v = graph->n_value - 1; v >= 0 && status == NEAP_OK; v--) {
+    const neap_value *value = &graph->value[v];
+    if (!term[v] || value->node < 0) continue;
+    const neap_node *node = &graph->node[value->node];
+    for (int i = 0; i < node->n_in; i++) {
+      const neap_value *in = node->in[i] != NEAP_NO_VALUE ? &graph->value[node->in[i]] : NULL;
+      if (in != NULL && in->node >= 0 && neap_dtype_is_float(in->type.dtype) && neap_shape_elems(&in->type.shape) == 1)
+        term[node->in[i]] = true;
+    }
+    if (value->is_blob) status = add(k, value->name, error);
+  }
+  neap_free(term);
+  return status;
 }
 
 /* ---- exclude_blob -------------------------------------------------------------------------------------------------- */
@@ -124,18 +138,20 @@ static bool carries_floats(const neap_graph *graph, const char *blob) {
   return v == NEAP_NO_VALUE || neap_dtype_is_float(graph->value[v].type.dtype);
 }
 
-/* Gradients of what is in the list: of the first n_automatic names where one flows, of those excluded by name in any case: one
- * that nothing flows into is kept too, and zero. Which ones flow only the graph knows; it is made for that and dropped. */
-static neap_status add_gradients(keeps *k, int n_automatic, const neap_mem_param *param, const neap_graph_options *options,
-                                 neap_error *error) {
+/* The terms of losses, and gradients of what is in the list: of the first n_automatic names and of terms where one flows, of those
+ * excluded by name in any case: one that nothing flows into is kept too, and zero. Which ones flow only the graph knows; it is made
+ * for that and dropped. */
+static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_param *param, const neap_graph_options *options,
+                                   neap_error *error) {
   neap_graph_options probe = *options;
   neap_graph *graph;
   probe.n_keep = k->n;
   probe.keep = k->name;
   NEAP_TRY(neap_graph_prepare(k->net, &probe, &graph, error));
-  neap_status status = NEAP_OK;
-  for (int i = 0; status == NEAP_OK && i < n_automatic; i++)
-    if (has_gradient(graph, k->name[i])) status = add_gradient(k, k->name[i], error);
+  int n_before = k->n;
+  neap_status status = add_terms(k, n_automatic, graph, error);
+  for (int i = 0, n = k->n; status == NEAP_OK && i < n; i++)
+    if ((i < n_automatic || i >= n_before) && has_gradient(graph, k->name[i])) status = add_gradient(k, k->name[i], error);
   for (int i = 0; status == NEAP_OK && i < param->n_exclude_blob; i++) {
     key excluded;
     status = read_key(k->net, param->exclude_blob[i], &excluded, error);
@@ -157,7 +173,7 @@ static neap_status list_keeps(keeps *k, const neap_compile_options *options, nea
     NEAP_TRY(read_key(k->net, param->exclude_blob[i], &excluded, error));
     if (excluded.data) NEAP_TRY(add(k, excluded.blob, error));
   }
-  if (neap_net_is_train(k->net)) NEAP_TRY(add_gradients(k, n_automatic, param, &options->graph, error));
+  if (neap_net_is_train(k->net)) NEAP_TRY(add_in_training(k, n_automatic, param, &options->graph, error));
   for (int i = 0; i < options->graph.n_keep; i++) NEAP_TRY(add(k, options->graph.keep[i], error));
   return NEAP_OK;
 }

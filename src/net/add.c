@@ -71,7 +71,7 @@ static neap_status name_op(draft *d, neap_error *error) {
   d->op.scope = neap_intern(scope);
   d->op.line = neap_intern(call->line != NULL ? call->line : "");
   const char *device = call->device != NULL ? call->device : "";
-  if (device[0] != '\0') NEAP_TRY(neap_net_check_name("device", device, error));
+  if (device[0] != '\0') NEAP_TRY(neap_net_check_name("label", device, error));
   d->op.device = neap_intern(device);
   d->op.origin = call->origin;
   if (call->origin.forward != NULL) {

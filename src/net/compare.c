@@ -141,10 +141,10 @@ static bool same_bindings(const neap_net_op *x, const neap_net_op *y) {
   return same;
 }
 
-/* Type, device, operands, attributes, random numbers, subnets. */
+/* Type, device label, operands, attributes, random numbers, subnets. */
 static bool same_op(comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a, const view *b) {
   if (x->op != y->op) return say(c, i, x, y, "they differ in type", "");
-  if (x->device != y->device) return say(c, i, x, y, "they have different devices", "");
+  if (x->device != y->device) return say(c, i, x, y, "they have different device labels", "");
   if (!same_operands(c, i, x, y, a, b)) return false;
   const char *attr = other_attr(x, y);
   if (attr != NULL) return say(c, i, x, y, "they differ in attribute ", attr);

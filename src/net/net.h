@@ -48,7 +48,7 @@ typedef struct neap_net_op {
   const char *name;   /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
   const char *scope;  /* scope path, "" at the top */
   const char *line;   /* "lenet.lua:12", "" when unknown */
-  const char *device; /* where it runs, "cpu:1"; "" by default: its outputs lie there (memonger) */
+  const char *device; /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name (memonger) */
   neap_net_origin origin;
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;

@@ -104,10 +104,10 @@ static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 3.0 * (dou
   {                                                                                                \
     [REDUCTION] = { "reduction", "over all elements", NEAP_ATTR_ENUM, .choices = "mean|sum|none" } \
   }
-#define LOSS_OP                                                                                                    \
-  .inputs = {{"x", "prediction"}, {"target", "shape of x"}}, .outputs = {{"loss", "scalar; shape of x for none"}}, \
-  .attrs = REDUCTION_ATTR, .infer = infer, .cost = cost,                                                           \
-  .cases =                                                                                                         \
+#define LOSS_OP                                                                                                                  \
+  .loss = true, .inputs = {{"x", "prediction"}, {"target", "shape of x"}}, .outputs = {{"loss", "scalar; shape of x for none"}}, \
+  .attrs = REDUCTION_ATTR, .infer = infer, .cost = cost,                                                                         \
+  .cases =                                                                                                                       \
     "{ {x={4,5}, target={4,5}}, {x={4,5}, target={4,5}, reduction=\"sum\"}, {x={3,7}, target={3,7}, reduction=\"none\"} }"
 #define BACKWARD                                                                                                                \
   .internal = true, .inputs = {{"x", "the side differentiated"}, {"target", "the other"}, {"dy", "gradient of the loss"}},      \

@@ -267,6 +267,7 @@ struct neap_op {
   neap_status (*infer)(neap_infer *infer, neap_error *error);
   void (*cost)(const neap_infer *infer, neap_cost *cost);  /* NULL: no flops, every byte once */
   neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
+  bool loss;                                               /* output 0 is what training makes small */
   bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
   const neap_kernel *kernels;                              /* end: run NULL. The preferred first */
   /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, of a variadic input

@@ -3,7 +3,8 @@
 local neap = require "neap"
 local netfile = require "neap.netfile"
 local M = neap.memonger
-local filler = require("support").filler
+local support = require "support"
+local filler = support.filler
 
 -- ---- helpers ---------------------------------------------------------------------------------------------------------------------
 
@@ -365,6 +366,18 @@ describe("devices", function()
     assert.is_true(there >= 3, "the backward pass follows its forward ops")
     assert_same_run(net, planned, { "loss", "fc3_w_grad" })
     assert.are.equal(planned:text(), neap.net_from(planned:text()):text())
+  end)
+end)
+
+describe("a device", function()
+  it("is a label: what is not one is refused in those words, and the ops run as without it", function()
+    local net = neap.net "labelled"
+    net:input("x", { 4 })
+    support.raises("label", net.device, net, 1, function() end)
+    support.raises("label", net.device, net, "a b", function() net:Relu("x", "y") end)
+    net:device("anywhere:7", function() net:Relu("x", "y") end)
+    local ws <close> = neap.workspace { store = false }
+    assert.are.same({ 0, 1 }, { ws:run(net, { x = neap.tensor { -1, 1, -2, 2 } }).y:at(1), ws:fetch("y"):at(2) })
   end)
 end)
 

@@ -319,6 +319,80 @@ describe("mem_param", function()
     run(net, { mem_param = {} }, function(ws) assert.are.equal(1, ws:fetch("loss"):n_element()) end)
   end)
 
+  it("never recycles a loss, whichever of them a gradient is taken of", function()
+    local net = chain(false)
+    net:input("target", { 16, 24 })
+    net:MseLoss({ "relu1", "target" }, "aux1") -- a term of the total
+    net:L1Loss({ "relu2", "target" }, "aux2") -- of no gradient
+    net:Mul({ "relu2", "relu2" }, "square")
+    net:Mean("square", "custom") -- a term by one's own hand
+    net:Add({ "loss", "aux1" }, "part")
+    net:Mul({ "custom", net:const(0.01) }, "weighted")
+    net:Add({ "part", "weighted" }, "total")
+    net:CheckFinite({ "total" }, "total")
+    net:Add({ "aux2", "aux2" }, "report")
+    net:gradient "total"
+    net:outputs { "report" }
+    local losses = { "loss", "aux1", "aux2", "custom", "part", "weighted", "total" }
+    for name, one in pairs { ["as written"] = net, expanded = net:clone():outputs({ "report", "total" }):expand {} } do
+      local plan = one:plan(with { mem_param = {} })
+      for _, loss in ipairs(name == "expanded" and { "loss", "aux1", "aux2" } or losses) do
+        assert.are.equal("io", plan:explain(loss)[1].region, name .. ": " .. loss)
+      end
+      assert.are.equal("arena", plan:explain("square")[1].region)
+    end
+    local function ready(ws)
+      ws:init(net)
+      fill(ws)
+      ws:feed("target", neap.full { 16, 24, value = 0.5 })
+    end
+    local want = {}
+    for _, options in ipairs { { policy = "none", keep = losses }, { mem_param = {} } } do
+      local ws <close> = neap.workspace { seed = 4, store = false }
+      ws:poison(options.mem_param ~= nil)
+      ready(ws)
+      ws:run(net, {}, with(options))
+      for _, loss in ipairs(losses) do
+        want[loss] = want[loss] or ws:fetch(loss)
+        assert.is_true(ws:fetch(loss):equal(want[loss]), loss)
+      end
+      if options.mem_param then
+        for _, loss in ipairs { "loss", "aux1", "custom", "part" } do assert.are.equal(1, ws:fetch(loss .. ".grad"):n_element(), loss) end
+      end
+    end
+  end)
+
+  it("stands in a net file, and holds wherever the file is planned or run", function()
+    local netfile, bench = require "neap.netfile", require "neap.bench"
+    local path = os.tmpname()
+    local function load_file(param)
+      local file <close> = assert(io.open(path .. ".lua", "w"))
+      file:write(([[
+local nn = require("neap").nn
+return { batch = 4, name = "filed", mem_param = %s,
+  model = nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } } }]]):format(param))
+      file:close()
+      return netfile.load(path .. ".lua")
+    end
+    local _ <close> = setmetatable({}, { __close = function() os.remove(path) os.remove(path .. ".lua") end })
+    local file = load_file "{ exclude_blob = \"relu1\" }"
+    local function plan_of(train, given)
+      return (netfile.build(file, { train = train })):plan(netfile.memory(file, with(given or {})))
+    end
+    assert.are.equal("none", plan_of(false).policy)
+    assert.are.equal("offset", plan_of(true).policy)
+    assert.are.equal("io", plan_of(true):explain("relu1")[1].region)
+    assert.are.equal("name", plan_of(false, { policy = "name" }).policy)
+    assert.are.equal("offset", plan_of(false, { mem_param = { optimize_test = true } }).policy)
+    do
+      local setup <close> = bench.prepare(file, { train = true, store = false })
+      assert.are.equal("io", setup.program.plan:explain("relu1")[1].region)
+    end
+    local pipe <close> = assert(io.popen("NEAP_DB=off " .. support.program .. " plan " .. path .. ".lua --train --explain relu1"))
+    assert.is_truthy(pipe:read("a"):find("io", 1, true))
+    raises("did you mean \"exclude_blob\"", load_file, "{ exclude_blobs = {} }")
+  end)
+
   it("numbers slots by address, however many there are", function()
     local net = neap.net "wide"
     net:input("x", { 16 })

@@ -57,8 +57,8 @@ return {
     if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
     local file = netfile.load(args.net)
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor, budget = args.budget,
-      recompute = not args.no_recompute }
+    local plan = net:plan(netfile.memory(file, { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor,
+      budget = args.budget, recompute = not args.no_recompute }))
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end
