@@ -19,6 +19,7 @@ local op = require "neap.op"
 local options = require "neap.options"
 local progress = require "neap.progress"
 local report = require "neap.report"
+local tree = require "neap.nn.tree"
 local fail = core.fail
 local none = options.none
 
@@ -43,7 +44,10 @@ local function start_position()
 end
 
 --- The model's workspace: another one when the model has become a part of another.
-local function find_workspace(self) self.ws = self.model:workspace() end
+local function find_workspace(self)
+  self.ws = self.model:workspace()
+  return self.ws
+end
 
 --- Sizes in rows that the maker takes.
 local function check_sizes(o)
@@ -82,7 +86,7 @@ local function new(given)
   check_sizes(o)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
-    position = start_position(), memory = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
+    position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
     micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
   if o.seed then o.model:seed(o.seed) end
@@ -94,6 +98,57 @@ local function new(given)
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
   if self.memory.max_batch then self.most.train, self.memory.max_batch = self.memory.max_batch, nil end
   return self
+end
+
+-- ---- steps that fail ---------------------------------------------------------------------------------------------------
+
+local function copied(t)
+  local out = {}
+  for key, value in pairs(t) do out[key] = value end
+  return out
+end
+
+--- What data has taught the trainer.
+local learnt = { "input", "target", "batch", "micro_fit", "model_version", "position" }
+local settle, close_programs
+
+--- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and its workspace are as they were:
+-- what a bad batch looks like is forgotten, and programs made for it are closed.
+-- @tparam string|nil known names what f has done before without an error, after which it learns nothing more
+-- @tparam Workspace|nil ws where f changes blobs; nil: it changes none
+local function attempt(self, known, ws, f, ...)
+  settle(self)
+  if known and self.known[known] then return f(self, ...) end
+  local was, programs, ranges, most, done = {}, copied(self.programs), copied(self.ranges), copied(self.most), false
+  for _, key in ipairs(learnt) do was[key] = self[key] end
+  local function undo()
+    for key, entry in pairs(self.programs) do
+      if programs[key] ~= entry then entry.program:close() end
+      programs[key] = programs[key] == entry and entry or nil
+    end
+    for key, range in pairs(self.ranges) do
+      if ranges[key] ~= range then range.plans:close() end
+      ranges[key] = ranges[key] == range and range or nil
+    end
+    for key in pairs(programs) do programs[key] = self.programs[key] end -- others were closed on the way
+    for key in pairs(ranges) do ranges[key] = self.ranges[key] end
+    self.programs, self.ranges, self.most = programs, ranges, most
+    for _, key in ipairs(learnt) do self[key] = was[key] end
+  end
+  local fed = { "x", "y", "lr" }
+  local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
+  local _ <close> = setmetatable({}, { __close = function()
+    if not done then settle(self) end
+    local keep = done or self.position.step ~= was.position.step
+    if mark then ws:_end_mark(mark, keep, fed) end
+    finish(keep)
+    if not keep then undo() end
+  end })
+  return (function(...)
+    done = true
+    if known then self.known[known] = true end
+    return ...
+  end)(f(self, ...))
 end
 
 -- ---- programs ----------------------------------------------------------------------------------------------------------
@@ -112,7 +167,8 @@ local function learn_spec(self, spec)
   self.input, self.target = x, spec.y and one(spec.y)
 end
 
-local function close_programs(self)
+function close_programs(self)
+  self.known = {}
   for _, entry in pairs(self.programs) do entry.program:close() end
   for _, range in pairs(self.ranges) do range.plans:close() end
   self.programs, self.ranges = {}, {}
@@ -219,7 +275,7 @@ end
 
 --- Counts a step that has been started, if it happened. Safe to be interrupted anywhere.
 -- @return what it measured, or nil
-local function settle(self)
+function settle(self)
   local p = self.position
   local pending = p.pending
   if not pending then return nil end
@@ -283,12 +339,7 @@ local function check_batch(batch)
   if batch.x == nil then fail "a batch has no x: the model needs an input" end
 end
 
---- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
--- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
-function Trainer:step(batch)
-  check_batch(batch)
-  find_workspace(self)
-  settle(self)
+local function step(self, batch)
   if not self.input then learn_spec(self, { x = batch.x, y = batch.y }) end
   local rows = batch.x:size(1)
   self.batch = self.batch or rows
@@ -314,13 +365,16 @@ function Trainer:step(batch)
   return result
 end
 
+--- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
+-- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
+function Trainer:step(batch)
+  check_batch(batch)
+  return attempt(self, self.input and "step " .. batch.x:size(1), find_workspace(self), step, batch)
+end
+
 -- ---- looking -----------------------------------------------------------------------------------------------------------
 
---- Loss and metrics over a whole data set, weighted by rows; the last, smaller batch included.
--- @return Report {loss, <metric>, n = rows}
-function Trainer:evaluate(set)
-  find_workspace(self)
-  settle(self)
+local function evaluate(self, set)
   learn_spec(self, set:spec())
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
   local sums, n = {}, 0
@@ -337,6 +391,10 @@ function Trainer:evaluate(set)
   return report.new { totals = totals, order = { "loss", table.unpack(self.metric_names) } }
 end
 
+--- Loss and metrics over a whole data set, weighted by rows; the last, smaller batch included.
+-- @return Report {loss, <metric>, n = rows}
+function Trainer:evaluate(set) return attempt(self, nil, find_workspace(self), evaluate, set) end
+
 --- Output of the model for a batch x, in evaluation mode; a copy.
 function Trainer:predict(x)
   local mode = rawget(self.model, "_mode")
@@ -345,25 +403,32 @@ function Trainer:predict(x)
   return (self.model(x))
 end
 
---- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
-function Trainer:program(batch)
-  find_workspace(self)
-  batch = batch or self.batch
-  if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
-  if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
+local function program_of(self, batch)
   if self.micro then return program_for(self, micro_rows(self, batch), "micro").program end
   return program_for(self, batch, "train").program
 end
 
+--- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
+function Trainer:program(batch)
+  batch = batch or self.batch
+  if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
+  if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
+  return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
+end
+
 --- Its plan.
 function Trainer:plan(batch) return self:program(batch).plan end
+
+local forecast
 
 --- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans alone, nothing is allocated.
 -- @param rows integer|nil as of t:program
 -- @param example table|nil {x =, y =}, whose shapes count when no data has been seen yet
 -- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch, nil without)
 -- @usage print(t:forecast(64))
-function Trainer:forecast(rows, example)
+function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast, rows, example) end
+
+function forecast(self, rows, example)
   rows = rows or self.batch
   if not rows then fail("the batch size is not known yet: t:forecast(64)") end
   if not self.input and example then learn_spec(self, example) end
@@ -595,6 +660,16 @@ local function fit(self, set, o)
   return self:history()
 end
 
+--- What the data looks like is learnt first.
+local function begin_fit(self, set, o)
+  local spec = set:spec()
+  learn_spec(self, spec)
+  self.batch = math.min(spec.batch, spec.n)
+  self.most.train = math.max(self.most.train, self.batch)
+  if #set == 0 then fail("fit: the data set has no batch") end
+  return fit(self, set, o)
+end
+
 --- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
 -- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
 -- @param set data set
@@ -612,14 +687,17 @@ function Trainer:fit(set, given)
   end
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
+  find_workspace(self)
   settle(self)
-  learn_spec(self, set:spec())
-  self.batch = math.min(set:spec().batch, set:spec().n)
-  self.most.train = math.max(self.most.train, self.batch)
-  if #set == 0 then fail("fit: the data set has no batch") end
-  local ok, result = pcall(fit, self, set, o)
+  local was, most = {}, copied(self.most)
+  for _, key in ipairs(learnt) do was[key] = self[key] end
+  local ok, result = pcall(begin_fit, self, set, o)
   if ok then return result end
   settle(self)
+  if self.position.step == was.position.step and not o.resume then -- what the data looks like is forgotten: each step did so itself
+    for _, key in ipairs(learnt) do self[key] = was[key] end
+    self.most = most
+  end
   if o.path and type(result) ~= "string" and result.code == "interrupted" then must(self:save(o.path)) end
   error(result, 0)
 end

@@ -46,6 +46,21 @@ local function state_of(ws)
   return state
 end
 
+--- f(...) -> f's results, as one change of the workspace: when it raises, the blobs are what they were, and those made since are gone.
+-- @tparam Workspace ws
+-- @tparam boolean all whether f may make or change any blob; else only those that it feeds
+-- @tparam {string,..} fed names
+function workspace.attempt(ws, all, fed, f, ...)
+  if not all and #fed == 0 then return f(...) end
+  local mark, keep = ws:_mark(all, fed), false
+  local _ <close> = setmetatable({}, { __close = function() ws:_end_mark(mark, keep, fed) end })
+  return (function(...)
+    keep = true
+    return ...
+  end)(f(...))
+end
+local attempt = workspace.attempt
+
 -- ---- programs --------------------------------------------------------------------------------------------------------
 
 local function with_defaults(ws, memory)
@@ -94,12 +109,12 @@ end
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(only_known(net, mem_param.checked(with_defaults(self, memory))))
-  return self:_compile(net, all, most and range_for(self, net, all, most))
+  return attempt(self, true, {}, self._compile, self, net, all, most and range_for(self, net, all, most))
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
 function Workspace:compile_within(net, batches, memory)
-  return self:_compile(net, only_known(net, mem_param.checked(with_defaults(self, memory))), batches)
+  return attempt(self, true, {}, self._compile, self, net, only_known(net, mem_param.checked(with_defaults(self, memory))), batches)
 end
 
 local function shape_key(feeds)
@@ -125,11 +140,15 @@ local function fresh_table(self, net)
   return entry
 end
 
---- The program of a net for given feeds, compiled at the first use. A dynamic one takes any shapes.
+--- By which a net's program is known among the others. A dynamic one takes any shapes.
+local function key_of(self, feeds, given)
+  local key = state_of(self).defaults.executor == "dynamic" and "" or shape_key(feeds)
+  return given and key .. " " .. range.text_of(given) or key
+end
+
+--- The program of a net for given feeds, compiled at the first use.
 local function program_for(self, net, feeds, given)
-  local entry, dynamic = fresh_table(self, net), state_of(self).defaults.executor == "dynamic"
-  local key = dynamic and "" or shape_key(feeds)
-  if given then key = key .. " " .. range.text_of(given) end
+  local entry, key = fresh_table(self, net), key_of(self, feeds, given)
   local program = entry.by_key[key]
   if program then return program end
   if entry.n >= most_programs then
@@ -147,21 +166,24 @@ local function program_for(self, net, feeds, given)
   return program
 end
 
+--- The blobs of a program that was made by a call that failed are gone, and it with them.
+local function forget_program(self, net, key)
+  local entry = state_of(self).programs[net]
+  local program = entry and entry.by_key[key]
+  if not program then return end
+  program:close()
+  entry.by_key[key], entry.n = nil, entry.n - 1
+end
+
 local function full_name(x) return type(x) == "table" and x.name or x end
 
---- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs. `memory` as of ws:compile.
-function Workspace:run(net, feeds, memory)
-  if type(net) == "string" then net = self:net(net) end
-  local tensors = {}
-  for name, value in pairs(feeds or {}) do
-    name = full_name(name)
-    if not op.is_tensor(value) then
-      local row = net:_blob(name)
-      value = core.tensor(value, row and row.dtype)
-    end
-    tensors[name] = value
-  end
-  self:init(net)
+local init = Workspace.init
+
+--- ws:init(net) -> ws: makes what the net declares and does not find, and fills it.
+function Workspace:init(net) return attempt(self, true, {}, init, self, net) end
+
+local function run_with(self, net, tensors, memory)
+  init(self, net)
   for name, t in pairs(tensors) do
     local row = net:_blob(name)
     self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
@@ -169,6 +191,28 @@ function Workspace:run(net, feeds, memory)
   program_for(self, net, tensors, memory):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
+  return results
+end
+
+--- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs. `memory` as of ws:compile.
+function Workspace:run(net, feeds, memory)
+  if type(net) == "string" then net = self:net(net) end
+  local tensors, fed = {}, {}
+  for name, value in pairs(feeds or {}) do
+    name = full_name(name)
+    if not op.is_tensor(value) then
+      local row = net:_blob(name)
+      value = core.tensor(value, row and row.dtype)
+    end
+    tensors[name], fed[#fed + 1] = value, name
+  end
+  local key = key_of(self, tensors, memory)
+  local is_new, done = fresh_table(self, net).by_key[key] == nil, false
+  local _ <close> = setmetatable({}, { __close = function()
+    if is_new and not done then forget_program(self, net, key) end
+  end })
+  local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory)
+  done = true
   return results
 end
 

@@ -268,6 +268,44 @@ static int remove_blob(lua_State *L) {
   return 1;
 }
 
+/* ---- marks ---------------------------------------------------------------------------------------------------------- */
+
+#define LUA_MARK "neap.workspace_mark"
+
+static int free_mark(lua_State *L) {
+  neap_workspace_mark **mark = luaL_checkudata(L, 1, LUA_MARK);
+  neap_workspace_mark_free(*mark);
+  *mark = NULL;
+  return 0;
+}
+
+/* ws:_mark(all, {fed names}) -> mark */
+static int mark(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  int n;
+  const char **fed = neap_lua_names(L, 3, "feed", false, &n);
+  neap_workspace_mark **out = lua_newuserdatauv(L, sizeof *out, 0);
+  *out = NULL;
+  if (luaL_newmetatable(L, LUA_MARK)) {
+    lua_pushcfunction(L, free_mark);
+    lua_setfield(L, -2, "__gc");
+  }
+  lua_setmetatable(L, -2);
+  NEAP_LUA_TRY(L, neap_workspace_mark_new(ws, lua_toboolean(L, 2), n, fed, out, &error));
+  return 1;
+}
+
+/* ws:_end_mark(mark, keep, {fed names}): without `keep` the blobs are what they were. */
+static int end_mark(lua_State *L) {
+  neap_workspace_mark **at = luaL_checkudata(L, 2, LUA_MARK);
+  int n;
+  const char **fed = neap_lua_names(L, 4, "feed", false, &n);
+  if (*at != NULL && !lua_toboolean(L, 3)) neap_workspace_mark_undo(*at, n, fed);
+  neap_workspace_mark_free(*at);
+  *at = NULL;
+  return 0;
+}
+
 static int rename_blob(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *from = neap_lua_name(L, 2, "rename"), *to = neap_lua_name(L, 3, "rename");
@@ -512,6 +550,8 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"remove", remove_blob, 2},
                                          {"rename", rename_blob, 3},
                                          {"_blobs", blobs, 2},
+                                         {"_mark", mark, 3},
+                                         {"_end_mark", end_mark, 4},
                                          {"_svg", svg, 1},
                                          {"init", init, 2},
                                          {"seed", seed, 2},

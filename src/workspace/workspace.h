@@ -86,6 +86,14 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
 /* Calls visit for own names, then forwarded and the parent's, each once. */
 void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context);
 
+/* Before a call that may fail (mark.c): notes the blobs `fed`, contents included, and with `all` what every own blob is. Undoing puts
+ * them back; blobs that were not there are removed, of `fed` or, with `all`, any. */
+typedef struct neap_workspace_mark neap_workspace_mark;
+neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const char *const *fed, neap_workspace_mark **out,
+                                    neap_error *error);
+void neap_workspace_mark_undo(neap_workspace_mark *mark, int n, const char *const *fed);
+void neap_workspace_mark_free(neap_workspace_mark *mark);
+
 /* Makes the blobs that `net` declares and does not find (one segment per region) and fills them from the net's init ops.
  * Blobs that exist with the same type stay as they are; those that nobody has written yet are filled. Random inits draw from the
  * workspace's seed. */

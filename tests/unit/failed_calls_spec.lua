@@ -1,6 +1,8 @@
 -- A call that fails leaves nothing behind: what it was about is as it was, and the next right call does what it would have done.
 local neap = require "neap"
-local raises = require("support").raises
+local support = require "support"
+local raises = support.raises
+local nn, optim = neap.nn, neap.optim
 
 --- A net with an input and a parameter, the same each time.
 local function start()
@@ -109,5 +111,199 @@ describe("a net", function()
 
   it("read from a text is right, or is not made", function()
     raises("can't become", neap.net_from, "net f\ninput x f32 (2,3)\ny = Reshape(x) { shape = {7} }\n")
+  end)
+end)
+
+describe("a module", function()
+  local function make() return nn.Sequential { seed = 3, nn.Linear { 4 }, nn.ReLU(), nn.Linear { 2 } } end
+  local x = neap.tensor { { 1, -2, 3 }, { 0.5, 0.25, -1 } }
+  --- The numbers of a right call, gradients included.
+  local function use(m)
+    local y = m(x)
+    return y:hash() .. m:backward(x, neap.ones(2, 2)):hash() .. m:param("linear1.weight").grad:hash() .. tostring(m)
+  end
+
+  local function shapes(m)
+    local list = {}
+    for name, p in m:parameters() do list[#list + 1] = name .. table.concat(p.shape, ",") end
+    return table.concat(list, " ")
+  end
+
+  it("learns no width of what its forward fails on", function()
+    local m = nn.Sequential { seed = 3, nn.Linear { 4 }, nn.Lambda { function(y) return y:reshape(-1, 5) end }, nn.Linear { 2 } }
+    assert.is_false((pcall(m, neap.ones(2, 7))))
+    assert.is_false((pcall(m.net, m, { input = { 9 }, batch = 2 })))
+    assert.is_false((pcall(m.backward, m, neap.ones(2, 6), neap.ones(2, 2))))
+    assert.are.equal(0, #m:workspace():_blobs())
+    m(neap.ones(5, 3))
+    assert.are.equal("linear1.weight4,3 linear1.bias4 linear2.weight2,5 linear2.bias2", shapes(m))
+  end)
+
+  it("learns no width of what fails when it runs", function()
+    local function with(index)
+      local m = nn.Sequential { seed = 3, nn.Embedding { 4, 3 }, nn.Linear { 2 } }
+      if index then raises("out of range", m, neap.tensor({ index }, "i64")) end
+      return m(neap.tensor({ 1 }, "i64")):hash()
+    end
+    assert.are.equal(with(), with(9))
+  end)
+
+  it("keeps no layer that only a failed forward met", function()
+    local inner, fails = nn.Linear { 3, 4 }, true
+    local m = nn.Sequential { seed = 3, nn.Lambda { function(y)
+      y = inner(y)
+      if fails then error "no" end
+      return y
+    end } }
+    raises("no", m, x)
+    assert.are.equal("", shapes(m))
+    fails = false
+    m(x)
+    assert.are.equal("lambda1.@linear1.weight4,3 lambda1.@linear1.bias4", shapes(m))
+  end)
+
+  local bad = {
+    ["another width"] = function(m) m(neap.ones(2, 5)) end,
+    ["a dtype that the layer does not take"] = function(m) m(neap.ones({ 2, 3, dtype = "i64" })) end,
+    ["a gradient of another shape"] = function(m) m:backward(x, neap.ones(2, 3)) end,
+    ["parameters that are not its own"] = function(m) m:load_state_dict { nothing = x } end,
+    ["parameters of another shape"] = function(m)
+      local t = m:state_dict()
+      t["linear2.bias"] = neap.ones(7)
+      m:load_state_dict(t)
+    end,
+    ["a tie of different shapes"] = function(m) m:tie("linear1.weight", "linear2.weight") end,
+    ["a name that is taken"] = function(m) m.forward = nn.ReLU() end,
+    ["a child that is itself"] = function(m) m:add("again", m) end,
+    ["a freeze of nothing"] = function(m) m:freeze "none*" end,
+    ["a hook of nothing"] = function(m) m:on("none*", "forward", print) end,
+  }
+  for name, f in pairs(bad) do
+    it("goes on as a fresh one does after " .. name, function()
+      local fresh, m = make(), make()
+      m(x)
+      fresh(x)
+      assert.is_false((pcall(f, m)))
+      assert.are.equal(use(fresh), use(m))
+      local late = make() -- failed before it was ever used rightly
+      pcall(f, late)
+      if name ~= "another width" then assert.are.equal(use(make()), use(late)) end
+    end)
+  end
+end)
+
+describe("a trainer", function()
+  local function make(micro)
+    return neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.ReLU(), nn.Linear { 3 } }, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+      micro = micro }
+  end
+  local function labels(...) return neap.tensor({ ... }, "i64") end
+  local good = { x = neap.ones(4, 5), y = labels(0, 1, 2, 0) }
+  local bad = {
+    ["no labels"] = { x = neap.ones(4, 7) },
+    ["labels of other rows"] = { x = neap.ones(4, 7), y = labels(0, 1) },
+    ["a label out of range"] = { x = neap.ones(4, 7), y = labels(0, 1, 2, 9) },
+    ["an input of a dtype that no layer takes"] = { x = labels(1, 2, 3, 4), y = good.y },
+    ["an input that is no number"] = { x = neap.zeros(4, 7) / 0, y = good.y },
+  }
+  --- Losses and parameters of two right steps.
+  local function go_on(t)
+    local a, b = t:step(good), t:step(good)
+    return ("%a %a %d "):format(a.loss, b.loss, b.step) .. support.state_of(t.model:workspace())
+  end
+  for _, micro in ipairs { 0, 2 } do
+    for name, batch in pairs(bad) do
+      it(("has learnt nothing of %s%s"):format(name, micro > 0 and ", in micro-batches" or ""), function()
+        local size = micro > 0 and micro or nil
+        local t <close> = make(size)
+        local fresh <close> = make(size)
+        assert.is_false((pcall(t.step, t, batch)))
+        assert.are.equal(0, #t.model:workspace():_blobs())
+        assert.are.equal(go_on(fresh), go_on(t))
+        assert.is_false((pcall(t.step, t, batch))) -- and later
+        assert.are.equal(go_on(fresh), go_on(t))
+      end)
+    end
+  end
+
+  it("forgets a data set that does not fit", function()
+    local t <close> = make()
+    local fresh <close> = make()
+    local wrong = neap.data.tensors { x = neap.ones(4, 7), y = labels(9, 9, 9, 9), batch = 2 }
+    local right = neap.data.tensors { x = good.x, y = good.y, batch = 2 }
+    for _, f in ipairs { "fit", "evaluate" } do
+      assert.is_false((pcall(t[f], t, wrong, f == "fit" and { verbose = 0 } or nil)))
+      assert.are.equal(0, #t.model:workspace():_blobs())
+    end
+    assert.is_false((pcall(t.plan, t, 4)))
+    assert.is_false((pcall(t.forecast, t, 4, { x = neap.ones(4, 7), y = neap.ones(4, 2) })))
+    for _, one in ipairs { t, fresh } do one:fit(right, { verbose = 0 }) end
+    assert.are.equal(support.state_of(fresh.model:workspace()), support.state_of(t.model:workspace()))
+  end)
+end)
+
+describe("a workspace", function()
+  local net = neap.net "f"
+  net:input("x", { 2 })
+  net:input("at", {}, "i64")
+  net:param("w", { 3, 2 }, neap.init.uniform { low = -1, high = 1 })
+  net:Add({ net:Embedding({ "at", "w" }, "row"), "x" }, "y")
+  net:outputs { "y" }
+  local x, at = neap.tensor { 1, 2 }, neap.tensor(1, "i64")
+
+  --- Every blob that outlives a run, with its bits.
+  local function seen(ws)
+    local lines = {}
+    for _, row in ipairs(ws:_blobs()) do
+      local ok, t = pcall(ws.fetch, ws, row.name)
+      if row.kind ~= "transient" then lines[#lines + 1] = ("%s %s %s %s"):format(row.name, row.kind, row.role, ok and t:hash() or "-") end
+    end
+    table.sort(lines)
+    return table.concat(lines, "\n")
+  end
+
+  local bad = {
+    ["a run of an index out of range"] = function(ws) ws:run(net, { x = neap.tensor { 8, 9 }, at = neap.tensor(7, "i64") }) end,
+    ["a run of a shape that does not fit"] = function(ws) ws:run(net, { x = neap.ones(5), at = at }) end,
+    ["a run without an input"] = function(ws)
+      ws:create "x"
+      ws:run(net, { at = neap.tensor(2, "i64"), none = neap.ones(3), x = "text" })
+    end,
+    ["a run under a budget that can't be"] = function(ws) ws:run(net, { x = neap.tensor { 8, 9 }, at = at }, { total = 8 }) end,
+    ["a compile under a total that can't be"] = function(ws) ws:compile(net, { total = 8 }) end,
+    ["a compile with a wrong option"] = function(ws) ws:compile(net, { nothing = 8 }) end,
+    ["a fetch of nothing"] = function(ws) ws:fetch "none" end,
+    ["a load of nothing"] = function(ws) assert(ws:load "/none/none.safetensors") end,
+    ["a feed of no tensor"] = function(ws) ws:feed("z", function() end) end,
+    ["a run of a net by a name that is not there"] = function(ws) ws:run "none" end,
+    ["steps of a net that is not there"] = function(ws) ws:run_steps { "none" } end,
+    ["a net under a name that is taken"] = function(ws) ws:create_net "net f\ny = Relu(none)\n" end,
+  }
+  for name, f in pairs(bad) do
+    it("is as it was after " .. name, function()
+      for _, used in ipairs { false, true } do
+        local ws <close> = neap.workspace { seed = 2 }
+        local fresh <close> = neap.workspace { seed = 2 }
+        for _, one in ipairs { ws, fresh } do
+          if name == "a run without an input" then one:create "x" end
+          if used then one:run(net, { x = x, at = at }) end
+        end
+        local before = seen(ws)
+        assert.is_false((pcall(f, ws)))
+        assert.are.equal(before, seen(ws))
+        assert.are.equal(fresh:run(net, { x = x, at = at }).y:hash(), ws:run(net, { x = x, at = at }).y:hash())
+      end
+    end)
+  end
+
+  it("loads no part of a file that does not fit", function()
+    local path = os.tmpname() .. ".safetensors"
+    neap.save(path, { a = neap.ones(2), w = neap.ones(5) })
+    local ws <close> = neap.workspace { seed = 2 }
+    ws:run(net, { x = x, at = at })
+    local before = seen(ws)
+    assert.is_false((pcall(ws.load, ws, path)))
+    assert.are.equal(before, seen(ws))
+    os.remove(path)
   end)
 end)

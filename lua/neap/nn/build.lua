@@ -12,6 +12,7 @@ local options = require "neap.options"
 local range = require "neap.range"
 local report = require "neap.report"
 local tree = require "neap.nn.tree"
+local workspace = require "neap.workspace"
 local fail = core.fail
 
 local Module, context = module.Module, module.context
@@ -26,7 +27,7 @@ local function building(name, root, train, traced, f)
     trace = traced and {} or nil }
   context.building = record
   local _ <close> = setmetatable({}, { __close = function() context.building = outer end })
-  naming.inside(net, f, record)
+  tree.attempt(root, naming.inside, net, f, record)
   rawset(root, "_met", true)
   return record
 end
@@ -291,8 +292,13 @@ local function run(self, entry, xs)
   return Module.workspace(self):run(entry.net, feeds)
 end
 
---- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
-function Module.run_eager(self, m, ...)
+--- f(...) -> f's results: the first call on tensors learns widths and makes parameters; when it raises, it has not.
+local function attempt(root, f, ...)
+  if rawget(root, "_met") then return f(...) end
+  return tree.attempt(root, workspace.attempt, Module.workspace(root), true, {}, f, ...)
+end
+
+local function run_eager(self, m, ...)
   local xs = { ... }
   local entry = cached(self, m, xs, "forward", function()
     local e = {}
@@ -309,10 +315,11 @@ function Module.run_eager(self, m, ...)
   return table.unpack(list, 1, entry.outs.n)
 end
 
---- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
--- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
-function Module.backward(self, ...)
-  local root, xs = (tree.home(self)), { ... }
+--- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
+function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, ...) end
+
+local function backward(self, root, ...)
+  local xs = { ... }
   count_memory.check_gradients(root, "m:backward")
   if #xs < 2 then fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output") end
   local entry = cached(root, self, xs, "backward", function()
@@ -349,6 +356,13 @@ function Module.backward(self, ...)
   rawset(root, "_gradients", gradients)
   for i = 1, #xs - 1 do list[i] = gradients["input" .. i] end
   return table.unpack(list, 1, #xs - 1)
+end
+
+--- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
+-- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
+function Module.backward(self, ...)
+  local root = (tree.home(self))
+  return attempt(root, backward, self, root, ...)
 end
 
 return build

@@ -264,6 +264,7 @@ local function meet(m)
     fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, in init or outside"):format(m._class))
   end
   local owner = running_in_tree(building)
+  tree.note(m)
   tree.put(owner, numbered(owner, "@" .. (m._wanted_name or m._base)), m)
   building.tree = tree.of(building.root)
 end

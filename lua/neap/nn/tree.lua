@@ -255,4 +255,67 @@ function tree.home(m)
   return root, tree.of(root)
 end
 
+-- ---- calls that fail ---------------------------------------------------------------------------------------------------------
+
+local plain_fields = { "_parent", "_name", "_tree", "_nets", "_version", "_lazy", "_met", "_ensured", "_had" }
+local own_tables = { "_children", "_order", "_lists", "_counts", "_hosts", "_params", "_fields" }
+
+local function copied(t)
+  local out = {}
+  for key, value in pairs(t) do out[key] = value end
+  return out
+end
+
+--- Puts what m is now into `notes`, unless it is there.
+local function note(notes, m)
+  if notes[m] then return end
+  local was = {}
+  for _, key in ipairs(plain_fields) do was[key] = rawget(m, key) end
+  for _, key in ipairs(own_tables) do was[key] = copied(rawget(m, key)) end
+  notes[m] = was
+end
+
+local function put_back(m, was)
+  for _, key in ipairs(plain_fields) do rawset(m, key, was[key]) end
+  for _, key in ipairs(own_tables) do
+    local t = rawget(m, key)
+    for k in pairs(t) do t[k] = nil end
+    for k, value in pairs(was[key]) do t[k] = value end
+  end
+end
+
+--- Notes of the calls under way, the innermost last.
+local under_way = {}
+
+--- m, with all below it, is about to become a part of a tree that is being built.
+function tree.note(m)
+  for _, notes in ipairs(under_way) do
+    for _, x in ipairs(tree.modules(m)) do note(notes, x) end
+  end
+end
+
+--- Begins a call that may fail.
+-- @return finish(keep): without `keep` the modules of the tree are as they were: which there are, their names, parameters and the
+-- widths they have learnt
+function tree.mark(root)
+  local notes, depth = {}, #under_way + 1
+  for _, m in ipairs(tree.modules(root)) do note(notes, m) end
+  under_way[depth] = notes
+  return function(keep)
+    for i = #under_way, depth, -1 do under_way[i] = nil end
+    if keep then return end
+    for m, was in pairs(notes) do put_back(m, was) end
+  end
+end
+
+--- f(...) -> f's results; when it raises, the modules of the tree are as they were.
+function tree.attempt(root, f, ...)
+  local finish, done = tree.mark(root), false
+  local _ <close> = setmetatable({}, { __close = function() finish(done) end })
+  return (function(...)
+    done = true
+    return ...
+  end)(f(...))
+end
+
 return tree

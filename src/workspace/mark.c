@@ -1,0 +1,103 @@
+/* mark.c: what a call is about to change in a workspace, so that it can be put back when the call fails.
+ *
+ * A mark is a list of cells as they were. It holds references of their bytes, so that a cell that gets others gets its own back; a
+ * blob that is about to be fed has a copy of its contents besides, since feeding writes where the bytes are.
+ * INVARIANT: putting back needs no memory but for blobs that were removed in between.
+ */
+#include "workspace/workspace_int.h"
+
+#include <string.h>
+
+typedef struct marked {
+  neap_workspace *ws;   /* retained; that of the mark, or one above it */
+  neap_cell was;        /* its tensor is a reference of the mark's; strings and scopes stay with the cell */
+  neap_tensor contents; /* a copy; {0}: none was made */
+} marked;
+
+struct neap_workspace_mark {
+  neap_workspace *ws; /* retained */
+  bool all;           /* every own blob is marked: what is there besides has been made since */
+  int n, cap;
+  marked *item;
+};
+
+static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(marked), "notes about a workspace"); }
+
+static neap_status add(neap_workspace_mark *mark, neap_found found, bool contents, neap_error *error) {
+  if (!neap_list_grow(&mark->item, &mark->cap, mark->n + 1, sizeof *mark->item)) return refused(error);
+  marked item = {.ws = found.ws, .was = found.ws->cell[found.cell]};
+  item.was.text = NULL;
+  item.was.scope = NULL;
+  if (item.was.tensor.storage != NULL) {
+    /* Bytes that nobody has written need no copy; those of the user's own are never written by feeding. */
+    if (contents && item.was.filled && !item.was.is_shared)
+      NEAP_TRY(neap_workspace_copy_in(&item.was.tensor, &item.contents, error));
+    item.was.tensor = neap_tensor_retain(&item.was.tensor);
+  }
+  item.ws = neap_workspace_retain(found.ws);
+  mark->item[mark->n++] = item;
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const char *const *fed, neap_workspace_mark **out,
+                                    neap_error *error) {
+  neap_workspace_mark *mark = neap_alloc_zeroed(sizeof *mark);
+  if (mark == NULL) return refused(error);
+  mark->ws = neap_workspace_retain(ws);
+  mark->all = all;
+  neap_status status = NEAP_OK;
+  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++) status = add(mark, (neap_found){ws, c}, false, error);
+  for (int i = 0; status == NEAP_OK && i < n; i++) {
+    neap_found found = neap_workspace_find(ws, fed[i]);
+    if (found.ws != NULL) status = add(mark, found, true, error);
+  }
+  if (status != NEAP_OK)
+    neap_workspace_mark_free(mark);
+  else
+    *out = mark;
+  return status;
+}
+
+/* A cell of the same name gets what it was; with contents after bytes, since both may be marked. */
+static void put_back(marked *item) {
+  neap_workspace *ws = item->ws;
+  int at = neap_map_get(&ws->index, item->was.name, -1);
+  if (at < 0) at = neap_workspace_add_cell(ws, item->was.name);
+  if (at < 0) return;
+  neap_cell *cell = &ws->cell[at];
+  if (cell->text != NULL || cell->scope != NULL) return;
+  neap_tensor_fini(&cell->tensor);
+  *cell = item->was;
+  item->was.tensor = (neap_tensor){0};
+  neap_error none = {0};
+  if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none); /* of one type */
+  ws->version++;
+}
+
+static bool is_marked(const neap_workspace_mark *mark, const char *name) {
+  for (int i = 0; i < mark->n; i++)
+    if (mark->item[i].ws == mark->ws && mark->item[i].was.name == name) return true;
+  return false;
+}
+
+void neap_workspace_mark_undo(neap_workspace_mark *mark, int n, const char *const *fed) {
+  neap_workspace *ws = mark->ws;
+  for (int c = ws->n_cell - 1; c >= 0; c--) {
+    bool is_new = mark->all;
+    for (int i = 0; i < n && !is_new; i++) is_new = strcmp(fed[i], ws->cell[c].name) == 0;
+    if (is_new && !is_marked(mark, ws->cell[c].name)) neap_workspace_drop_cell(ws, c);
+  }
+  for (int i = 0; i < mark->n; i++) put_back(&mark->item[i]);
+}
+
+void neap_workspace_mark_free(neap_workspace_mark *mark) {
+  if (mark == NULL) return;
+  for (int i = 0; i < mark->n; i++) {
+    neap_tensor_fini(&mark->item[i].was.tensor);
+    neap_tensor_fini(&mark->item[i].contents);
+    neap_workspace_release(mark->item[i].ws);
+  }
+  neap_free(mark->item);
+  neap_workspace_release(mark->ws);
+  neap_free(mark);
+}
