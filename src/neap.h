@@ -270,6 +270,9 @@ NEAP_API neap_status neap_workspace_import(neap_workspace *workspace, const char
                                            neap_error *error);
 /* Bytes of files mapped now, by the whole process; not counted as held. */
 NEAP_API int64_t neap_mapped_bytes(void);
+/* Bytes that the process can still take on this machine: the kernel's estimate, cut by the limits of control groups and of the
+ * address space; 0 where unknown. A total for neap_net_fit_batch. */
+NEAP_API size_t neap_memory_available(void);
 
 /* ---- plans ---------------------------------------------------------------------------------------------------- */
 

@@ -26,23 +26,46 @@ local function source(subject, o)
   end
 end
 
---- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =}) -> n, plan. The largest batch that
--- fits: batch n + 1 does not. Raises `memory` when not even one example fits.
+--- The total for who names no figure: what this process can still take of the machine, but for an eighth left to others.
+function fit_batch.machine()
+  local available = core.memory().available
+  if available == 0 then fail("this system does not say how much memory it has left: give { total = bytes } or { budget = bytes }") end
+  return available - available // 8, available
+end
+
+--- Says on standard error what was taken, since nobody asked for it in figures.
+function fit_batch.tell(who, total, available)
+  io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(who, core.bytes_text(total), core.bytes_text(available)))
+end
+
+--- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =}) -> n, plan, total. The largest batch that
+-- fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
+-- and says so. Raises `memory` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   local is_net = type(subject) == "userdata" and getmetatable(subject) == core.Net.meta
   if not is_net and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
   local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given)
-  if not (o.total or o.budget) then fail("neap.fit_batch expects { total = bytes } or { budget = bytes }") end
   if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
-  return core.fit_batch(source(subject, o), o.max)
+  local available
+  if not (o.total or o.budget) then
+    o.total, available = fit_batch.machine()
+    fit_batch.tell("neap.fit_batch", o.total, available)
+  end
+  local n, plan = core.fit_batch(source(subject, o), o.max)
+  return n, plan, o.total
 end
 
 --- Rows of the largest micro-batch with which a trainer's step of `rows` fits its memory: the programs of a micro-batch and of
 -- the update share one arena; their parameters and accumulators are the same.
--- @param trainer trainer with memory.budget or memory.total
+-- @param trainer trainer; one without memory.budget and memory.total gets a total: what the machine has
 -- @param net_of f(trainer, "micro", n) -> net, blobs, the update's net
 function fit_batch.micro(trainer, rows, net_of)
+  if not (trainer.memory.budget or trainer.memory.total) then
+    local available
+    trainer.memory.total, available = fit_batch.machine()
+    fit_batch.tell("neap.trainer's micro = \"fit\"", trainer.memory.total, available)
+  end
   local _, _, update = net_of(trainer, "micro", 1)
   return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update))
 end

@@ -61,10 +61,11 @@ function neap.bytes(x)
   return core.bytes_text(x)
 end
 
---- neap.memory() -> Report {held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and high
--- are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
+--- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and
+-- high are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
 -- of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load, ws:load with map =), which the system reads
--- when they are touched and drops when it needs memory; resident is the whole process.
+-- when they are touched and drops when it needs memory; resident is the whole process; available is what the process can still
+-- take of this machine, by the kernel, control groups and ulimit.
 function neap.memory()
   local s = core.memory()
   local rows = {
@@ -74,9 +75,10 @@ function neap.memory()
     { what = "nets, plans and names", bytes = s.held_meta, high = s.high_meta },
     { what = "Lua", bytes = s.lua },
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
+    { what = "free for this process on this machine", bytes = s.available },
   }
   return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
-    totals = { held = s.held, held_meta = s.held_meta, high = s.high, mapped = s.mapped, pool = s.pool, pool_used = s.pool_used,
+    totals = { available = s.available, held = s.held, held_meta = s.held_meta, high = s.high, mapped = s.mapped, pool = s.pool, pool_used = s.pool_used,
       resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
       n_live = s.n_live, n_alloc = s.n_alloc } }
 end

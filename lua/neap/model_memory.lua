@@ -33,8 +33,16 @@ function model_memory.cache(name) return core.new_cache(name) end
 local Memory = { __name = "neap.model_memory" }
 Memory.__index = Memory
 
---- The layers of a chain: a Sequential's children, or the model itself.
-local function layers_of(root) return root._class == "Sequential" and module.Module.children(root) or { root } end
+--- The layers of a chain: a Sequential's children, those of the Sequentials among them in their place; or the model itself.
+local function layers_of(root, list)
+  list = list or {}
+  if root._class == "Sequential" then
+    for _, child in ipairs(module.Module.children(root)) do layers_of(child, list) end
+  else
+    list[#list + 1] = root
+  end
+  return list
+end
 
 --- Names the layers and gives each a cache; again when the model has changed.
 local function look_at_layers(memory)

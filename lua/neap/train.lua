@@ -57,16 +57,13 @@ local function check_sizes(o)
   end
   if o.micro == nil or is_count(o.micro) then return end
   if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
-  if not (o.memory and (o.memory.budget or o.memory.total)) then
-    fail("neap.trainer: micro = \"fit\" needs a budget or a total to fit into: memory = { total = \"512MiB\" }")
-  end
 end
 
 --- Makes a trainer.
 -- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
 --   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
 --   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
---   micro = rows of a micro-batch, or "fit": as many as memory's budget or total allows (gradients are accumulated; nothing is
+--   micro = rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine, allows (gradients are accumulated; nothing is
 --   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
 -- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
 local function new(given)

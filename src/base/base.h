@@ -61,6 +61,8 @@ bool neap_memory_failed(void);
 /* Bytes the process has resident now, and its high-water mark, from /proc; 0 where unknown. */
 size_t neap_process_resident_bytes(void);
 size_t neap_process_resident_peak_bytes(void);
+/* neap_memory_available (neap.h) by the files of another tree, for tests. */
+size_t neap_memory_available_below(const char *root);
 
 /* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its collector. */
 extern void (*neap_memory_on_data)(int64_t delta);

@@ -23,13 +23,14 @@ void neap_lua_collect(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
-/* memory() -> {held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua,
+/* memory() -> {available (bytes the process can still take on this machine, its limits looked at), held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua,
  * mapped (bytes of files mapped now, not of held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
   neap_pool_totals(&pool, &pool_used);
-  lua_createtable(L, 0, 12);
+  lua_createtable(L, 0, 13);
+  neap_lua_set_integer(L, "available", (int64_t)neap_memory_available());
   neap_lua_set_integer(L, "mapped", neap_io_mapped_bytes());
   neap_lua_set_integer(L, "pool", pool);
   neap_lua_set_integer(L, "pool_used", pool_used);

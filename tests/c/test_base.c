@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 TEST(memory_counters_follow_every_block) {
   neap_memory_stats before = neap_memory_read();
@@ -266,9 +267,54 @@ TEST(bytes_read_well) {
   CHECK(strcmp(neap_bytes_text(43201331, text), "41.2 MiB") == 0);
 }
 
+/* ---- what the machine has left ------------------------------------------------------------------------------------ */
+
+/* Writes root/path, its folders made. */
+static void put(const char *root, const char *path, const char *text) {
+  char name[512];
+  snprintf(name, sizeof name, "%s/%s", root, path);
+  for (char *at = strchr(name + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+    *at = '\0';
+    (void)mkdir(name, 0700);
+    *at = '/';
+  }
+  FILE *file = fopen(name, "w");
+  CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
+  char root[] = "/tmp/neap_machine_XXXXXX", command[64];
+  CHECK(mkdtemp(root) != NULL);
+  CHECK_EQ(neap_memory_available_below(root), 0); /* nothing is known */
+  put(root, "proc/meminfo", "MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:    8000 kB\n");
+  CHECK_EQ(neap_memory_available_below(root), 8000 * 1024);
+  /* Version 2: the group itself is without a limit, the one around it has one. */
+  put(root, "proc/self/cgroup", "3:cpu:/other\n0::/user/job\n");
+  put(root, "sys/fs/cgroup/user/job/memory.max", "max\n");
+  put(root, "sys/fs/cgroup/user/memory.max", "5000000\n");
+  put(root, "sys/fs/cgroup/user/memory.current", "3000000\n");
+  CHECK_EQ(neap_memory_available_below(root), 2000000);
+  put(root, "sys/fs/cgroup/user/memory.stat", "anon 7\ninactive_file_not 1\ninactive_file 500000\n"); /* pages that can go */
+  CHECK_EQ(neap_memory_available_below(root), 2500000);
+  put(root, "sys/fs/cgroup/memory.max", "100\n"); /* of the root, as a container sees it */
+  CHECK_EQ(neap_memory_available_below(root), 100);
+  put(root, "sys/fs/cgroup/memory.max", "7000000\n");
+  /* Version 1 beside it, with less; used up: nothing is left. */
+  put(root, "proc/self/cgroup", "4:memory:/box\n0::/user/job\n");
+  put(root, "sys/fs/cgroup/memory/box/memory.limit_in_bytes", "4000\n");
+  put(root, "sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1500\n");
+  CHECK_EQ(neap_memory_available_below(root), 2500);
+  put(root, "sys/fs/cgroup/memory/box/memory.usage_in_bytes", "4001\n");
+  CHECK_EQ(neap_memory_available_below(root), 0);
+  CHECK(neap_memory_available() > 0);
+  snprintf(command, sizeof command, "rm -r %s", root);
+  CHECK_EQ(system(command), 0);
+}
+
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(memory_counters_follow_every_block), T(high_water_mark_restarts), T(the_nth_allocation_fails_once),
-             T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
+  return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group), T(memory_counters_follow_every_block),
+             T(high_water_mark_restarts), T(the_nth_allocation_fails_once), T(absurd_sizes_are_refused),
+             T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
              T(arena_blocks_are_zeroed_aligned_and_apart), T(interned_names_are_one),
              T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
              T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),

@@ -104,6 +104,28 @@ local function by_hand()
 end
 
 describe("the four lists of a model's memory", function()
+  it("hold the layers of nested Sequentials in their place, as those of a flat one", function()
+    local function run(make)
+      local model = nn.Sequential(make(nn.Linear { 3, 4 }, nn.Tanh(), nn.Linear { 4, 4 }, nn.ReLU(), nn.Linear { 4, 2 }))
+      for _, p in model:parameters() do p.data = (neap.arange(p.data:n_element()):to "f32" * 0.7):sin():view(p.data.shape) end
+      model:train()
+      local memory = model:memory()
+      local y = memory:forward(neap.arange(6):to("f32"):view(2, 3))
+      local dx = memory:backward(neap.ones(2, 2))
+      local shapes = {}
+      for i, list in ipairs { model.outputs, model.inputs } do
+        for k, entry in ipairs(list) do shapes[#shapes + 1] = { i, k, table.concat(entry.data.shape, ","), entry.diff:hash() } end
+      end
+      return { #model.params, #model.caches, shapes, y:hash(), dx:hash() }, memory.names
+    end
+    local flat = run(function(...) return { ... } end)
+    local nested, names = run(function(a, b, c, d, e) return { nn.Sequential { a, b }, nn.Sequential { nn.Sequential { c, d }, e } } end)
+    assert.are.equal(5, flat[2])
+    assert.same(flat, nested)
+    assert.same({ "sequential1.linear1", "sequential1.tanh1", "sequential2.sequential1.linear1", "sequential2.sequential1.relu1",
+      "sequential2.linear1" }, names)
+  end)
+
   it("hold params, outputs, inputs and caches by name, data and diff, with values worked out by hand", function()
     local model = by_hand()
     local memory = model:memory()

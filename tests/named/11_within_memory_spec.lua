@@ -59,6 +59,36 @@ describe("neap.fit_batch", function()
     end
   end)
 
+  it("takes what the machine has free when it is given no figure, and says what that was", function()
+    local core, stderr = require "neap.core", io.stderr
+    local was = core.memory
+    local said = {}
+    local function with_free(bytes, f)
+      core.memory = function() return { available = bytes } end
+      io.stderr = { write = function(_, text) said[#said + 1] = text end } -- luacheck: ignore
+      local results = table.pack(pcall(f))
+      core.memory, io.stderr = was, stderr -- luacheck: ignore
+      if not results[1] then error(results[2], 0) end
+      return table.unpack(results, 2, results.n)
+    end
+    local model = model_of(24)
+    local n, plan, total = with_free(400 << 10, function() return neap.fit_batch(model, { train = true }) end)
+    assert.are.equal(350 << 10, total)
+    assert.are.equal("neap: neap.fit_batch takes 350.0 KiB, seven eighths of the 400.0 KiB that are free here\n", table.concat(said))
+    assert.are.equal(n, (neap.fit_batch(model, { train = true, total = total })))
+    assert.is_true(plan.total_bytes <= total)
+    raises("give { total = bytes }", with_free, 0, function() neap.fit_batch(model) end)
+    -- The trainer's micro = "fit" follows it.
+    said = {}
+    local t <close> = neap.trainer { model = model_of(24), optimizer = optim.Adam {}, micro = "fit" }
+    local micro = with_free(64 << 10, function() return t:forecast(5000, { x = neap.zeros(8, 12), y = neap.zeros { 8, dtype = "i64" } }).micro end)
+    assert.is_true(micro >= 1 and micro < 5000)
+    assert.is_truthy(table.concat(said):find("micro = \"fit\" takes 56.0 KiB", 1, true))
+    assert.are.equal(56 << 10, t.memory.total)
+    local free = neap.memory().available
+    assert.is_true(free > 0 and free < 1 << 50)
+  end)
+
   it("allocates nothing", function()
     local model = model_of(24)
     local before = held()
