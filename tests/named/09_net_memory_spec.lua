@@ -122,8 +122,7 @@ describe("the four lists of a model's memory", function()
     local nested, names = run(function(a, b, c, d, e) return { nn.Sequential { a, b }, nn.Sequential { nn.Sequential { c, d }, e } } end)
     assert.are.equal(5, flat[2])
     assert.same(flat, nested)
-    assert.same({ "sequential1.linear1", "sequential1.tanh1", "sequential2.sequential1.linear1", "sequential2.sequential1.relu1",
-      "sequential2.linear1" }, names)
+    assert.same({ "block1.linear1", "block1.tanh1", "block2.block1.linear1", "block2.block1.relu1", "block2.linear1" }, names)
   end)
 
   it("hold params, outputs, inputs and caches by name, data and diff, with values worked out by hand", function()
