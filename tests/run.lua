@@ -4,13 +4,14 @@
 --
 -- The last line is "N passed, N failed, N skipped". A file that can't be loaded, a program that crashes or prints no such
 -- line of its own, and an exit status that contradicts the line each count as one failure. Exits with 1 when anything
--- failed or nothing ran. NEAP_BUILD names the build directory (`build`).
+-- failed or nothing ran. NEAP_BUILD names the build directory (`build`). NEAP_TEST_FILES="PATH ...": only these programs and spec
+-- files, in this order, the programs first, and the first failure ends the run.
 
 local spec_folders = { "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/oom", "tests/fuzz" }
 local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300 -- after which a C program counts as hanging
 
 local build = os.getenv "NEAP_BUILD" or "build"
-local filter = arg and arg[1]
+local filter, listed = arg and arg[1], os.getenv "NEAP_TEST_FILES"
 local count = { passed = 0, failed = 0, skipped = 0 }
 local failures = {} -- texts, shown once more at the end
 
@@ -21,6 +22,16 @@ local function fail(what, message)
   local text = "FAIL " .. what .. "\n  " .. tostring(message):gsub("%s+$", ""):gsub("\n", "\n  ")
   failures[#failures + 1] = text
   print(text)
+  if listed then os.exit(false, true) end
+end
+
+--- The paths of NEAP_TEST_FILES that fit a pattern.
+local function listed_paths(pattern)
+  local paths = {}
+  for path in listed:gmatch "%S+" do
+    if path:find(pattern) then paths[#paths + 1] = path end
+  end
+  return paths
 end
 
 --- Paths below a folder that `find` gives for a name pattern, sorted.
@@ -46,8 +57,8 @@ local function copy(t) return { passed = t.passed, failed = t.failed, skipped = 
 --- Spec files ------------------------------------------------------------------------------------------------------------
 
 local function run_specs()
-  local paths = {}
-  for _, folder in ipairs(spec_folders) do
+  local paths = listed and listed_paths "_spec%.lua$" or {}
+  for _, folder in ipairs(listed and {} or spec_folders) do
     for _, path in ipairs(find(folder, "*_spec.lua")) do paths[#paths + 1] = path end
   end
   if #paths == 0 then return end
@@ -198,13 +209,18 @@ local function check_includes()
   end
 end
 
+if listed then
+  for _, path in ipairs(listed_paths "/test_[%w_]+$") do run_program(path) end
+end
 -- NEAP_TEST_ONLY=c leaves the specs out: under valgrind an interpreter's worth of them takes hours.
 if os.getenv "NEAP_TEST_ONLY" ~= "c" then
   local ok, message = xpcall(run_specs, debug.traceback)
   if not ok then fail("spec files", message) end
 end
-run_programs()
-check_includes()
+if not listed then
+  run_programs()
+  check_includes()
+end
 
 if #failures > 0 then print("\n" .. table.concat(failures, "\n")) end
 if count.passed + count.failed == 0 then print(filter and "no test contains " .. filter or "no test was run") end
