@@ -763,6 +763,12 @@ NEAP_API bool neap_workspace_delete_net(neap_workspace *workspace, const char *n
 NEAP_API neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
                                              neap_error *error);
 
+/* One op on blobs of the workspace, as a line of a net's text says: "y = Relu(x)", "y, m = Dropout(x) { rate = 0.3 }". Inputs are
+ * blobs that are there; outputs are made or written, in the end and all together, and may be inputs ("x = Relu(x)"). Nothing is planned
+ * and nothing remembered. Ops that work in a net only (If, Free, ..) are refused; so is a line that is no op. On failure all
+ * blobs are as before. */
+NEAP_API neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, neap_error *error);
+
 /* A scope is a stack of frames: child workspaces that see bound names only and keep their locals while others are pushed on
  * top. A forward pass pushes one frame after another; the backward pops them, last in, first out, and finds in each what the
  * forward left there. Frames are reused by later pushes, memory and all. A frame is borrowed until the scope is trimmed, and

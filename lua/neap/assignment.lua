@@ -3,7 +3,7 @@
 -- @module neap.assignment
 local core = require "neap.core"
 local options = require "neap.options"
-local native, list_of = core.memonger, options.names
+local native, list_of, fail = core.memonger, options.names, core.fail
 local none = options.none
 local assignment = {}
 
@@ -123,8 +123,13 @@ function assignment.get_free_blob(recycler, blob)
   return recycler.slots[native.best_slot(usable, size_of(recycler, recycler.of[blob]))]
 end
 
---- Gives each output that op number `at` writes first a slot. Ops may come in any order.
-function assignment.process_op(recycler, at)
+--- Of a recycler: gives each output that op number `at` writes first a slot; ops may come in any order. Of a workspace: runs one op
+-- on its blobs, as ws:run_op does.
+-- @usage neap.memonger.process_op(recycler, 3)
+-- @usage neap.memonger.process_op(ws, "Add", { "a", "b" }, "c")
+function assignment.process_op(recycler, at, inputs, outputs, attrs)
+  if type(recycler) == "userdata" then return recycler:run_op(at, inputs, outputs, attrs) end
+  if inputs ~= nil then fail("process_op: a recycler's op is a position, and nothing else") end
   local op = recycler.ops[at]
   if not op then refuse("name", ("process_op: the net has no op %s"):format(tostring(at))) end
   for _, name in ipairs(op.outputs) do

@@ -289,6 +289,16 @@ function Workspace:run_once(net, memory)
   return self
 end
 
+--- ws:run_op(type, inputs, outputs [, attrs]) -> ws: one op on named blobs. Inputs are blobs that are there, `false` for an optional
+-- one that isn't; outputs are made or written, all together when the op has run, and may be inputs. Nothing is planned and nothing
+-- remembered; ops that work in a net only (If, Free ..) are refused. When it fails, all blobs are as before.
+-- @usage ws:run_op("Sgd", { "w", "dw", "lr" }, "w")
+function Workspace:run_op(type_name, inputs, outputs, attrs)
+  if type(type_name) ~= "string" then fail("ws:run_op expects (type, inputs, outputs, attrs), got a " .. type(type_name)) end
+  core.run_op(self, type_name, inputs, outputs, attrs)
+  return self
+end
+
 -- ---- step trees --------------------------------------------------------------------------------------------------------------
 
 local step_fields = { name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0, create_workspace = false,

@@ -90,6 +90,53 @@ neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *n
   return neap_driver_run_once(workspace, net, &compile, error);
 }
 
+/* Declares the tensors of a workspace that a line mentions, so that the line can be read. */
+typedef struct mentions {
+  const char *line;
+  neap_net *net;
+  neap_status status;
+  neap_error *error;
+} mentions;
+
+/* Whether `name` stands in the text with no letter of a name on either side. */
+static bool is_mentioned(const char *text, const char *name) {
+  static const char *const around = " \t\n,()={}";
+  size_t n = strlen(name);
+  for (const char *at = strstr(text, name); at != NULL; at = strstr(at + 1, name))
+    if ((at == text || strchr(around, at[-1]) != NULL) && strchr(around, at[n]) != NULL) return true; /* the end is among them */
+  return false;
+}
+
+static void declare_mentioned(void *context, const neap_blob_info *info) {
+  mentions *m = context;
+  bool is_tensor = info->kind == NEAP_BLOB_TENSOR || info->kind == NEAP_BLOB_TRANSIENT;
+  if (m->status != NEAP_OK || !is_tensor || !is_mentioned(m->line, info->name)) return;
+  m->status = neap_net_declare(m->net, info->name, NEAP_ROLE_INPUT, &info->type, false, NULL, NULL, NULL, m->error);
+}
+
+/* The one op of a net that was read from a line. */
+static neap_status run_line(neap_workspace *workspace, const neap_net *net, const char *line, neap_error *error) {
+  if (neap_net_n_ops(net) != 1)
+    return neap_fail(error, NEAP_ARGUMENT, "run_op: expects the line of one op, such as \"y = Relu(x)\", got \"%s\"", line);
+  const neap_net_op *op = neap_net_op_at(net, 0);
+  neap_set *set = neap_net_given(op, false);
+  if (set == NULL) return neap_fail_memory(error, 64, "the attributes of an op");
+  neap_status status = neap_driver_run_op(workspace, op->op->name, op->n_in, (const char *const *)op->in, set, op->n_out,
+                                          (const char *const *)op->out, error);
+  neap_free(set);
+  return status;
+}
+
+neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, neap_error *error) {
+  mentions m = {.line = line, .error = error};
+  NEAP_TRY(neap_net_new("run_op", &m.net, error));
+  neap_workspace_each(workspace, declare_mentioned, &m);
+  if (m.status == NEAP_OK) m.status = neap_net_read_lines(m.net, line, error);
+  if (m.status == NEAP_OK) m.status = run_line(workspace, m.net, line, error);
+  neap_net_free(m.net);
+  return m.status;
+}
+
 neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
                                      neap_error *error) {
   neap_compile_options compile;

@@ -190,6 +190,11 @@ neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL ou
  * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
 neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
                        neap_error *error);
+/* One op on blobs of a workspace, by name: NULL stands for an optional input, or an output that nobody wants. Outputs are copied
+ * into their blobs, made where there are none, so that programs find them; an output may be an input. What random ops draw follows
+ * from the workspace. On failure all blobs are as before. NAME or RELEASED error for an input, as from view. */
+neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
+                               int n_out, const char *const *out, neap_error *error);
 /* Drops this thread's kernels and scratch. */
 void neap_eager_clear(void);
 

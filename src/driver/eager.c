@@ -57,7 +57,8 @@ typedef struct call {
   neap_tensor in[MOST_IN]; /* dense; references of our own */
   neap_type type[MOST_IN];
   neap_attr_value *attrs;
-  neap_arena arena; /* of attrs; goes to the cache on a miss */
+  neap_arena arena;    /* of attrs; goes to the cache on a miss */
+  const neap_draw *by; /* what a random op draws by; NULL: the thread's next draw, which is then used up */
 } call;
 
 /* The record of `type`. Ops that are instructions of the runner, or that graph expands, mean nothing alone: ARGUMENT. */
@@ -210,18 +211,19 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     NEAP_TRY(neap_tensor_copy(&out[pair.out], &c->in[pair.in], error));
     in_data[pair.in] = out_data[pair.out];
   }
-  neap_draw draw = neap_draw_look();
+  neap_draw draw = c->by != NULL ? *c->by : neap_draw_look();
   NEAP_TRY(neap_single_run(e->single, in_data, out_data, eager.scratch, draw.seed, 0, draw.step, error));
-  if ((c->op->effects & NEAP_EFFECT_RANDOM) != 0) neap_draw_count();
+  if (c->by == NULL && (c->op->effects & NEAP_EFFECT_RANDOM) != 0) neap_draw_count();
   for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++) NEAP_TRY(cut(e, k, &out[k], error));
   return NEAP_OK;
 }
 
-/* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails. */
-neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
-                       neap_error *error) {
+/* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails. `by` NULL: what random ops draw is
+ * the thread's. */
+static neap_status call_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
+                           const neap_draw *by, neap_error *error) {
   const char *engine = getenv("NEAP_ENGINE");
-  call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads()};
+  call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads(), .by = by};
   /* Read at each call and part of the case: another engine takes effect at once. */
   c.engine = engine != NULL && engine[0] != '\0' && strcmp(engine, "free") != 0 ? neap_intern(engine) : NULL;
   memset(out, 0, (size_t)n_out * sizeof *out);
@@ -242,5 +244,69 @@ neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const 
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&c.in[k]);
   for (int k = 0; k < n_out && status != NEAP_OK; k++) neap_tensor_fini(&out[k]);
   neap_arena_fini(&c.arena);
+  return status;
+}
+
+neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
+                       neap_error *error) {
+  return call_op(type, n_in, in, attrs, n_out, out, NULL, error);
+}
+
+/* ---- on blobs of a workspace -------------------------------------------------------------------------------------------- */
+
+/* The outputs into their blobs, all or none. First those that change what a blob is, which take the tensor itself: each can be
+ * undone without allocating. Then those that fit into the bytes that are there, which programs know: these can't fail. */
+static neap_status feed_all(neap_workspace *ws, int n, const char *const *name, const neap_tensor *out, neap_error *error) {
+  neap_tensor before[MOST_OUT] = {0};
+  bool fits[MOST_OUT] = {0};
+  neap_status status = NEAP_OK;
+  int done = 0;
+  for (; done < n && status == NEAP_OK; done += status == NEAP_OK) {
+    neap_type have, type = neap_tensor_type(&out[done]);
+    neap_error none = {0};
+    if (name[done] == NULL) continue;
+    fits[done] = neap_workspace_type(ws, name[done], &have) && neap_type_equal(&have, &type);
+    if (fits[done]) continue;
+    if (neap_workspace_type(ws, name[done], &have)) neap_workspace_view(ws, name[done], &before[done], NULL, &none);
+    status = neap_workspace_feed(ws, name[done], &out[done], true, error);
+  }
+  for (int k = 0; k < done && status != NEAP_OK; k++) {
+    neap_error none = {0};
+    if (name[k] == NULL || fits[k]) continue;
+    if (is_present(&before[k]))
+      neap_workspace_feed(ws, name[k], &before[k], true, &none);
+    else
+      neap_workspace_remove(ws, name[k]);
+  }
+  for (int k = 0; k < n && status == NEAP_OK; k++)
+    if (fits[k]) status = neap_workspace_feed(ws, name[k], &out[k], false, error);
+  for (int k = 0; k < n; k++) neap_tensor_fini(&before[k]);
+  return status;
+}
+
+/* The blob's tensor, a copy where its elements lie in a layout that only its kernels know. */
+static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
+  neap_error not_plain = {0};
+  if (neap_workspace_view(ws, name, out, NULL, &not_plain) == NEAP_OK) return NEAP_OK;
+  return neap_workspace_fetch(ws, name, out, error);
+}
+
+neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
+                               int n_out, const char *const *out, neap_error *error) {
+  if (n_in > MOST_IN || n_out > MOST_OUT)
+    return neap_fail(error, NEAP_ARGUMENT, "%s: too many operands for one op by itself; at most %d inputs and %d outputs", type,
+                     MOST_IN, MOST_OUT);
+  neap_tensor tensor[MOST_IN] = {0}, made[MOST_OUT] = {0};
+  neap_status status = NEAP_OK;
+  for (int k = 0; k < n_in && status == NEAP_OK; k++)
+    if (in[k] != NULL) status = take_blob(ws, in[k], &tensor[k], error);
+  neap_draw draw = neap_workspace_look_draw(ws, false);
+  const neap_op *op = neap_op_find(type);
+  bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;
+  if (status == NEAP_OK) status = call_op(type, n_in, tensor, attrs, n_out, made, &draw, error);
+  if (status == NEAP_OK) status = feed_all(ws, n_out, out, made, error);
+  if (status == NEAP_OK && draws) neap_workspace_count_draw(ws);
+  for (int k = 0; k < n_in; k++) neap_tensor_fini(&tensor[k]);
+  for (int k = 0; k < n_out; k++) neap_tensor_fini(&made[k]);
   return status;
 }

@@ -218,6 +218,19 @@ static int run_steps(lua_State *L) {
   return 1;
 }
 
+/* run_op(ws, type, {inputs}, {outputs}, attrs): one op on blobs; false stands for none. */
+static int run_op(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  const neap_op *op = neap_lua_op(L, 2);
+  int n_in, n_out;
+  const char *const *in = neap_lua_names(L, 3, "inputs", true, &n_in), *const *out =
+                                                                         neap_lua_names(L, 4, "outputs", true, &n_out);
+  neap_set *attrs = neap_lua_attrs(L, 5, op, NULL);
+  neap_error error = {0};
+  if (neap_driver_run_op(ws, op->name, n_in, in, attrs, n_out, out, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  return 0;
+}
+
 /* run_once(ws, net, memory) */
 static int run_once(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
@@ -246,4 +259,6 @@ void neap_lua_open_scope(lua_State *L) {
   lua_setfield(L, -2, "run_steps");
   lua_pushcfunction(L, run_once);
   lua_setfield(L, -2, "run_once");
+  lua_pushcfunction(L, run_op);
+  lua_setfield(L, -2, "run_op");
 }

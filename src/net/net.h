@@ -157,6 +157,10 @@ const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *ou
 neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
                             neap_error *error);
 
+/* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL when refused.
+ * `skip` leaves out what declare derives from the type. */
+neap_set *neap_net_given(const neap_net_op *op, bool skip_derived);
+
 /* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in it. */
 void neap_net_print(const neap_net *net, bool lines, neap_buffer *out);
 neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);

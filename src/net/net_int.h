@@ -114,9 +114,6 @@ neap_status neap_net_copy_declaration(const neap_net_copier *c, const neap_net *
 /* Adds the op with copies of its subnets, which `subs` knows: empty at first, kept between the ops of one copy. */
 neap_status neap_net_copy_op(const neap_net_copier *c, const neap_net_op *op, neap_net *to, neap_map *subs);
 
-/* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL when refused.
- * `skip` leaves out what declare derives from the type. */
-neap_set *neap_net_given(const neap_net_op *op, bool skip_derived);
 bool neap_net_is_derived(const char *attr); /* "shape" and "dtype" of an init op */
 
 #endif

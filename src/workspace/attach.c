@@ -337,14 +337,19 @@ neap_draw neap_workspace_look_draw(const neap_workspace *ws, bool train) {
   return ws->draws_by_thread ? neap_draw_look() : (neap_draw){ws->seed ^ sampling, ws->draw};
 }
 
-static void count_draw(neap_workspace *ws, const neap_program *program) {
+void neap_workspace_count_draw(neap_workspace *ws) {
   if (ws->given != NULL) return;
-  if (neap_program_graph(program)->train)
-    ws->step++;
-  else if (neap_program_draws(program) && ws->draws_by_thread)
+  if (ws->draws_by_thread)
     neap_draw_count();
-  else if (neap_program_draws(program))
+  else
     ws->draw++;
+}
+
+static void count_draw(neap_workspace *ws, const neap_program *program) {
+  if (neap_program_graph(program)->train)
+    ws->step += ws->given == NULL;
+  else if (neap_program_draws(program))
+    neap_workspace_count_draw(ws);
 }
 
 /* No allocation and no look-up by name unless names or bytes have moved since the last run. */

@@ -122,6 +122,8 @@ void neap_workspace_rewind_step(neap_workspace *ws,
                                 uint32_t step); /* the counter alone: a step is begun again, or its other half */
 /* What the next run of a program with a backward pass (`train`) or without one draws by. */
 neap_draw neap_workspace_look_draw(const neap_workspace *ws, bool train);
+/* That draw, of a run without a backward pass, has been used. */
+void neap_workspace_count_draw(neap_workspace *ws);
 /* What all runs draw by until it is taken back by NULL; they count nothing then. Borrowed. */
 void neap_workspace_give_draw(neap_workspace *ws, const neap_draw *draw);
 void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POISON=1: dead bytes become NaN */

@@ -348,6 +348,27 @@ static neap_status run_layer(neap_workspace *ws, const neap_net *net, float z[8]
   return status;
 }
 
+TEST(one_op_runs_on_named_blobs) {
+  neap_workspace *ws = NULL;
+  const float a[] = {1, -2, 3};
+  float y[3] = {0};
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_OK(neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){3}, a, &error));
+  CHECK_OK(neap_workspace_run_op(ws, "y = Relu(a)", &error));
+  CHECK_OK(neap_workspace_run_op(ws, "y = Add(y, a)", &error));
+  CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 3, y, &error));
+  CHECK(y[0] == 2 && y[1] == -2 && y[2] == 6);
+  CHECK_OK(neap_workspace_run_op(ws, "s = Sum(y) { axes = {0}, keepdim = true }", &error));
+  CHECK_OK(neap_workspace_read(ws, "s", NEAP_DTYPE_F32, 1, y, &error));
+  CHECK(y[0] == 6);
+  CHECK_FAILS(neap_workspace_run_op(ws, "z = Relu(aa)", &error), NEAP_DATA, "\"aa\" is not defined");
+  CHECK_FAILS(neap_workspace_run_op(ws, "input q f32 (3)", &error), NEAP_ARGUMENT, "expects the line of one op");
+  CHECK_FAILS(neap_workspace_run_op(ws, "p = Relu(a)\nq = Relu(p)", &error), NEAP_ARGUMENT, "expects the line of one op");
+  CHECK_FAILS(neap_workspace_run_op(ws, "z = Relu(a) { slope = 2 }", &error), NEAP_DATA, "slope");
+  CHECK(!neap_workspace_has(ws, "z") && !neap_workspace_has(ws, "q"));
+  neap_workspace_release(ws);
+}
+
 TEST(a_model_travels_as_one_file) {
   static const char *const maps[] = {NULL, "r", "c"};
   const float weights[6] = {1, -2, 3, 4, 5, -6};
@@ -471,6 +492,6 @@ int main(int argc, char **argv) {
              T(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked), T(a_net_made_line_by_line_prints_what_reads_back),
              T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
              T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back),
-             T(a_model_travels_as_one_file), T(names_are_forwarded_renamed_and_removed_by_rules), T(rewrites_are_listed),
-             T(a_budget_is_met_by_recomputing_to_the_same_bits));
+             T(a_model_travels_as_one_file), T(one_op_runs_on_named_blobs), T(names_are_forwarded_renamed_and_removed_by_rules),
+             T(rewrites_are_listed), T(a_budget_is_met_by_recomputing_to_the_same_bits));
 }

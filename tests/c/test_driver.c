@@ -261,6 +261,33 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
   drop_path();
 }
 
+/* ---- one op on blobs -------------------------------------------------------------------------------------------- */
+
+/* Refused at the n-th allocation, then at the next, until it passes: the blobs are as before each time. */
+TEST(refused_memory_leaves_the_blobs_of_one_op_as_they_were) {
+  const float a[] = {3, 1, 2};
+  float now[3] = {0};
+  bool passed = false;
+  for (int64_t n = 1; !passed && n < 400; n++) {
+    neap_workspace *ws = NULL;
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    CHECK_OK(neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){3}, a, &error));
+    CHECK_OK(neap_workspace_write(ws, "b", NEAP_DTYPE_F32, 1, (int64_t[]){3}, a, &error));
+    neap_memory_fail_nth(n, false);
+    neap_error own = {0};
+    neap_status status = neap_workspace_run_op(ws, "b, i = Split(a) { axis = 0, sizes = {2, 1} }", &own);
+    passed = status == NEAP_OK && !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status != NEAP_OK) {
+      CHECK_EQ(status, NEAP_MEMORY);
+      CHECK_OK(neap_workspace_read(ws, "b", NEAP_DTYPE_F32, 3, now, &error));
+      CHECK(memcmp(now, a, sizeof a) == 0 && !neap_workspace_has(ws, "i"));
+    }
+    neap_workspace_release(ws);
+  }
+  CHECK(passed);
+}
+
 /* ---- micro-batches -------------------------------------------------------------------------------------------------- */
 
 /* Steps of 8 rows as micro-batches of 3, with a refusal wherever *n says; *same: the parameters are as before the failed step. */
@@ -649,8 +676,9 @@ int main(int argc, char **argv) {
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
              T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
              T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
-             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
-             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+             T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
+             T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
+             T(every_refused_allocation_is_survived_by_recomputation),
              T(every_refused_allocation_is_survived_by_a_dynamic_session),
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),

@@ -549,3 +549,68 @@ describe("Step trees", function()
     assert.are.equal(1, ws:fetch("count")[1])
   end)
 end)
+
+describe("one op on named blobs", function()
+  local function ready()
+    local ws = neap.workspace { seed = 3, store = false }
+    ws:feed("a", neap.tensor { 1, -2, 3 })
+    ws:feed("b", neap.tensor { 10, 20, 30 })
+    return ws
+  end
+
+  it("reads blobs, makes and writes blobs, and may work in place", function()
+    local ws <close> = ready()
+    assert.are.equal(ws, ws:run_op("Add", { "a", "b" }, "c"))
+    assert.are.same({ 11, 18, 33 }, ws:fetch("c"):totable())
+    neap.memonger.process_op(ws, "Relu", "a", { "a" })
+    assert.are.same({ 1, 0, 3 }, ws:fetch("a"):totable())
+    ws:run_op("Sum", "c", "s", { keepdim = true }):run_op("Cast", "s", "i", { to = "i64" })
+    assert.are.same({ 62 }, ws:fetch("i"):totable())
+    ws:feed("lr", neap.tensor { 0.5 })
+    ws:run_op("Sgd", { "a", "b", "lr" }, "a")
+    assert.are.same({ -4, -10, -12 }, ws:fetch("a"):totable())
+    ws:run_op("NonZero", "a", "n")
+    assert.are.equal(3, ws:fetch("n"):n_element())
+  end)
+
+  it("writes the bytes that programs read", function()
+    local ws <close> = ready()
+    local net = neap.net "n"
+    net:param("w", { 3 }, neap.init.constant(2))
+    net:Copy("w", "y")
+    ws:run(net)
+    ws:run_op("Copy", "b", "w")
+    assert.are.same({ 10, 20, 30 }, ws:run(net).y:totable())
+    ws:run_op("Add", { "y", "a" }, "z") -- an output of the last run
+    assert.are.same({ 11, 18, 33 }, ws:fetch("z"):totable())
+  end)
+
+  it("draws by the workspace: anew each time, and the same after the same seed", function()
+    local function draws()
+      local ws <close> = ready()
+      ws:feed("ones", neap.ones(64))
+      local first = ws:run_op("Dropout", "ones", "d"):fetch "d"
+      return first, ws:run_op("Dropout", "ones", "d"):fetch "d"
+    end
+    local a, b = draws()
+    assert.is_false(a:equal(b))
+    local c, d = draws()
+    assert.is_true(a:equal(c) and b:equal(d))
+  end)
+
+  it("says what is wrong and leaves all blobs as they were", function()
+    local ws <close> = ready()
+    raises("no such blob", ws.run_op, ws, "Relu", "nobody", "y")
+    raises("did you mean \"Relu\"", ws.run_op, ws, "Rellu", "a", "y")
+    raises("works in a net only", ws.run_op, ws, "Free", "a", {})
+    raises("unknown attribute", ws.run_op, ws, "Relu", "a", "y", { slope = 1 })
+    raises("expects 2 inputs", ws.run_op, ws, "Add", { "a", "b", "a" }, "y")
+    ws:feed("text", "words")
+    raises("string", ws.run_op, ws, "Relu", "text", "y")
+    ws:feed("odd", neap.tensor { 1, 2 })
+    raises("does not broadcast", ws.run_op, ws, "Add", { "a", "odd" }, "a")
+    raises("expects (type", ws.run_op, ws, nil, "a", "y")
+    assert.is_false(ws:has "y")
+    assert.are.same({ 1, -2, 3 }, ws:fetch("a"):totable())
+  end)
+end)

@@ -67,6 +67,18 @@ for _, persist in ipairs { false, true } do
       assert.is_true(x:equal(neap.ones(3, 4)))
     end)
 
+    it("in one op on blobs, which stay as they were", function()
+      local function ready()
+        local ws = neap.workspace { store = false }
+        ws:feed("a", neap.tensor { 3, 1, 2 })
+        return ws
+      end
+      sweep(persist, ready, function(ws) ws:run_op("Split", "a", { "a", "i" }, { axis = 1, sizes = { 2, 1 } }) end, function(ws)
+        assert.are.same({ 3, 1, 2 }, ws:fetch("a"):totable())
+        assert.is_false(ws:has "i")
+      end)
+    end)
+
     it("in building a net, which stays as it was", function()
       sweep(persist, nothing, small_net)
       local text
