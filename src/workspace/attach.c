@@ -101,6 +101,7 @@ static void attachment_fini(neap_attachment *a) {
   neap_free(a->tensor);
   neap_free(a->cell);
   neap_free(a->content);
+  neap_free(a->outdates);
   neap_storage_release(a->constants);
 }
 
@@ -202,6 +203,7 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
     a->tensor[b] = fresh;
     a->cell[b] = found;
   }
+  NEAP_TRY(neap_newest_find(ws, a, error));
   a->version = neap_workspace_chain_version(ws);
   return NEAP_OK;
 }
@@ -357,6 +359,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
+  NEAP_TRY(neap_newest_bring(ws, a, error));
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
   NEAP_TRY(make_constants(a, error));
@@ -382,6 +385,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   touch_written(a);
   if (!run.finished) return status;
   mark_written(a);
+  neap_newest_mark(a);
   ws->last = program;
   ws->last_name = neap_program_graph(program)->name;
   count_draw(ws, program);

@@ -32,6 +32,7 @@ void neap_cell_clear(neap_cell *cell) {
   cell->text_bytes = 0;
   cell->scope = NULL;
   cell->is_shared = cell->in_segment = cell->filled = false;
+  cell->outdated = NULL;
 }
 
 neap_blob_kind neap_cell_kind(const neap_cell *cell) {
@@ -62,6 +63,7 @@ static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out,
 /* From here on the cell is later than what the last program left under its name. */
 static void mark_fed(neap_workspace *ws, neap_cell *cell) {
   cell->filled = true;
+  cell->outdated = NULL;
   cell->fed_run = ws->n_run;
 }
 
@@ -118,6 +120,7 @@ neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_t
     return neap_fail(error, NEAP_ARGUMENT, "exchange \"%s\": %s lie in one segment and stay there", name,
                      neap_region_name(cell->region));
   neap_tensor own = cell->tensor;
+  cell->outdated = NULL;
   cell->tensor = *tensor;
   *tensor = own;
   found.ws->version++;
@@ -373,6 +376,9 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   neap_value_id v = later_value(ws, name, cell);
   if (v >= 0) return mean_value(ws, verb, name, v, out, error);
   if (cell == NULL) return fail_missing(ws, verb, name, error);
+  if (cell->outdated != NULL && found.ws != ws)
+    return mean(found.ws, verb, cell->name, out, error); /* its own last run may have it */
+  if (cell->outdated != NULL) return neap_newest_fail(verb, name, cell->outdated, error);
   neap_blob_kind kind = neap_cell_kind(cell);
   if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind(verb, name, kind, error);
   if (!cell->filled) {

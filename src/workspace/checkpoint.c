@@ -144,6 +144,7 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, n
       ws->version++;
     }
     cell->filled = true;
+    cell->outdated = NULL;
     cell->fed_run = ws->n_run;
   }
 }

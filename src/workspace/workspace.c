@@ -147,7 +147,10 @@ uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run;
 
 /* One walk up the chain. Forwarding renames on the way; where nothing else falls through, it ends the walk. */
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
-  const char *key = neap_intern(name);
+  return neap_workspace_find_key(ws, neap_intern(name));
+}
+
+neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key) {
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
     int cell = neap_map_get(&at->index, key, -1);
     if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell}; /* the caller's constness is not its parents' */

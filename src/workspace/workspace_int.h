@@ -2,6 +2,8 @@
  *
  * INVARIANT: index holds exactly the names of `cell`. INVARIANT: `version` changes whenever a cell is made, dropped, renamed or
  * gets other bytes; an attachment whose version differs from the chain's looks its blobs up again before it runs.
+ * INVARIANT: a name has one value. Where a net writes or frees it and the cell's bytes are not what it wrote, the cell is `outdated`,
+ * and nobody reads its bytes as the name's value until they are written again (newest.c). A net's own inputs stay what they were fed.
  * INVARIANT: an attachment's constants are used only while every storage they were computed from has the version it had then.
  */
 #ifndef NEAP_WORKSPACE_INT_H
@@ -18,11 +20,13 @@ typedef struct neap_cell {
   neap_tensor tensor; /* {0}: declared, no bytes yet */
   char *text;         /* a string of text_bytes bytes, owned; NULL: none */
   size_t text_bytes;
-  neap_scope *scope;    /* retained; at most one of tensor, text and scope is there */
-  bool filled;          /* somebody has written the bytes */
-  bool in_segment;      /* part of a segment: never moves */
-  bool is_shared;       /* the user's storage, held by reference */
-  uint64_t fed_run;     /* n_run when it was fed last */
+  neap_scope *scope; /* retained; at most one of tensor, text and scope is there */
+  bool filled;       /* somebody has written the bytes */
+  bool in_segment;   /* part of a segment: never moves */
+  bool is_shared;    /* the user's storage, held by reference */
+  uint64_t fed_run;  /* n_run when it was fed last */
+  const char
+    *outdated; /* what a net has done to the name since, without writing these bytes; interned; NULL: they are the newest */
   size_t reserve_bytes; /* so many bytes from the tensor's first are its own: other shapes may lie in them; 0: as the tensor */
 } neap_cell;
 
@@ -32,13 +36,21 @@ typedef struct neap_found {
   int cell;
 } neap_found;
 
+/* A blob whose name a program writes or frees without writing its bytes. */
+typedef struct neap_outdates {
+  neap_found cell;
+  const char *text; /* says so: 'net "B" has written it since, in Relu "relu_1" at b.lua:3, and kept no bytes for it'; interned */
+} neap_outdates;
+
 /* A program and the bytes it uses; holding references, so that removing a name can't pull bytes from under a program. */
 typedef struct neap_attachment {
   neap_program *program;
-  uint64_t version;        /* of the chain of workspaces when the blobs were looked up */
-  const char **name;       /* of the cell of each program blob */
-  neap_tensor *tensor;     /* its bytes */
-  neap_found *cell;        /* the cell itself, valid with `version` */
+  uint64_t version;    /* of the chain of workspaces when the blobs were looked up */
+  const char **name;   /* of the cell of each program blob */
+  neap_tensor *tensor; /* its bytes */
+  neap_found *cell;    /* the cell itself, valid with `version` */
+  int n_outdates, cap_outdates;
+  neap_outdates *outdates; /* valid with `version` */
   uint64_t last_run;       /* n_run of its last run; 0: none */
   uint64_t last_use;       /* n_use when it was made or begun to run last */
   neap_storage *constants; /* its constants; NULL where it has none */
@@ -110,6 +122,7 @@ neap_status neap_workspace_add_forwards(neap_workspace *ws, int n, const char *c
 void neap_workspace_orphan_frames(neap_workspace *ws);
 
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name);
+neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key); /* of an interned name */
 /* A new own cell; -1 when memory is refused. The name must be free. */
 int neap_workspace_add_cell(neap_workspace *ws, const char *name);
 void neap_workspace_drop_cell(neap_workspace *ws, int cell);
@@ -122,6 +135,18 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
 /* Two types in one sentence. */
 neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
                                      neap_error *error);
+
+/* ---- newest.c: which value a name has ------------------------------------------------------------------------------------ */
+
+/* Looks up the cells that a run of the program outdates. MEMORY error when the list is refused. */
+neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error *error);
+/* After a finished run: what it wrote is the newest, and what it wrote elsewhere outdates its cell. */
+void neap_newest_mark(neap_attachment *a);
+/* Before a run: a blob that it reads and that another net has written since gets that value, while it is there; RELEASED error that
+ * names the net and the op when it is not. */
+neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error *error);
+/* RELEASED: what has happened to the blob. */
+neap_status neap_newest_fail(const char *verb, const char *name, const char *outdated, neap_error *error);
 
 /* ---- resident.c: blobs of a program that have bytes of their own ---------------------------------------------------- */
 
