@@ -121,9 +121,8 @@ local class_help = {
   ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
     .. "net:If(cond, f, g) net:scope(name, f) net:summary{} net:forecast{} net:plan{} net:text().",
   ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
-    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) ws:run_op(type, ins, outs) "
-    .. "
-    .. "ws:run_steps{..} ws:drop_gradients().",
+    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
+    .. "ws:run_op(type, ins, outs) ws:run_steps{..} ws:drop_gradients().",
   ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
     .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
   ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
