@@ -273,6 +273,21 @@ describe("shared gradients", function()
     assert_same_run(net, more, { "loss", "fc1_w_grad" })
   end)
 
+  it("leave alone the last activations that keep_last counts, and no other", function()
+    local net, at = neap.net "stack", "x"
+    net:input("x", { 4, 8 })
+    for i = 1, 8 do at = net:Relu(fc(net, at, "fc" .. i, 8, 8)).name end
+    net:Sum(at, "loss")
+    net:outputs { "loss" }
+    net:gradient "loss"
+    for k = 0, 9 do
+      local shared = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, keep_last = k })
+      for i = 1, 8 do assert.are.equal(i > 8 - k, has_name(shared, "fc" .. i), ("fc%d with keep_last = %d"):format(i, k)) end
+    end
+    local by_default = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true })
+    assert.are.equal(M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, keep_last = 2 }):text(), by_default:text())
+  end)
+
   it("know gradients by what the net says of them, not by how a name ends", function()
     local net = neap.net "names"
     net:input("x_grad", { 4, 8 })
@@ -329,6 +344,136 @@ describe("shared gradients", function()
     local shared = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true })
     assert.is_true(n_names(shared) < n_names(net:expand {}))
     assert_same_run(net, shared, { "loss", "r_1_grad" })
+  end)
+end)
+
+-- ---- any order that the dag allows --------------------------------------------------------------------------------------------------------
+
+--- What must have run before op i of a net: {op = true}, from the blobs alone, each of which is written once.
+local function ancestors_of(net)
+  local ops, writer, before = net:_ops(), {}, {}
+  for i, op in ipairs(ops) do
+    before[i] = {}
+    for _, name in ipairs(op.inputs) do
+      local w = name and writer[name]
+      if w then
+        before[i][w] = true
+        for a in pairs(before[w]) do before[i][a] = true end
+      end
+    end
+    for _, name in ipairs(op.outputs) do
+      if name then
+        assert.is_nil(writer[name], name .. " is written twice")
+        writer[name] = i
+      end
+    end
+  end
+  return before
+end
+
+--- Of a net and its planned one: pairs of blobs that share a name, and pairs of which neither is done with, by the net's own
+-- dependencies, when the other is written. An op that reads the one and writes the other is done with it.
+local function sharing_pairs(net, planned)
+  local before, ops, renamed = ancestors_of(net), net:_ops(), planned:_ops()
+  assert.are.equal(#ops, #renamed)
+  local uses, blobs_of = {}, {}
+  for i, op in ipairs(ops) do
+    for _, side in ipairs { "inputs", "outputs" } do
+      for k, name in ipairs(op[side]) do
+        if name then
+          if not uses[name] then
+            local list = blobs_of[renamed[i][side][k]] or {}
+            blobs_of[renamed[i][side][k]] = list
+            list[#list + 1], uses[name] = name, {}
+          end
+          if side == "outputs" then uses[name].writer = i end
+          table.insert(uses[name], i)
+        end
+      end
+    end
+  end
+  local function done_before(a, b)
+    for _, i in ipairs(uses[a]) do
+      if not uses[b].writer or i ~= uses[b].writer and not before[uses[b].writer][i] then return false end
+    end
+    return true
+  end
+  local n, bad = 0, {}
+  for name, list in pairs(blobs_of) do
+    for i, a in ipairs(list) do
+      for k = i + 1, #list do
+        n = n + 1
+        if not done_before(a, list[k]) and not done_before(list[k], a) then bad[#bad + 1] = ("%s: %s and %s"):format(name, a, list[k]) end
+      end
+    end
+  end
+  return n, bad
+end
+
+--- n ops over earlier blobs, mostly the newest ones, so that branches run side by side.
+local function random_branches(n, draw)
+  local net = neap.net "branches"
+  local list = { net:input("x", { 4, 6 }).name }
+  for i = 1, n do
+    local function earlier() return list[math.max(1, #list - draw(5))] end
+    local a, b, name = earlier(), earlier(), "b" .. i
+    if i == 1 or draw(3) == 0 then
+      net:param("w" .. i, { 6, 6 }, neap.init.xavier())
+      net:MatMul({ a, "w" .. i }, name)
+    elseif a ~= b and draw(2) == 0 then
+      net:Add({ a, b }, name)
+    else
+      net:Tanh(a, name)
+    end
+    list[#list + 1] = name
+  end
+  net:Sum(list[#list], "loss")
+  net:outputs { "loss" }
+  return net
+end
+
+describe("names shared for the dag executor", function()
+  local function sweep(recycle)
+    local state = 7
+    local function draw(n)
+      state = (state * 1103515245 + 12345) % 2147483648
+      return state // 65536 % n
+    end
+    local n, bad = 0, {}
+    for round = 1, 40 do
+      local net = random_branches(6 + round % 12, draw)
+      local e, planned = recycle(net)
+      local pairs_, unsafe = sharing_pairs(e, planned)
+      n = n + pairs_
+      for _, what in ipairs(unsafe) do bad[#bad + 1] = round .. " " .. what end
+    end
+    return n, bad
+  end
+  local function of_inference(executor)
+    return function(net) return net, (M.optimize_net(net, { executor = executor })) end
+  end
+  local function of_training(dag)
+    return function(net)
+      net:gradient "loss"
+      return net:expand {}, (M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, dag = dag }))
+    end
+  end
+
+  it("are free in every order that the net allows, forward and with a backward pass", function()
+    for what, recycle in pairs { inference = of_inference "dag", training = of_training(true) } do
+      local n, bad = sweep(recycle)
+      assert.is_true(n > 40, ("only %d pairs share a name in %s"):format(n, what))
+      assert.are.same({}, bad)
+    end
+    local net = random_branches(12, function(k) return k - 1 end)
+    local safe = select(2, sharing_pairs(net, (M.optimize_inference_for_dag(net, { "x" }))))
+    assert.are.same({}, safe)
+  end)
+  it("are more than those: names for one order are not, which this check sees", function()
+    for _, recycle in ipairs { of_inference "simple", of_training(false) } do
+      local _, bad = sweep(recycle)
+      assert.is_true(#bad > 0)
+    end
   end)
 end)
 

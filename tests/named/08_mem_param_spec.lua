@@ -135,6 +135,21 @@ describe("mem_param", function()
       assert.are.equal(2, ws:fetch("offset")[{ 1, 1 }])
       assert.is_true(program.plan:verify())
     end)
+    -- What no rewrite can fold, read early and followed by much that would take its bytes: only the rule keeps it.
+    local drawn = neap.net "drawn"
+    drawn:Uniform({}, { "noise" }, { shape = { 16, 24 } })
+    local at = drawn:Tanh("noise", "h1")
+    for i = 2, 6 do at = drawn:Relu(drawn:Exp(at), "h" .. i) end
+    drawn:Sum(at, "total")
+    drawn:outputs { "total" }
+    for _, executor in ipairs { "simple", "dag" } do
+      run(drawn, { mem_param = { optimize_test = true }, executor = executor }, function(ws, program)
+        assert.are.equal("io", program.plan:explain("noise")[1].region)
+        assert.are_not.equal("io", program.plan:explain("h1")[1].region)
+        local noise = ws:fetch "noise"
+        assert.is_true(noise:stats().max > 0.9 and noise:stats().min < 0.1)
+      end)
+    end
   end)
 
   it("refuses other blobs with a message that names the new owner and the fix", function()
