@@ -21,6 +21,8 @@ local function build_branch(outer, name, f, params)
   local sub = outer:_sub(name)
   state_of(sub).outer = outer
   if scope_of(outer) ~= "" then state_of(sub).scopes[1] = scope_of(outer) end
+  local partners = state_of(outer).partners
+  if partners then state_of(sub).partners = { partners[#partners] } end
   local handles = {}
   for i, param in ipairs(params or {}) do
     if param.own then sub:_declare(param.name, "input", param.shape, param.dtype, nil, false) end
@@ -61,9 +63,28 @@ local function append(to, seen, names, accept)
   end
 end
 
+--- A list of { cond, f } pairs, and a last function for when none holds, from pair i on: cond, f, g of an If, whose other branch is
+-- an If again.
+local cases, choose, results_of
+
+function cases(who, type_name, list, i)
+  local pair, after = list[i], list[i + 1]
+  if type(pair) ~= "table" or #pair ~= 2 or type(pair[2]) ~= "function" then
+    fail(("%s: item %d of the list expects { condition, function }, got a %s"):format(who, i, type(pair) == "table" and #pair .. "-item list" or type(pair)))
+  end
+  if type(after) == "function" and list[i + 2] ~= nil then fail(("%s: item %d, for when no condition holds, must be the last"):format(who, i + 1)) end
+  if after == nil or type(after) == "function" then return pair[1], pair[2], after end
+  return pair[1], pair[2], function(b) return results_of(b, type_name, cases(who, type_name, list, i + 1)) end
+end
+
 --- The common part of If and AsyncIf.
-local function choose(net, type_name, cond, f, g)
+function choose(net, type_name, cond, f, g)
   local who = "net:" .. type_name
+  if type(cond) == "table" and not op.is_blob(cond) then
+    if f ~= nil or g ~= nil then fail(who .. " expects (cond, f [, g]), or one list of { cond, f } pairs") end
+    return choose(net, type_name, cases(who, type_name, cond, 1))
+  end
+  if type(cond) == "function" then cond = cond(net) end
   if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail(who .. " expects (cond, f [, g]), functions that build the branches") end
   local branches = {}
   local branch_name = net:fresh_name "branch"
@@ -106,19 +127,35 @@ local function choose(net, type_name, cond, f, g)
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
   local blobs = {}
   for i, name in ipairs(names) do blobs[i] = handle(net, name) end
-  return table.unpack(blobs)
+  return blobs, #first.results
+end
+
+--- What an If inside a branch returns, as that branch's own results: what it writes by name is written, and not returned.
+function results_of(net, type_name, ...)
+  local blobs, n_result = choose(net, type_name, ...)
+  return table.unpack(blobs, 1, n_result)
 end
 
 --- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the other one. What the
 -- functions return are the results, equally many; outer blobs that a branch writes by name are written outside too. Without
 -- results and with both branches, a name that both write is a result as well.
+--
+-- Several conditions, looked at one after the other: net:If { { c1, f1 }, { c2, f2 }, g }, or net:If(c1, f1, net:Elif(c2, f2, g)). A
+-- condition that is a function is built where it is looked at: what it computes is computed only when those before it are zero.
 -- @usage net:If("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
-function Net:If(cond, f, g) return choose(self, "If", cond, f, g) end
+function Net:If(cond, f, g) return table.unpack((choose(self, "If", cond, f, g))) end
+
+--- net:Elif(cond, f [, g]) -> the other branch of an If: another condition, looked at when those before it are zero.
+-- @usage net:If("low", f, net:Elif(function(b) return b:Lt { "x", "limit" } end, g, net:Elif("high", h, k)))
+function Net:Elif(cond, f, g)
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail("net:Elif expects (cond, f [, g]), as the last argument of net:If") end
+  return function(b) return results_of(b, "If", cond, f, g) end
+end
 
 --- net:AsyncIf(cond, f [, g]) -> blobs: If under another name. In `dag` the branch of either runs on one lane while others run
 -- what does not depend on it; in `simple` neither overlaps anything.
 -- @usage net:AsyncIf("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
-function Net:AsyncIf(cond, f, g) return choose(self, "AsyncIf", cond, f, g) end
+function Net:AsyncIf(cond, f, g) return table.unpack((choose(self, "AsyncIf", cond, f, g))) end
 
 -- ---- loops ---------------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
 neap.variable_scope = scopes.variable_scope
 neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
+neap.current_workspace, neap.switch_workspace, neap.reset_workspace = workspace.current, workspace.switch, workspace.reset
+neap.workspace_names = workspace.names
 neap.db, neap.runs = db.open, db.runs
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.
 function neap.range(largest, memory, batch)

@@ -97,12 +97,33 @@ function M.scope_of(net)
   return scopes[#scopes] or ""
 end
 
---- The path that parameters made now get in front: that of the scopes, but a second visit to a variable scope gives ops a path
--- of their own and parameters the old one.
-function M.param_scope_of(net)
+--- The path of the scopes as parameters see it: a second visit to a variable scope gives ops a path of their own, parameters the
+-- old one.
+function M.param_path_of(net)
   local state = M.state_of(net)
   local paths = state.param_scopes
   return paths and paths[#state.scopes] or M.scope_of(net)
+end
+
+--- Where a path leads by what shares with what: the longest scope at its beginning that has a partner gives way to it, and so on.
+-- @tparam {[string]=string} partner paths, no one of them leading back to itself
+function M.shared_path(partner, path)
+  local head, to = path, nil
+  while head ~= "" and to == nil do
+    to = partner[head]
+    if to == nil then head = head:match "^(.*)/[^/]*$" or "" end
+  end
+  if to == nil then return path end
+  local rest, base = path:sub(#head + 2), M.shared_path(partner, to)
+  if base == "" or rest == "" then return base .. rest end
+  return base .. "/" .. rest
+end
+
+--- The path that parameters made now get in front: that above, where it is not shared with another one.
+function M.param_scope_of(net)
+  local partners = M.state_of(net).partners
+  local path = M.param_path_of(net)
+  return partners and #partners > 0 and M.shared_path(partners[#partners], path) or path
 end
 
 local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
@@ -143,13 +164,19 @@ end
 
 --- The full name of something read: the innermost scope's first.
 function M.read(net, name)
-  local full = read_in(net, name, M.scope_of(net))
-  if full then return full end
-  if M.param_scope_of(net) ~= M.scope_of(net) then
-    full = read_in(net, name, M.param_scope_of(net))
+  local scope, params = M.scope_of(net), M.param_scope_of(net)
+  local function parameter(full) -- of where parameters are shared with, nothing else is meant
     local row = full and net:_blob(full)
-    if row and row.role == "parameter" then return full end -- of the first visit nothing else is meant
+    return row and row.role == "parameter" and full
   end
+  if params ~= scope and not begins(name, scope) and not M.is_known(net, scope == "" and name or scope .. "/" .. name) then
+    local full = parameter(params == "" and name or params .. "/" .. name)
+    if full then return full end
+  end
+  local full = read_in(net, name, scope)
+  if full then return full end
+  full = params ~= scope and parameter(read_in(net, name, params))
+  if full then return full end
   M.is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
   return name
 end

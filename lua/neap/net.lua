@@ -14,7 +14,7 @@ local report = require "neap.report"
 local fail = core.fail
 
 local Net = core.Net
-local state_of, scope_of, param_scope_of, current = naming.state_of, naming.scope_of, naming.param_scope_of, naming.current
+local state_of, scope_of, param_path_of, current = naming.state_of, naming.scope_of, naming.param_path_of, naming.current
 local written, written_param, is_known = naming.written, naming.written_param, naming.is_known
 local read, reader, read_list = naming.read, naming.reader, naming.read_list
 local net_module = {}
@@ -157,7 +157,7 @@ function Net:scope(name, f, ...)
   if f ~= nil and type(f) ~= "function" then fail("net:scope expects a function, got a " .. type(f)) end
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
-  local param_scope = param_scope_of(self)
+  local param_scope = param_path_of(self)
   state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name
   local depth = #state.scopes
   if state.param_scopes then state.param_scopes[depth] = param_scope == "" and name or param_scope .. "/" .. name end

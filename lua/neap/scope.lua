@@ -10,7 +10,7 @@ local naming = require "neap.naming"
 local fail = core.fail
 
 local Net = core.Net
-local param_scope_of = naming.param_scope_of
+local param_path_of, param_scope_of = naming.param_path_of, naming.param_scope_of
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
 local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
 
@@ -124,6 +124,7 @@ local function scoped_param(settings)
     end
     local reuse = o.reuse
     if reuse == nil then reuse = settings.reuse end
+    if reuse == nil then reuse = param_path_of(net) ~= param_scope_of(net) end -- to share is to be found again
     local text
     if not reuse then
       text = "parameter \"%s\" is there already, made at %s"
@@ -154,7 +155,7 @@ function Net:variable_scope(name, given, f, ...)
   local o = options.read("net:variable_scope", { reuse = options.none, init = options.none, trainable = options.none }, given)
   local state = state_of(self)
   state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {}, state.param_scopes or {}
-  local outer, param_path = state.variables[#state.variables] or {}, param_scope_of(self)
+  local outer, param_path = state.variables[#state.variables] or {}, param_path_of(self)
   param_path = param_path == "" and name or param_path .. "/" .. name
   if type(o.init) == "number" then o.init = { op = "Constant", value = o.init } end
   for _, key in ipairs { "reuse", "init", "trainable" } do
@@ -172,6 +173,58 @@ function Net:variable_scope(name, given, f, ...)
   local function leave()
     for i = #state.variables, depth, -1 do state.variables[i] = nil end
     leave_scope()
+  end
+  if f == nil then return setmetatable({}, { __close = leave }) end
+  local _ <close> = setmetatable({}, { __close = leave })
+  return (function(...) return ... end)(f(...))
+end
+
+--- Raises for partners that lead back to where they begin.
+local function check_partners(partner)
+  for from in pairs(partner) do
+    local seen, at = {}, from
+    while at do
+      if seen[at] then fail(("net:parameter_sharing: \"%s\" leads back to itself"):format(from)) end
+      seen[at] = true
+      local head, to = at, partner[at]
+      while head ~= "" and to == nil do
+        head = head:match "^(.*)/[^/]*$" or ""
+        to = partner[head]
+      end
+      at = to
+    end
+  end
+end
+
+--- net:parameter_sharing({ scope = other scope, .. }, f, ...) -> f's results: what is made in `scope` has the parameters of the other
+-- one, name by name, and makes them there when they are not there yet. Paths begin at the scope that is open; "" is that scope
+-- itself. What lies inside shared scopes is shared too, and sharings may stand in each other. Outputs keep names of their own; a
+-- shared parameter has one shape. Without f: `local _ <close> = net:parameter_sharing { .. }`.
+-- @usage net:parameter_sharing({ right = "left" }, function()
+--   net:scope("left", encode, x)
+--   net:scope("right", encode, y)
+-- end)
+function Net:parameter_sharing(shared, f, ...)
+  if type(shared) ~= "table" then fail("net:parameter_sharing expects ({ scope = other }, f), got a " .. type(shared)) end
+  if f ~= nil and type(f) ~= "function" then fail("net:parameter_sharing expects a function, got a " .. type(f)) end
+  local state, path, partner = state_of(self), param_path_of(self), {}
+  state.partners = state.partners or {}
+  local depth = #state.partners + 1
+  for from, to in pairs(state.partners[depth - 1] or {}) do partner[from] = to end
+  local function full(name) return path == "" and name or name == "" and path or path .. "/" .. name end
+  for from, to in pairs(shared) do
+    if type(from) ~= "string" or type(to) ~= "string" or from == "" then
+      fail("net:parameter_sharing: a scope shares with another one, { right = \"left\" }; both are names")
+    end
+    if to == from or to:sub(1, #from + 1) == from .. "/" then
+      fail(("net:parameter_sharing: \"%s\" lies in \"%s\" and can't be what it shares with"):format(to, from))
+    end
+    partner[full(from)] = full(to)
+  end
+  check_partners(partner)
+  state.partners[depth] = partner
+  local function leave()
+    for i = #state.partners, depth, -1 do state.partners[i] = nil end
   end
   if f == nil then return setmetatable({}, { __close = leave }) end
   local _ <close> = setmetatable({}, { __close = leave })

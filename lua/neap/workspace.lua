@@ -36,6 +36,51 @@ function workspace.new(given)
   return ws
 end
 
+-- ---- the current workspace ---------------------------------------------------------------------------------------------------
+
+--- Workspaces by name, and which one is the current one: "default" until another one is asked for.
+local named, current_name = {}, "default"
+
+--- neap.current_workspace() -> the current workspace, and its name. The one named "default" is there from the first use on.
+function workspace.current()
+  named[current_name] = named[current_name] or workspace.new {}
+  return named[current_name], current_name
+end
+
+--- neap.switch_workspace(name [, create]) -> the workspace of that name, current from now on. One that is not there is an error,
+-- unless `create`: then it is made, empty. What the others hold stays.
+function workspace.switch(name, create)
+  if type(name) ~= "string" or name == "" then fail("neap.switch_workspace expects a name, got a " .. type(name)) end
+  if not named[name] and name ~= "default" then
+    if not create then
+      local near = options.nearest(name, workspace.names())
+      error(core.error { code = "name", message = ("switch_workspace: there is no workspace \"%s\""):format(name),
+        hint = (near and ("did you mean \"%s\"? "):format(near) or "") .. "switch_workspace(name, true) makes it" })
+    end
+    named[name] = workspace.new {}
+  end
+  current_name = name
+  return (workspace.current())
+end
+
+--- neap.reset_workspace([options]) -> the current workspace made anew, with options as of neap.workspace: its blobs and nets are
+-- gone, its programs closed. What is wrong with the options is said before anything goes.
+function workspace.reset(given)
+  local fresh, old = workspace.new(given), named[current_name]
+  named[current_name] = fresh
+  if old then old:close() end
+  return fresh
+end
+
+--- neap.workspace_names() -> names of the workspaces that can be switched to, sorted.
+function workspace.names()
+  local names = {}
+  for name in pairs(named) do names[#names + 1] = name end
+  if not named.default then names[#names + 1] = "default" end
+  table.sort(names)
+  return names
+end
+
 --- Frames and workspaces that C made get their state when they are first used: the defaults are their parent's.
 local function state_of(ws)
   local state = states[ws]

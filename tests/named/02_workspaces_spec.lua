@@ -614,3 +614,49 @@ describe("one op on named blobs", function()
     assert.are.same({ 1, -2, 3 }, ws:fetch("a"):totable())
   end)
 end)
+
+describe("the current workspace", function()
+  local function close_all()
+    for _, name in ipairs(neap.workspace_names()) do
+      neap.switch_workspace(name)
+      neap.reset_workspace { store = false }
+    end
+    neap.switch_workspace "default"
+  end
+
+  it("is switched by name: what each holds stays apart, and is there again", function()
+    local _ <close> = setmetatable({}, { __close = close_all })
+    local first, name = neap.current_workspace()
+    assert.are.equal("default", name)
+    first:feed("x", neap.tensor { 1 })
+    raises({ "there is no workspace \"other\"", "switch_workspace(name, true)" }, neap.switch_workspace, "other")
+    assert.are.equal(first, (neap.current_workspace()))
+    local other = neap.switch_workspace("other", true)
+    assert.are_not.equal(first, other)
+    assert.are.equal("other", select(2, neap.current_workspace()))
+    assert.is_false(other:has "x")
+    other:feed("x", neap.tensor { 2 })
+    assert.are.equal(first, neap.switch_workspace "default")
+    assert.are.equal(1, neap.current_workspace():fetch("x"):item())
+    assert.are.equal(2, neap.switch_workspace("other", true):fetch("x"):item()) -- it is there: it is not made again
+    assert.are.same({ "default", "other" }, neap.workspace_names())
+    raises("did you mean \"other\"", neap.switch_workspace, "othre")
+    raises("expects a name", neap.switch_workspace, nil)
+  end)
+
+  it("is made anew by a reset, the others are not", function()
+    local _ <close> = setmetatable({}, { __close = close_all })
+    local kept = neap.switch_workspace("kept", true)
+    kept:feed("x", neap.tensor { 3 })
+    neap.switch_workspace "default"
+    local old = neap.current_workspace()
+    old:feed("x", neap.tensor { 1 })
+    raises("unknown", neap.reset_workspace, { sead = 1 })
+    assert.are.equal(1, neap.current_workspace():fetch("x"):item())
+    local fresh = neap.reset_workspace { seed = 7, store = false }
+    assert.are.equal(fresh, (neap.current_workspace()))
+    assert.is_false(fresh:has "x")
+    assert.are.equal(7, fresh:seed())
+    assert.are.equal(3, neap.switch_workspace("kept"):fetch("x"):item())
+  end)
+end)

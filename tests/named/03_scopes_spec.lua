@@ -674,3 +674,142 @@ describe("Variable scopes", function()
     assert.is_true(ws:fetch("layer/w_grad"):close(sum, { rtol = 1e-4, atol = 1e-6 }))
   end)
 end)
+
+-- Caffe2's ParameterSharing: what its six tests ask, of nets.
+describe("parameter sharing between scopes", function()
+  local neap = require "neap"
+  local raises = require("support").raises
+  local function param(net, shape) return net:param("w", shape or { 2 }).name end
+  local function fc(net, x, out, n)
+    local w, b = net:param(out .. "_w", { n, n }, neap.init.xavier {}), net:param(out .. "_b", { n })
+    return net:FC({ x, w, b }, out).name
+  end
+  local function params(net)
+    local names = {}
+    for _, row in ipairs(net:_blobs()) do
+      if row.role == "parameter" then names[#names + 1] = row.name end
+    end
+    table.sort(names)
+    return names
+  end
+
+  it("there is none by default: a parameter is called after its scopes", function()
+    local net = neap.net "default"
+    assert.are.equal("w", param(net))
+    net:scope("scope", function()
+      assert.are.equal("scope/w", param(net))
+      net:scope("scope_2", function() assert.are.equal("scope/scope_2/w", param(net)) end)
+    end)
+    assert.are.equal(3, #params(net))
+  end)
+
+  it("nested: inner sharings begin where the outer ones lead", function()
+    local net = neap.net "nested"
+    net:scope("global_scope", function()
+      net:parameter_sharing({ model_b = "model_a" }, function()
+        assert.are.equal("global_scope/w", param(net))
+        for scope, to in pairs { model_b = "model_a", model_c = "model_c" } do
+          net:scope(scope, function()
+            net:parameter_sharing({ shared_scope = "" }, function()
+              assert.are.equal("global_scope/" .. to .. "/w", param(net))
+              net:scope("shared_scope", function() assert.are.equal("global_scope/" .. to .. "/w", param(net)) end)
+            end)
+          end)
+        end
+      end)
+    end)
+    assert.are.same({ "global_scope/model_a/w", "global_scope/model_c/w", "global_scope/w" }, params(net))
+  end)
+
+  it("of one subscope leaves the others alone", function()
+    local net = neap.net "subscopes"
+    net:parameter_sharing({ ["global_scope/b"] = "global_scope/a" }, function()
+      net:scope("global_scope", function()
+        assert.are.equal("global_scope/w", param(net))
+        for scope, to in pairs { a = "a", b = "a", c = "c" } do
+          net:scope(scope, function() assert.are.equal("global_scope/" .. to .. "/w", param(net)) end)
+        end
+      end)
+    end)
+    net:scope("global_scope/b", function() assert.are.equal("global_scope/b/w", param(net)) end) -- it is over
+  end)
+
+  it("makes parameters of their own where nothing is shared", function()
+    local net = neap.net "create"
+    local first = param(net)
+    local second = net:scope("some_global_scope", function() return param(net) end)
+    assert.are_not.equal(first, second)
+    assert.is_truthy(net:_blob(first) and net:_blob(second))
+  end)
+
+  it("holds through a deep hierarchy", function()
+    local net = neap.net "deep"
+    local made
+    net:parameter_sharing({ a = "b" }, function()
+      net:scope("a", function()
+        net:parameter_sharing({ c = "d" }, function()
+          net:scope("c", function()
+            net:parameter_sharing({ e = "f" }, function()
+              net:scope("e", function() made = param(net) end)
+            end)
+          end)
+        end)
+      end)
+    end)
+    assert.are.equal("b/d/f/w", made)
+  end)
+
+  it("of layers: six parameters for five layers, four of them with outputs of their own", function()
+    local net, outputs = neap.net "layers", {}
+    net:input("data", { 4, 16 })
+    local fc1 = fc(net, "data", "fc1", 16)
+    raises("fc1_w", fc, net, "data", "fc1", 2)
+    local function layer(scope) net:scope(scope, function() outputs[fc(net, fc1, "output", 16)] = true end) end
+    net:scope("some_global_scope", function()
+      layer "model_a"
+      net:parameter_sharing({ model_b = "model_a" }, function()
+        net:scope("model_b", function()
+          net:parameter_sharing({ shared_1 = "", shared_2 = "" }, function()
+            layer "shared_1"
+            layer "shared_2"
+            layer "unshared"
+          end)
+        end)
+      end)
+    end)
+    local n = 0
+    for _ in pairs(outputs) do n = n + 1 end
+    assert.are.equal(4, n)
+    local base = "some_global_scope/model_a/"
+    assert.are.same({ "fc1_b", "fc1_w", base .. "output_b", base .. "output_w", base .. "unshared/output_b", base .. "unshared/output_w" }, params(net))
+    assert.is_true(net:check())
+    local ws <close> = neap.workspace { store = false }
+    local y = ws:run(net, { data = neap.rand(4, 16) })
+    local b = "some_global_scope/model_b/"
+    assert.is_true(y[b .. "shared_1/output"]:equal(y[b .. "shared_2/output"]) and y[base .. "output"]:equal(y[b .. "shared_1/output"]))
+    assert.is_false(y[b .. "unshared/output"]:equal(y[base .. "output"]))
+  end)
+
+  it("finds shared parameters when they are read by name, before those of a scope around", function()
+    local net = neap.net "read"
+    net:input("x", { 2, 3 })
+    net:param("w", { 3, 3 }, 1)
+    net:scope("a", function() net:param("w", { 5, 3 }, 1) end)
+    local _ <close> = net:parameter_sharing { b = "a" }
+    net:scope("b", function() net:FC({ "x", "w" }, "y") end)
+    assert.are.same({ 2, 5 }, net:infer({})["b/y"].shape)
+  end)
+
+  it("goes with variable scopes, and is refused where it leads in a circle", function()
+    local net = neap.net "variable"
+    net:parameter_sharing({ right = "left" }, function()
+      net:variable_scope("left", {}, function() assert.are.equal("left/w", param(net)) end)
+      net:variable_scope("right", {}, function() assert.are.equal("left/w", param(net)) end)
+    end)
+    raises("leads back to itself", net.parameter_sharing, net, { a = "b", b = "a" }, function() end)
+    raises("lies in", net.parameter_sharing, net, { a = "a/b" }, function() end)
+    raises("expects ({ scope = other }, f)", net.parameter_sharing, net, "a")
+    raises("is here", net.parameter_sharing, net, { a = "b" }, function() error("is here", 0) end)
+    net:scope("a", function() assert.are.equal("a/w", param(net)) end)
+  end)
+end)

@@ -685,3 +685,82 @@ describe("a net with loops", function()
     os.remove(path)
   end)
 end)
+
+describe("several conditions", function()
+  local neap = require "neap"
+  local raises = require("support").raises
+  local function value(build, x)
+    local net = neap.net "cases"
+    net:input("x", { 1 })
+    for i, limit in ipairs { 0, 10, 100 } do net:Lt({ "x", net:const(limit) }, "c" .. i) end
+    net:outputs { build(net) }
+    local ws <close> = neap.workspace { store = false }
+    return select(2, next(ws:run(net, { x = neap.tensor { x } }))):item()
+  end
+  local function add(n)
+    return function(b) return b:Add { "x", b:const(n) } end
+  end
+  local want = { [-5] = -5 + 1, [5] = 5 + 2, [50] = 50 + 3, [500] = 500 + 4 }
+  local forms = {
+    ["as a list"] = function(net) return (net:If { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) }) end,
+    ["by Elif"] = function(net) return (net:If("c1", add(1), net:Elif("c2", add(2), net:Elif("c3", add(3), add(4))))) end,
+    ["built where they are looked at"] = function(net)
+      local function below(n)
+        return function(b) return b:Lt { "x", b:const(n) } end
+      end
+      return (net:If { { below(0), add(1) }, { below(10), add(2) }, { below(100), add(3) }, add(4) })
+    end,
+    ["of AsyncIf"] = function(net) return (net:AsyncIf { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) }) end,
+    ["that write by name"] = function(net)
+      net:Copy("x", "y")
+      local function write(n)
+        return function(b) b:Add({ "x", b:const(n) }, "y") end
+      end
+      net:If { { "c1", write(1) }, { "c2", write(2) }, { "c3", write(3) }, write(4) }
+      return "y"
+    end,
+  }
+  for name, build in pairs(forms) do
+    it(name .. " take the first that holds", function()
+      for x, y in pairs(want) do assert.are.equal(y, value(build, x), x) end
+    end)
+  end
+
+  it("without a last branch leave what they would write", function()
+    local function build(net)
+      net:Copy("x", "y")
+      net:If { { "c1", function(b) b:Neg("x", "y") end }, { "c2", function(b) b:Square("x", "y") end } }
+      return "y"
+    end
+    assert.are.equal(5, value(build, -5))
+    assert.are.equal(25, value(build, 5))
+    assert.are.equal(50, value(build, 50))
+  end)
+
+  it("have gradients through the branch that was taken", function()
+    local net = neap.net "trained"
+    net:input("x", { 1 })
+    net:param("w", { 1 }, 3)
+    local function times(n)
+      return function(b) return b:Mul { b:Mul { "w", "x" }, b:const(n) } end
+    end
+    local y = net:If { { net:Lt { "x", net:const(0) }, times(1) }, { net:Lt { "x", net:const(10) }, times(2) }, times(3) }
+    net:gradient(net:Sum(y))
+    local ws <close> = neap.workspace { store = false }
+    for x, dw in pairs { [-5] = -5, [5] = 10, [50] = 150 } do
+      ws:run(net, { x = neap.tensor { x } })
+      assert.are.equal(dw, ws:fetch("w_grad"):item())
+    end
+  end)
+
+  it("say what a list expects", function()
+    local net = neap.net "wrong"
+    net:input("c", { 1 })
+    raises("expects { condition, function }", net.If, net, { { "c" } })
+    raises("expects { condition, function }", net.If, net, { "c" })
+    raises("must be the last", net.If, net, { { "c", function() end }, function() end, { "c", function() end } })
+    raises("one list of", net.If, net, { { "c", function() end } }, function() end)
+    raises("net:Elif expects", net.Elif, net, "c")
+    assert.are.equal(0, #net:_ops())
+  end)
+end)
