@@ -63,31 +63,39 @@ describe("a declared maximum batch", function()
     end
   end)
 
+  --- Whether a batch of n has the choices of a program planned for it alone; then its three steps must leave the same bits.
+  local function runs_alike(n, big, range, memory)
+    local small = training_net(n)
+    local within <close> = neap.workspace { seed = 5, store = false }
+    local alone <close> = neap.workspace { seed = 5, store = false }
+    within:poison(true)
+    within:init(big)
+    alone:init(small)
+    local large <close> = within:compile_within(big, range, memory)
+    local a <close> = within:compile_within(small, range, memory)
+    local b <close> = alone:compile(small, memory)
+    assert.is_true(large ~= nil)
+    if choices(b.plan) ~= choices(a.plan) then return false end
+    for k = 1, 3 do
+      feed(within, n, k)
+      feed(alone, n, k)
+      a:run()
+      b:run()
+      assert.are.equal(bits(alone), bits(within))
+    end
+    return true
+  end
+
   it("runs every smaller batch bit for bit as a program planned for that batch with the same choices", function()
+    local big, sizes = training_net(8), { 1, 3, 6, 7 }
     for _, executor in ipairs { "simple", "dag" } do
       for _, engine in ipairs { "ref", "blas", "free" } do
         local memory = { store = false, executor = executor, engine = engine }
-        local big, small = training_net(8), training_net(3)
         local range <close> = neap.range(big, memory)
-        local within <close> = neap.workspace { seed = 5, store = false }
-        local alone <close> = neap.workspace { seed = 5, store = false }
-        within:poison(true)
-        within:init(big)
-        alone:init(small)
-        local large <close> = within:compile_within(big, range, memory)
-        local a <close> = within:compile_within(small, range, memory)
-        local b <close> = alone:compile(small, memory)
-        assert.is_true(large ~= nil)
-        if engine ~= "free" then assert.are.equal(choices(b.plan), choices(a.plan)) end
-        if choices(b.plan) == choices(a.plan) then
-          for k = 1, 3 do
-            feed(within, 3, k)
-            feed(alone, 3, k)
-            a:run()
-            b:run()
-            assert.are.equal(bits(alone), bits(within))
-          end
-        end
+        local n_compared = 0
+        for _, n in ipairs(sizes) do n_compared = n_compared + (runs_alike(n, big, range, memory) and 1 or 0) end
+        -- Free choices may differ with the batch, as kernels do; a forced engine's can't.
+        assert.is_true(n_compared >= (engine == "free" and 1 or #sizes), ("%d batches compared with engine %s"):format(n_compared, engine))
       end
     end
   end)

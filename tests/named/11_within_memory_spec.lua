@@ -21,6 +21,19 @@ local function trainer(o)
   return neap.trainer(o)
 end
 
+--- Nets that aren't an MLP. `plain`: without what mixes the rows of a batch or draws for them.
+local function convnet(plain)
+  return nn.Sequential { input = { 1, 10, 10 }, seed = 4, nn.Conv2d { 1, 4, kernel = 3, pad = 1 }, plain and nn.Identity() or nn.BatchNorm2d { 4 }, nn.ReLU(),
+    nn.MaxPool2d { 2 }, nn.Flatten(), plain and nn.Identity() or nn.Dropout { 0.2 }, nn.Linear { 100, 5 } }
+end
+local function transformer()
+  local function block()
+    return nn.Sequential { nn.Residual { nn.LayerNorm { 8 }, nn.SelfAttention { 8, heads = 2, causal = true } },
+      nn.Residual { nn.LayerNorm { 8 }, nn.Linear { 8, 16 }, nn.GELU(), nn.Linear { 16, 8 } } }
+  end
+  return nn.Sequential { input = { 6 }, dtype = "i64", seed = 5, nn.Embedding { 9, 8 }, block(), block(), nn.Linear { 8, 9 } }
+end
+
 --- The largest difference between the parameters of two models.
 local function distance(a, b)
   local worst, other = 0, b:state_dict()
@@ -41,6 +54,51 @@ describe("neap.fit_batch", function()
         if limit.total then assert.is_true(plan.total_bytes <= neap.bytes(type(limit.total) == "string" and limit.total or limit.total .. "B") ) end
         local again = { batch = n + 1, train = train, loss = o.loss, total = limit.total, budget = limit.budget }
         assert.are.equal("memory", raises("", model.plan, model, again).code)
+      end
+    end
+  end)
+
+  it("is exact for convnets and transformers too, with any loss and optimizer", function()
+    for _, make in ipairs { convnet, transformer } do
+      for _, options in ipairs { { train = true, loss = nn.CrossEntropyLoss { label_smoothing = 0.1 }, optimizer = optim.Adam {} },
+        { train = true, optimizer = optim.SGD { lr = 0.1, momentum = 0.9, clip = 1 } }, {} } do
+        local model = make()
+        local function asked(more) return setmetatable(more, { __index = options }) end
+        local function plan(o) return model:plan { batch = o.batch, total = o.total, budget = o.budget, train = options.train, loss = options.loss,
+          optimizer = options.optimizer } end
+        local five = plan(asked { batch = 5 })
+        for _, limit in ipairs { { total = five.total_bytes }, { budget = five.arena_bytes } } do
+          local n, found = neap.fit_batch(model, { total = limit.total, budget = limit.budget, train = options.train, loss = options.loss,
+            optimizer = options.optimizer })
+          assert.is_true(n >= 5)
+          assert.are.equal(n, found.batch)
+          assert.is_true(found.total_bytes <= (limit.total or math.maxinteger) and found.arena_bytes <= (limit.budget or math.maxinteger))
+          assert.are.equal("memory", raises("", plan, asked { batch = n + 1, total = limit.total, budget = limit.budget }).code)
+        end
+      end
+    end
+  end)
+
+  it("follows what a trainer's memory asks for, on convnets and transformers: one row more does not fit", function()
+    local inputs = { [convnet] = { 1, 10, 10 }, [transformer] = { 6 } }
+    for make, shape in pairs(inputs) do
+      for _, memory in ipairs { { executor = "dag" }, { policy = "name" }, { policy = "none", engine = "ref" }, { engine = "blas", recompute = false },
+        { mem_param = {} } } do
+        local function micro_of(micro, total)
+          local own = { store = false, total = total }
+          for key, value in pairs(memory) do own[key] = value end
+          local t <close> = neap.trainer { model = make(), optimizer = optim.Adam { lr = 0.01 }, micro = micro, memory = own }
+          local rows = make == transformer and { y = neap.zeros { 2, 6, dtype = "i64" } } or { y = neap.zeros { 2, dtype = "i64" } }
+          rows.x = neap.zeros { 2, dtype = make == transformer and "i64" or "f32", table.unpack(shape) }
+          return t:forecast(64, rows)
+        end
+        local total = micro_of(5).total_bytes
+        local found = micro_of("fit", total)
+        assert.is_true(found.micro >= 5 and found.micro < 64)
+        assert.is_true(found.total_bytes <= total)
+        assert.are.equal(found.total_bytes, micro_of(found.micro, total).total_bytes)
+        local ok, more = pcall(micro_of, found.micro + 1, total)
+        assert.is_true(ok and more.total_bytes > total or not ok and more.code == "memory", tostring(more))
       end
     end
   end)
@@ -124,6 +182,24 @@ describe("gradient accumulation in the trainer", function()
       end
     end)
   end
+
+  it("equals the large batch within rounding on a convnet and a transformer", function()
+    local function tokens(k, i) return (neap.arange(30):to "f32" * (0.37 * k + i)):sin():abs():view(5, 6) * 8 end
+    local cases = {
+      { make = function() return convnet(true) end, batch = function(k)
+        local x, y = support.batch({ 5, 1, 10, 10 }, 5, 0.37 * k)
+        return { x = x, y = y }
+      end },
+      { make = transformer, batch = function(k) return { x = tokens(k, 1):to "i64", y = tokens(k, 2):to "i64" } end },
+    }
+    for _, case in ipairs(cases) do
+      local whole <close> = trainer { model = case.make(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
+      local parts <close> = trainer { model = case.make(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2 } -- 2, 2 and 1
+      for k = 1, 3 do assert.is_true(math.abs(whole:step(case.batch(k)).loss - parts:step(case.batch(k)).loss) < 1e-5) end
+      assert.is_true(distance(whole.model, parts.model) < 1e-5)
+      assert.is_true(distance(whole.model, case.make()) > 1e-3)
+    end
+  end)
 
   it("weighs micro-batches by the labels that count, where a loss ignores some", function()
     local loss = function() return nn.CrossEntropyLoss { ignore_index = 3 } end
