@@ -1,4 +1,5 @@
-/* checkpoint.c: parameters and state of a workspace as one safetensors file, with seed and step in its metadata.
+/* checkpoint.c: parameters, state and strings of a workspace as one safetensors file, with seed and step in its metadata. A string
+ * of any bytes is a tensor of u8, whose name the metadata lists.
  *
  * INVARIANT: a load that fails has changed nothing: the whole file is checked against the blobs before the first is written.
  */
@@ -12,6 +13,7 @@
 
 #define META_SEED "neap.seed"
 #define META_STEP "neap.step"
+#define META_STRINGS "neap.strings"
 #define META_DRAW "neap.draw" /* only where it counts: a workspace that draws by itself */
 
 /* What training changes and a later run needs: neither gradients nor inputs nor outputs. */
@@ -20,12 +22,34 @@ static bool is_saved(const neap_cell *cell) {
   return role && cell->filled && cell->tensor.storage != NULL;
 }
 
+/* The bytes of a string as a tensor, owned. */
+static neap_status tensor_of_text(const neap_cell *cell, neap_tensor *out, neap_error *error) {
+  const neap_shape shape = {.n_dim = 1, .dim = {(int64_t)cell->text_bytes}};
+  NEAP_TRY(neap_tensor_new(out, NEAP_DTYPE_U8, &shape, error));
+  if (cell->text_bytes > 0) memcpy(neap_tensor_data(out), cell->text, cell->text_bytes);
+  return NEAP_OK;
+}
+
+/* Adds the workspace's strings to the list from item `n` on, their tensors owned, and their names to `strings`. */
+static neap_status add_strings(neap_workspace *ws, neap_io_item *item, int *n, neap_buffer *strings, neap_error *error) {
+  neap_buffer_add(strings, "%s", "");
+  for (int c = 0; c < ws->n_cell; c++) {
+    neap_cell *cell = &ws->cell[c];
+    if (cell->text == NULL) continue;
+    neap_tensor bytes;
+    NEAP_TRY(tensor_of_text(cell, &bytes, error));
+    item[(*n)++] = (neap_io_item){(char *)(uintptr_t)cell->name, bytes};
+    neap_buffer_add(strings, "%s\n", cell->name);
+  }
+  return strings->failed ? neap_fail_memory(error, 64, "a checkpoint's list") : NEAP_OK;
+}
+
 /* Own blobs only: a parent's are in the parent's checkpoint. Texts borrowed from the caller come last. */
 neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *more, neap_error *error) {
   size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc(room);
-  neap_io_pair *meta = neap_alloc(((size_t)n_meta + 5) * sizeof *meta);
-  neap_buffer state = {0};
+  neap_io_pair *meta = neap_alloc(((size_t)n_meta + 6) * sizeof *meta);
+  neap_buffer state = {0}, strings = {0};
   int n = 0;
   neap_buffer_add(&state, "%s", "");
   for (int c = 0; item != NULL && c < ws->n_cell; c++) {
@@ -38,21 +62,24 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
   snprintf(draw, sizeof draw, "%" PRIu32, ws->draw);
-  neap_status status = NEAP_OK;
-  if (item == NULL || meta == NULL || state.failed) {
-    status = neap_fail_memory(error, room, "a checkpoint's list");
-  } else {
+  int n_tensor = n;
+  neap_status status = item == NULL || meta == NULL || state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
+                                                                    : add_strings(ws, item, &n, &strings, error);
+  if (status == NEAP_OK) {
     meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
     meta[1] = (neap_io_pair){META_SEED, seed};
     meta[2] = (neap_io_pair){META_STEP, step};
     meta[3] = (neap_io_pair){NEAP_META_STATE, state.text};
     int n_own = 4;
     if (!ws->draws_by_thread) meta[n_own++] = (neap_io_pair){META_DRAW, draw};
+    if (n > n_tensor) meta[n_own++] = (neap_io_pair){META_STRINGS, strings.text};
     if (n_meta > 0) memcpy(meta + n_own, more, (size_t)n_meta * sizeof *meta);
     status = neap_io_save(path, n, item, n_meta + n_own, meta, error);
   }
+  for (int i = n_tensor; i < n; i++) neap_tensor_fini(&item[i].tensor);
   neap_free(meta);
   neap_buffer_fini(&state);
+  neap_buffer_fini(&strings);
   neap_free(item);
   return status;
 }
@@ -80,12 +107,34 @@ static neap_status read_number(const neap_io_list *list, const char *key, const 
   return NEAP_OK;
 }
 
+/* Whether item `i` of the file is a string; DATA error for one that can't be. */
+static neap_status look_for_string(const neap_io_list *list, int i, bool *is_string, neap_error *error) {
+  neap_type type = neap_tensor_type(&list->item[i].tensor);
+  *is_string = is_listed(neap_io_list_meta(list, META_STRINGS), list->item[i].name);
+  if (!*is_string || (type.dtype == NEAP_DTYPE_U8 && type.shape.n_dim == 1)) return NEAP_OK;
+  return neap_fail(error, NEAP_DATA, "load \"%s\": is said to be a string, and is no list of bytes", list->item[i].name);
+}
+
+/* A string may take the place of a string, or of nothing; a tensor that of a tensor. */
+static neap_status check_kind(const neap_cell *cell, bool is_string, neap_error *error) {
+  bool has_tensor = cell->tensor.storage != NULL, has_text = cell->text != NULL;
+  if (!(is_string ? has_tensor || cell->scope != NULL : has_text)) return NEAP_OK;
+  return neap_fail(error, NEAP_DTYPE, "load \"%s\": the file has a %s, the blob holds a %s", cell->name,
+                   is_string ? "string" : "tensor",
+                   has_text     ? "string"
+                   : has_tensor ? "tensor"
+                                : "scope");
+}
+
 /* Types of blobs that exist. A segment's blobs can be copied into, but not be a file's bytes. */
 static neap_status check(const neap_workspace *ws, const neap_io_list *list, bool mapped, neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
     const char *name = neap_intern(list->item[i].name);
     if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
     int c = neap_map_get(&ws->index, name, -1);
+    bool is_string;
+    NEAP_TRY(look_for_string(list, i, &is_string, error));
+    if (c >= 0) NEAP_TRY(check_kind(&ws->cell[c], is_string, error));
     if (c < 0 || ws->cell[c].tensor.storage == NULL) continue;
     neap_type has = neap_tensor_type(&ws->cell[c].tensor), got = neap_tensor_type(&list->item[i].tensor);
     if (!neap_type_equal(&has, &got)) return neap_workspace_fail_type("load", name, &has, &got, error);
@@ -112,35 +161,65 @@ static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_
   return NEAP_OK;
 }
 
-/* Bytes for names that are new, or the file's for all: fresh[i] of item i, {0} where the blob has bytes to copy into. */
-static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, bool mapped, neap_tensor *fresh,
+/* What an item takes the blob's place with: a string, or a tensor; neither where the blob has bytes to copy into. */
+typedef struct fresh_item {
+  neap_tensor tensor;
+  char *text;
+  size_t n_bytes;
+} fresh_item;
+
+static neap_status make_text(const neap_tensor *bytes, fresh_item *out, neap_error *error) {
+  neap_type type = neap_tensor_type(bytes);
+  out->n_bytes = (size_t)type.shape.dim[0];
+  out->text = neap_alloc(out->n_bytes + 1);
+  if (out->text == NULL) return neap_fail_memory(error, out->n_bytes + 1, "a string");
+  if (out->n_bytes > 0) memcpy(out->text, neap_tensor_data(bytes), out->n_bytes);
+  out->text[out->n_bytes] = '\0';
+  return NEAP_OK;
+}
+
+/* Bytes for names that are new, or the file's for all tensors; strings are copied in any case. */
+static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, bool mapped, fresh_item *fresh,
                               neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
+    bool is_string;
+    NEAP_TRY(look_for_string(list, i, &is_string, error));
+    if (is_string) {
+      NEAP_TRY(make_text(&list->item[i].tensor, &fresh[i], error));
+      continue;
+    }
     if (mapped) {
-      fresh[i] = neap_tensor_retain(&list->item[i].tensor);
+      fresh[i].tensor = neap_tensor_retain(&list->item[i].tensor);
       continue;
     }
     int c = neap_map_get(&ws->index, neap_intern(list->item[i].name), -1);
-    if (c < 0 || ws->cell[c].tensor.storage == NULL) NEAP_TRY(neap_workspace_copy_in(&list->item[i].tensor, &fresh[i], error));
+    if (c < 0 || ws->cell[c].tensor.storage == NULL)
+      NEAP_TRY(neap_workspace_copy_in(&list->item[i].tensor, &fresh[i].tensor, error));
   }
   return NEAP_OK;
 }
 
 /* Copies into blobs that have bytes, so that programs keep their pointers. Can't fail. */
-static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, neap_tensor *fresh) {
+static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, fresh_item *fresh) {
   const char *state = neap_io_list_meta(list, NEAP_META_STATE);
   for (int i = 0; i < list->n_item; i++) {
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
-    if (fresh[i].storage == NULL) {
+    if (fresh[i].text != NULL) {
+      neap_cell_clear(cell);
+      cell->text = fresh[i].text;
+      cell->text_bytes = fresh[i].n_bytes;
+      fresh[i].text = NULL;
+      ws->version++;
+    } else if (fresh[i].tensor.storage == NULL) {
       (void)neap_tensor_copy(&cell->tensor, &list->item[i].tensor, NULL); /* equal types: nothing to refuse */
     } else {
       bool is_state = is_listed(state, cell->name);
       cell->role = is_state ? NEAP_ROLE_STATE : NEAP_ROLE_PARAMETER;
       cell->region = is_state ? NEAP_REGION_STATE : NEAP_REGION_PARAMETER;
       neap_tensor_fini(&cell->tensor);
-      cell->tensor = fresh[i];
+      cell->tensor = fresh[i].tensor;
       cell->is_shared = mapped;
-      fresh[i] = (neap_tensor){0};
+      fresh[i].tensor = (neap_tensor){0};
       ws->version++;
     }
     cell->filled = true;
@@ -157,7 +236,7 @@ neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
   NEAP_TRY(read_number(list, META_DRAW, path, UINT32_MAX, &draw, error));
   NEAP_TRY(check(ws, list, mapped, error));
-  neap_tensor *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
+  fresh_item *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
   if (fresh == NULL) return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
   neap_status status = make_fresh(ws, list, mapped, fresh, error);
   if (status == NEAP_OK) status = add_cells(ws, list, error);
@@ -168,7 +247,10 @@ neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const
     ws->draw = (uint32_t)draw;
     if (neap_io_list_meta(list, META_DRAW) != NULL) ws->draws_by_thread = false;
   }
-  for (int i = 0; i < list->n_item; i++) neap_tensor_fini(&fresh[i]);
+  for (int i = 0; i < list->n_item; i++) {
+    neap_tensor_fini(&fresh[i].tensor);
+    neap_free(fresh[i].text);
+  }
   neap_free(fresh);
   return status;
 }

@@ -316,3 +316,52 @@ describe("saving and mapping:", function()
     assert.are.equal("full.lua full.safetensors", listing())
   end)
 end)
+
+describe("string blobs", function()
+  local neap = require "neap"
+  local raises = require("support").raises
+  local words = { plain = "some words", empty = "", bytes = "a\0b\255\n\"{}", long = ("x"):rep(100000), ["in/scope"] = "é" }
+  local function filled(path)
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    local net = neap.net "n"
+    net:param("w", { 3 }, 2)
+    net:Copy("w", "y")
+    ws:init(net)
+    for name, text in pairs(words) do ws:feed(name, text) end
+    assert(ws:save(path))
+  end
+
+  it("are saved with the parameters and come back byte for byte, copied or mapped", function()
+    local path = os.tmpname() .. ".safetensors"
+    local _ <close> = setmetatable({}, { __close = function() os.remove(path) end })
+    filled(path)
+    for _, map in ipairs { false, "r" } do
+      local ws <close> = neap.workspace { store = false }
+      ws:feed("plain", "what was there before")
+      assert(ws:load(path, map and { map = map } or nil))
+      for name, text in pairs(words) do assert.are.equal(text, ws:fetch(name), name) end
+      assert.are.same({ 2, 2, 2 }, ws:fetch("w"):totable())
+    end
+  end)
+
+  it("take the place of strings only, and a file that doesn't fit changes nothing", function()
+    local path = os.tmpname() .. ".safetensors"
+    local _ <close> = setmetatable({}, { __close = function() os.remove(path) end })
+    filled(path)
+    local ws <close> = neap.workspace { store = false }
+    ws:feed("empty", "before")
+    ws:feed("plain", neap.tensor { 1 })
+    raises("the file has a string, the blob holds a tensor", ws.load, ws, path)
+    assert.are.equal("before", ws:fetch "empty")
+    assert.is_false(ws:has "w")
+    local other <close> = neap.workspace { store = false }
+    other:feed("w", "a string")
+    raises("the file has a tensor, the blob holds a string", other.load, other, path)
+    assert.are.equal("a string", other:fetch "w")
+    -- A file that lists as a string what is none.
+    assert(neap.save(path, { v = neap.tensor { 1, 2 } }, { meta = { ["neap.strings"] = "v\n" } }))
+    local _, wrong = ws:load(path)
+    assert.is_truthy(wrong:find("is no list of bytes", 1, true), wrong)
+    raises("holds a string", function() other:run_op("Relu", "w", "y") end)
+  end)
+end)
