@@ -527,3 +527,31 @@ describe("the option max_batch", function()
     end
   end)
 end)
+
+describe("awnn's recorded values", function()
+  --- n numbers from a to b, in this shape.
+  local function line(a, b, shape)
+    local n, values = 1, {}
+    for _, d in ipairs(shape) do n = n * d end
+    for i = 1, n do values[i] = a + (b - a) * (i - 1) / (n - 1) end
+    return neap.tensor(values, "f64"):reshape(table.unpack(shape))
+  end
+
+  -- Its test of a net of two layers: inputs, weights and biases are straight lines, and half the sum of the squared weights is added.
+  it("of the loss are those of the same net, without and with the regulariser", function()
+    local net = neap.net "awnn"
+    local feeds = { x = line(-5.5, 4.5, { 3, 5 }), w1 = line(-0.7, 0.3, { 5, 50 }), b1 = line(-0.1, 0.9, { 50 }), w2 = line(-0.3, 0.4, { 50, 7 }),
+      b2 = line(-0.9, 0.1, { 7 }), y = neap.tensor({ 0, 5, 1 }, "i64") }
+    for _, name in ipairs { "x", "w1", "b1", "w2", "b2", "y" } do net:input(name, feeds[name].shape, feeds[name].dtype) end
+    local h = (net:MatMul { "x", "w1" } + net:blob "b1"):relu()
+    net:SoftmaxCrossEntropy({ net:MatMul { h, "w2" } + net:blob "b2", "y" }, "loss")
+    net:Add({ "loss", (net:Square("w1"):sum() + net:Square("w2"):sum()) * 0.5 }, "with_regulariser")
+    net:outputs { "loss", "with_regulariser" }
+    local ws <close> = neap.workspace { store = false }
+    for _, policy in ipairs { "none", "offset" } do
+      local out = ws:run(net, feeds, { policy = policy })
+      assert.is_true(math.abs(out.loss:item() - 2.994112658) < 1e-9)
+      assert.is_true(math.abs(out.with_regulariser:item() - 26.11873099) < 1e-8)
+    end
+  end)
+end)
