@@ -305,6 +305,8 @@ typedef struct neap_options {
   const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
   const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
   bool no_recompute; /* a budget is met, or refused, with every op run once, as in a dag: see neap_figures.n_recomputed */
+  bool inexact; /* where nothing else keeps a budget, other kernels may: by default none is changed, so that results have the same
+                        bits under every budget and policy. See neap_figures.n_changed */
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -322,6 +324,7 @@ typedef struct neap_figures {
   int n_recomputed;                   /* ops, counted in n_op, that the backward pass runs again because the budget has no room to
                                          keep what they make: the same kernels on the same bytes, so results have the same bits */
   double recomputed_work;             /* their work, as a share of that of all other ops */
+  int n_changed; /* ops, counted in n_op, whose kernel is not the one that is chosen without a budget: see `inexact` */
 } neap_figures;
 
 /* Plans without allocating or running anything: the forecast. `explanation` (may be NULL) gets the plan in words, to be

@@ -34,7 +34,7 @@ local function inputs_of_step(net, k, n_class)
 end
 
 --- Runs `net` for some steps and tells what happened. Everything is released again.
--- @return table { hashes = {blob = bits}, names = sorted list, plan figures, held_bytes, forecast_bytes, allocations, engines }
+-- @return table { hashes = {blob = bits}, names = sorted list, plan figures, held_bytes, forecast_bytes, allocations, kernels }
 local function run(net, o, memory, poison)
   local feeds = {}
   for k = 1, o.steps do feeds[k] = inputs_of_step(net, k, o.n_class) end
@@ -46,9 +46,9 @@ local function run(net, o, memory, poison)
   ws:init(net)
   local program <close> = ws:compile(net, memory)
   local plan = program.plan
-  local out = { hashes = {}, names = {}, engines = {}, allocations = 0, forecast_bytes = plan.total_bytes, arena_bytes = plan.arena_bytes,
+  local out = { hashes = {}, names = {}, kernels = {}, allocations = 0, forecast_bytes = plan.total_bytes, arena_bytes = plan.arena_bytes,
     lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes, scratch_bytes_max = plan.scratch_bytes_max,
-    n_recomputed = plan.n_recomputed }
+    n_recomputed = plan.n_recomputed, n_changed = plan.n_changed }
   for k = 1, math.max(o.steps, o.count_steps) do
     for name, t in pairs(feeds[math.min(k, o.steps)]) do ws:feed(name, t) end
     local allocations = core.memory().n_alloc
@@ -67,9 +67,9 @@ local function run(net, o, memory, poison)
   collectgarbage()
   out.held_bytes = core.memory().held - before
   for _, op in ipairs(plan:_ops()) do -- what a budget makes run again has the choice of what it repeats
-    if not op.recomputes then out.engines[#out.engines + 1] = op.name .. " " .. op.type .. " " .. op.engine end
+    if not op.recomputes then out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.kernel end
   end
-  table.sort(out.engines)
+  table.sort(out.kernels)
   table.sort(out.names)
   return out
 end
@@ -87,13 +87,13 @@ end
 --- Runs a net unplanned and planned and compares the bits of all blobs that stay.
 -- @param what model, net, net file or name of the zoo ("lenet", "gpt:8")
 -- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which allocations are counted), policy =, executor =,
---   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, n_class =, fuse = }
+--   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, exact = true, n_class =, fuse = }
 -- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes, forecast_bytes, allocations, arena_bytes,
---   lower_bound_bytes, proved, baseline_bytes, n_recomputed
+--   lower_bound_bytes, proved, baseline_bytes, n_recomputed, n_changed
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
   local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
-    engine = none, layouts = none, threads = none, seed = 1, budget = none, n_class = none, fuse = none }, given)
+    engine = none, layouts = none, threads = none, seed = 1, budget = none, exact = true, n_class = none, fuse = none }, given)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   -- Kernels of a dag are chosen for one thread: the unplanned run must choose alike.
@@ -101,18 +101,18 @@ function check.plan(what, given)
   local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
     { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = threads, fuse = o.fuse }, false)
   local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false,
-    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget, fuse = o.fuse }, o.poison)
+    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget, exact = o.exact, fuse = o.fuse }, o.poison)
   local rows, different = {}, nil
   for _, name in ipairs(plain.names) do
     local same = plain.hashes[name] == planned.hashes[name]
     if not same and different == nil then different = name end
     rows[#rows + 1] = { blob = name, same = same }
   end
-  local choices = table.concat(plain.engines, "\n") == table.concat(planned.engines, "\n")
+  local choices = table.concat(plain.kernels, "\n") == table.concat(planned.kernels, "\n")
   local totals = { same = different == nil and choices and #rows > 0 and #plain.names == #planned.names, same_choices = choices, n_blob = #rows,
     different = different }
   for _, key in ipairs { "held_bytes", "forecast_bytes", "allocations", "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes",
-    "scratch_bytes_max", "n_recomputed" } do
+    "scratch_bytes_max", "n_recomputed", "n_changed" } do
     totals[key] = planned[key]
   end
   return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }

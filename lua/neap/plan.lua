@@ -21,7 +21,8 @@ local function figures(p)
 end
 
 --- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
--- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns n_recomputed recomputed_work regions{}: ops that run again in the
+-- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns n_recomputed recomputed_work n_changed (ops with other
+-- kernels than without a budget: exact = false) regions{}: ops that run again in the
 -- backward pass because of a budget, and their share of the step's work.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
@@ -56,7 +57,7 @@ function Plan:forecast()
   local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,
     lower_bound_bytes = f.lower_bound_bytes, proved = f.proved, baseline_bytes = f.baseline_bytes, total_bytes = f.total_bytes,
     scratch_bytes_max = f.scratch_bytes_max, policy = f.policy, executor = f.executor, flops = f.flops, n_recomputed = f.n_recomputed,
-    recomputed_work = f.recomputed_work }
+    recomputed_work = f.recomputed_work, n_changed = f.n_changed }
   return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
 end
 
@@ -100,6 +101,7 @@ end
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
 function Plan:ops()
   local columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" }
+  if figures(self).n_changed > 0 then table.insert(columns, 6, "changed") end
   if figures(self).n_recomputed > 0 then table.insert(columns, 5, "recomputes") end
   return report.new { rows = self:_ops(), columns = columns,
     totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } }

@@ -45,6 +45,7 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   out->total_bytes = (size_t)options->total_bytes;
   out->graph.no_fuse = options->no_fuse;
   out->no_recompute = options->no_recompute;
+  out->inexact = options->inexact;
   out->graph.fuse_pool = options->fuse_pool;
   out->plan.executor = options->dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
   return NEAP_OK;
@@ -66,5 +67,6 @@ neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
                         .total_bytes = (int64_t)neap_plan_total_bytes(plan),
                         .proved = plan->proved,
                         .n_recomputed = n_again,
-                        .recomputed_work = work};
+                        .recomputed_work = work,
+                        .n_changed = neap_plan_changed(graph)};
 }

@@ -7,10 +7,13 @@
 /* What the options come to once environment and defaults have spoken. */
 typedef struct neap_resolved {
   neap_plan_options plan; /* budget: the tighter of the arena's budget and what `total` leaves it */
+  size_t arena_limit;     /* the arena's budget alone; 0: none */
+  size_t total_bytes;     /* 0: none */
   size_t total_left;      /* what `total` leaves for arena and constants; SIZE_MAX without one */
+  size_t resident_bytes;  /* all other regions; known under a total */
   neap_choose_options choose;
   int n_thread;
-  bool no_constants, no_recompute;
+  bool no_constants, no_recompute, inexact;
 } neap_resolved;
 
 /* A net on its way to a plan, and what comes of it. Choices stay with their graph: their text refers to it. */
@@ -30,6 +33,10 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
 /* Undoes a round of planning; the prepared graph and the key stay. */
 void neap_way_drop_result(neap_way *w);
 void neap_way_fini(neap_way *w); /* whatever has not been handed over */
+/* ladder.c: chooses, lays out and plans: the first plan within the limits, of a fixed list. MEMORY with the least that would do. */
+neap_status neap_ladder_climb(neap_way *w, neap_error *error);
+/* Whether the plan keeps to the arena's budget and, with its constants, to what the total leaves. */
+bool neap_way_fits(const neap_way *w);
 /* The most scratch of one op: no limit above this one changes a choice. */
 size_t neap_most_scratch(const neap_choices *choices);
 /* session.c: a session of what has been planned; takes graph and plan over. `range` NULL, or whose maximum sets the room of

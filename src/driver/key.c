@@ -62,6 +62,8 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy),
                   neap_executor_name(p->executor), p->budget_bytes, !p->no_in_place);
   if (p->most_steps > 0) neap_buffer_add(out, "search %lld\n", (long long)p->most_steps);
+  if (resolved->total_left < SIZE_MAX) neap_buffer_add(out, "total leaves %zu\n", resolved->total_left);
+  if (resolved->inexact && p->budget_bytes > 0) neap_buffer_add(out, "exact off\n");
   if (resolved->no_recompute) neap_buffer_add(out, "recompute off\n");
   if (resolved->no_constants) neap_buffer_add(out, "constants off\n");
   if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);

@@ -1,8 +1,6 @@
 /* plan.c: the way from a net to a verified plan, by the store when it knows the key, else by choosing and planning.
  *
- * Under a budget a training net repeats forward ops in its backward pass rather than keep what they make; where that does not
- * suffice, choices are asked for again with a smaller scratch limit, a few times, before the budget is refused. Both cost
- * time, but a budget is a promise.
+ * What a budget takes instead of the free plan is ladder.c's affair.
  *
  * A hit in the store costs reading, laying out and verifying; only a miss searches. INVARIANT: no plan leaves this file, stored
  * or fresh, that has not passed neap_plan_verify for the graph it comes with.
@@ -12,11 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-  MOST_ROUNDS = 8, /* of halving the scratch limit */
-  MOST_TRIES = 4   /* of recomputing more, because the packing did not reach the peak */
-};
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
@@ -29,26 +22,20 @@ static neap_status resolve_engine(const neap_compile_options *options, neap_choo
   return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
 }
 
-/* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of their own. MEMORY error,
- * with the least that would do, where those regions alone reach the total: no plan could help then. */
-static neap_status resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r,
-                                  neap_error *error) {
-  r->plan.budget_bytes = options->plan.budget_bytes;
+/* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of their own. */
+static void resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r) {
+  r->plan.budget_bytes = r->arena_limit = options->plan.budget_bytes;
+  r->total_bytes = options->total_bytes;
   r->total_left = SIZE_MAX;
-  if (options->total_bytes == 0) return NEAP_OK;
+  if (options->total_bytes == 0) return;
   size_t resident = 0;
   for (int region = 0; region < NEAP_N_REGION; region++)
     if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT)
       resident += neap_graph_region_bytes(graph, (neap_region)region);
-  if (resident >= options->total_bytes) {
-    char a[24], b[24];
-    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)resident;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": parameters, gradients, state and inputs alone take %s, the total is %s",
-                     graph->name, neap_bytes_text((double)resident, a), neap_bytes_text((double)options->total_bytes, b));
-  }
-  size_t left = r->total_left = options->total_bytes - resident;
+  r->resident_bytes = resident;
+  r->total_left = options->total_bytes > resident ? options->total_bytes - resident : 0;
+  size_t left = NEAP_MAX(r->total_left, 1); /* 0 would be no budget */
   if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;
-  return NEAP_OK;
 }
 
 /* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c). GRAPH error for the first op
@@ -75,12 +62,14 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL) r->plan.policy = NEAP_POLICY_NONE;
   r->no_constants = options->no_constants;
   r->no_recompute = options->no_recompute;
+  r->inexact = options->inexact;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose = (neap_choose_options){
     .n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX, .plain = options->plain};
   NEAP_TRY(resolve_engine(options, &r->choose, error));
-  return resolve_budget(graph, options, r, error);
+  resolve_budget(graph, options, r);
+  return NEAP_OK;
 }
 
 /* ---- planning --------------------------------------------------------------------------------------------------- */
@@ -100,154 +89,6 @@ void neap_way_fini(neap_way *w) {
   neap_buffer_fini(&w->key);
 }
 
-/* The most that the arena of the laid-out graph may take: its budget, and what constants leave it of the total. 0: no limit.
- * SIZE_MAX: the constants leave nothing. */
-static size_t arena_budget(const neap_way *w) {
-  size_t budget = w->resolved.plan.budget_bytes, left = w->resolved.total_left;
-  size_t constants = neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT);
-  if (left == SIZE_MAX || constants == 0) return budget;
-  if (constants >= left) return SIZE_MAX;
-  return budget == 0 ? left - constants : NEAP_MIN(budget, left - constants);
-}
-
-/* Whether recomputation may be tried: it takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
- * repetition that waits for all before it changes what overlaps more than what is kept: less budget could take more memory. */
-static bool may_recompute(const neap_way *w) {
-  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
-         w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
-}
-
-/* The graph with `again` repeated, and its plan; both stay the way's only when the plan keeps the budget. */
-static neap_status plan_repeated(neap_way *w, const neap_plan_options *options, int n_again, const int *again,
-                                 neap_error *error) {
-  neap_graph *graph = NULL;
-  NEAP_TRY(neap_choices_repeat(&w->choices, n_again, again, error));
-  neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
-  if (status == NEAP_OK) status = neap_plan_make(graph, options, &w->plan, error);
-  if (status != NEAP_OK) {
-    w->choices.n_again = 0;
-    neap_graph_free(graph);
-    return status;
-  }
-  neap_graph_free(w->graph);
-  w->graph = graph;
-  return NEAP_OK;
-}
-
-/* After `first`, a refused budget: forward ops are repeated until the peak meets it, and, where the packing then lies above its
- * peak, some more. On failure `first` is that of the least need, and w->graph as before. `last`: nothing else will be tried, so
- * the least that would do is looked for even where the budget is hopeless. */
-static neap_status plan_again(neap_way *w, const neap_plan_options *options, bool last, neap_error *first) {
-  size_t target = options->budget_bytes;
-  for (int try = 0; try < MOST_TRIES; try++) {
-    int *again = NULL, n_again = 0;
-    size_t peak = 0;
-    neap_error next = {0};
-    neap_status status = neap_plan_recompute(w->graph, options, target, last, &again, &n_again, &peak, &next);
-    bool hopeless = status == NEAP_OK && (n_again == 0 || (peak > target && !last));
-    if (status == NEAP_OK && !hopeless) status = plan_repeated(w, options, n_again, again, &next);
-    neap_free(again);
-    if (hopeless) return NEAP_MEMORY;
-    if (status == NEAP_OK) return status;
-    if (next.least_bytes == 0) *first = next; /* something else has failed */
-    if (next.least_bytes == 0) return status;
-    if (next.least_bytes < first->least_bytes) *first = next;
-    size_t above = (size_t)next.least_bytes - options->budget_bytes;
-    if (peak > target || above >= target) break;
-    target -= above;
-  }
-  return NEAP_MEMORY;
-}
-
-/* Choose, lay out, plan, verify, under one scratch limit in bytes. Where the constants alone exceed the total, as if they were
- * planned without. After a failure w may hold a part of the result: neap_way_drop_result before the next round. */
-static neap_status plan_once(neap_way *w, size_t scratch_limit, bool constants, bool last, neap_error *error) {
-  neap_choose_options choose = w->resolved.choose;
-  neap_plan_options plan = w->resolved.plan;
-  choose.scratch_limit = scratch_limit;
-  NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
-  w->choices.no_constants = !constants;
-  w->choices.hold_constants = true;
-  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
-  plan.budget_bytes = arena_budget(w);
-  if (plan.budget_bytes == SIZE_MAX) {
-    neap_way_drop_result(w);
-    return plan_once(w, scratch_limit, false, last, error);
-  }
-  neap_error refused = {0};
-  neap_status status = neap_plan_make(w->graph, &plan, &w->plan, &refused);
-  if (status == NEAP_MEMORY && refused.least_bytes > 0 && may_recompute(w)) status = plan_again(w, &plan, last, &refused);
-  if (status == NEAP_OK) return neap_plan_verify(w->plan, w->graph, error);
-  bool by_budget = status == NEAP_MEMORY && refused.least_bytes > 0;
-  if (by_budget && w->graph->train && !w->resolved.no_recompute && plan.executor == NEAP_EXECUTOR_DAG)
-    neap_hint(&refused, "executor = \"simple\" could recompute: it meets smaller budgets than a dag");
-  if (error != NULL && error->code == NEAP_OK) *error = refused;
-  return status;
-}
-
-size_t neap_most_scratch(const neap_choices *choices) {
-  size_t most = 0;
-  for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
-  return most;
-}
-
-/* Values on the way to constants (folded weights that are then packed) need not be held where the arena has room for them: the
- * same choices, the same arena or a smaller one, fewer constants. Where that can't be had, the way keeps what it has. */
-static neap_status pass_through_arena(neap_way *w, neap_error *error) {
-  neap_graph *graph = NULL;
-  neap_plan *plan = NULL;
-  bool has_ways = false;
-  neap_plan_options options = w->resolved.plan;
-  options.budget_bytes = 0; /* the arena there is says what may be had */
-  if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
-  if (!has_ways) return NEAP_OK;
-  w->choices.hold_constants = false;
-  neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
-  if (status == NEAP_OK) status = neap_plan_make(graph, &options, &plan, error);
-  bool better = status == NEAP_OK && plan->arena_bytes <= w->plan->arena_bytes;
-  if (better) status = neap_plan_verify(plan, graph, error);
-  neap_plan_free(better ? w->plan : plan);
-  neap_graph_free(better ? w->graph : graph);
-  if (better) {
-    w->plan = plan;
-    w->graph = graph;
-  }
-  w->choices.hold_constants = !better;
-  return status;
-}
-
-/* Plans; under a budget that is not met (the error says the least that would do), again with ever less scratch, and under a
- * total without constants. The error that counts is that of the least need. */
-static neap_status plan_fresh(neap_way *w, neap_error *error) {
-  neap_error first = {0};
-  bool constants = !w->resolved.no_constants;
-  neap_status status = plan_once(w, SIZE_MAX, constants, false, &first);
-  if (status != NEAP_OK && first.least_bytes > 0 && w->resolved.total_left != SIZE_MAX && !w->choices.no_constants) {
-    neap_error next = {0};
-    constants = false;
-    neap_way_drop_result(w);
-    status = plan_once(w, SIZE_MAX, constants, false, &next);
-    if (status != NEAP_OK) first = next;
-  }
-  size_t limit = neap_most_scratch(&w->choices);
-  /* Without scratch to give up, one more round can only tell the least that recomputation would do with. */
-  bool any = limit > 0 || (w->graph != NULL && may_recompute(w));
-  for (int round = 0; status != NEAP_OK && any && first.least_bytes > 0 && round < MOST_ROUNDS; round++) {
-    /* Halving finds a limit in few plans; a search for the largest that will do would plan more often. The last round allows
-     * none. */
-    limit = round + 1 < MOST_ROUNDS ? limit / 2 : 0;
-    bool last = limit == 0;
-    neap_way_drop_result(w);
-    neap_error next = {0};
-    status = plan_once(w, limit, constants, last, &next);
-    if (status != NEAP_OK && next.least_bytes < first.least_bytes) first = next; /* 0: something else has failed */
-    if (last) break;
-  }
-  if (status == NEAP_OK) return pass_through_arena(w, error);
-  if (error != NULL && error->code == NEAP_OK) *error = first;
-  return status;
-}
-
 /* ---- the store -------------------------------------------------------------------------------------------------- */
 
 /* What the store knows under the key, checked as if a stranger had written it. False: nothing usable. */
@@ -256,9 +97,8 @@ static bool read_stored(neap_way *w, const char *choices, const char *plan_text,
   if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);
   if (status == NEAP_OK) status = neap_plan_read(plan_text, w->graph, &w->plan, error);
   if (status == NEAP_OK) status = neap_plan_verify(w->plan, w->graph, error);
-  size_t budget = status == NEAP_OK ? arena_budget(w) : 0;
-  if (status == NEAP_OK && budget > 0 && w->plan->arena_bytes > budget)
-    status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds the budget of %zu", w->plan->arena_bytes, budget);
+  if (status == NEAP_OK && !neap_way_fits(w))
+    status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds its limits", w->plan->arena_bytes);
   if (status != NEAP_OK) neap_way_drop_result(w);
   return status == NEAP_OK;
 }
@@ -370,7 +210,7 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
     if (net_text.failed) store = NULL; /* short of memory: go on without */
   }
   if (store != NULL) find_in_store(w, store, net_text.text, out);
-  neap_status status = out->hit ? NEAP_OK : plan_fresh(w, error);
+  neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
     if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK) neap_warn(out->warning, NULL, &lost);

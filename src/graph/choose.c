@@ -6,6 +6,7 @@
  */
 #include "graph/graph_int.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,6 +254,24 @@ neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *a
   return NEAP_OK;
 }
 
+static void compare_graph(neap_choices *choices, const neap_choices *free, const neap_graph *graph, int *next) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    neap_choice *a = &choices->choice[*next];
+    const neap_choice *b = &free->choice[(*next)++];
+    a->changed = a->engine != b->engine || a->algorithm != b->algorithm || a->n_thread != b->n_thread ||
+                 a->scratch_bytes != b->scratch_bytes || a->stash_bytes != b->stash_bytes ||
+                 !same_layouts(a->in, b->in, node->n_in) || !same_layouts(a->out, b->out, node->n_out);
+    for (int s = 0; s < node->n_sub; s++) compare_graph(choices, free, node->sub[s], next);
+  }
+}
+
+void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph) {
+  int next = 0;
+  assert(choices->n == free->n);
+  compare_graph(choices, free, graph, &next);
+}
+
 void neap_choices_fini(neap_choices *choices) {
   neap_free(choices->choice);
   neap_arena_fini(&choices->arena);
@@ -260,8 +279,8 @@ void neap_choices_fini(neap_choices *choices) {
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------
- * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
- * scratch and of stash, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
+ * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * scratch and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
@@ -276,8 +295,8 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     const neap_choice *c = &choices->choice[(*next)++];
-    neap_buffer_add(out, "%s %d %d %zu %zu |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
-                    c->stash_bytes);
+    neap_buffer_add(out, "%s %d %d %zu %zu %d |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
+                    c->stash_bytes, c->changed);
     print_layouts(c->in, node->n_in, graph, node->in, out);
     neap_buffer_add(out, " >");
     print_layouts(c->out, node->n_out, graph, node->out, out);
@@ -314,13 +333,14 @@ static neap_status read_graph(const char **text, const neap_graph *graph, neap_c
     neap_choice c = {.in = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_in, 1) * sizeof *c.in),
                      .out = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_out, 1) * sizeof *c.out)};
     char engine[16];
-    int used = 0;
+    int used = 0, changed = 0;
     if (c.in == NULL || c.out == NULL) return graph_no_memory(error);
-    bool good =
-      sscanf(*text, "%15s %d %d %zu %zu |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes, &used) == 5 &&
-      used > 0 && neap_engine_from_name(engine, &c.engine);
+    bool good = sscanf(*text, "%15s %d %d %zu %zu %d |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes,
+                       &changed, &used) == 6 &&
+                used > 0 && (changed == 0 || changed == 1) && neap_engine_from_name(engine, &c.engine);
     /* `used` stays 0 where the line does not begin as it should, so that nothing is skipped. */
     *text += used;
+    c.changed = changed == 1;
     good = good && read_layouts(text, node->n_in, c.in) && strncmp(*text, " >", 2) == 0;
     *text += good ? 2 : 0;
     good = good && read_layouts(text, node->n_out, c.out) && **text == '\n';

@@ -199,7 +199,7 @@ typedef struct neap_choices {
   neap_choice *choice;
   bool no_constants;   /* what depends on parameters alone is computed in every run, in the arena */
   bool hold_constants; /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
-  int n_again, *again; /* nodes of the laid-out graph that run again for the backward, ascending; by neap_plan_recompute */
+  int n_again, *again; /* nodes of the laid-out graph that run again for the backward, ascending; by neap_repeats_take */
   neap_arena arena;
 } neap_choices;
 
@@ -217,6 +217,8 @@ typedef struct neap_choose_options {
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
 /* Says which nodes of the laid-out graph are to run again; copied. */
 neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error);
+/* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads, layouts or scratch. */
+void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
 neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);

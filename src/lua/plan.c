@@ -115,6 +115,7 @@ static int figures(lua_State *L) {
   neap_lua_set_integer(L, "n_recomputed", neap_plan_repeated(h->graph, &share));
   lua_pushnumber(L, share);
   lua_setfield(L, -2, "recomputed_work");
+  neap_lua_set_integer(L, "n_changed", neap_plan_changed(h->graph));
   neap_lua_set_integer(L, "batch", neap_graph_batch(h->graph));
   neap_lua_set_integer(L, "plan_id", h->plan_id);
   neap_lua_set_bool(L, "proved", p->proved);
@@ -148,6 +149,25 @@ static void push_value_names(lua_State *L, const neap_graph *graph, int n, const
   }
 }
 
+static void add_layouts(const neap_graph *graph, int n, const neap_value_id *id, const neap_layout *layout, neap_buffer *out) {
+  char text[NEAP_LAYOUT_TEXT];
+  for (int i = 0; i < n; i++)
+    neap_buffer_add(out, " %s", neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text));
+}
+
+/* Field "kernel": all of a choice that bits may depend on. */
+static void push_kernel(lua_State *L, const neap_graph *graph, const neap_node *node) {
+  const neap_choice *c = &node->choice;
+  neap_buffer out = {0};
+  neap_buffer_add(&out, "%s %d, %d threads, scratch %zu, stash %zu:", neap_engine_name(c->engine), c->algorithm, c->n_thread,
+                  c->scratch_bytes, c->stash_bytes);
+  add_layouts(graph, node->n_in, node->in, c->in, &out);
+  neap_buffer_add(&out, " >");
+  add_layouts(graph, node->n_out, node->out, c->out, &out);
+  neap_lua_set_text(L, "kernel", out.text != NULL ? out.text : "");
+  neap_buffer_fini(&out);
+}
+
 /* Rows in the order of the schedule; steps count from 1. */
 static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
   lua_createtable(L, plan->n_node, 0);
@@ -163,6 +183,8 @@ static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *pla
     neap_lua_set_text(L, "line", node->line);
     neap_lua_set_text(L, "phase", neap_phase_name(node->phase));
     neap_lua_set_text(L, "engine", neap_engine_name(node->choice.engine));
+    push_kernel(L, graph, node);
+    neap_lua_set_bool(L, "changed", node->choice.changed);
     neap_lua_set_integer(L, "scratch_bytes", (int64_t)plan->scratch_bytes[i]);
     neap_lua_set_integer(L, "scratch_offset", (int64_t)plan->scratch_offset[i]);
     neap_lua_set_integer(L, "live_bytes", (int64_t)plan->live_bytes[s]);

@@ -38,11 +38,12 @@ enum option {
   SOFT,
   MEM_PARAM,
   RECOMPUTE,
+  EXACT,
   N_OPTION
 };
-static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place",  "keep",     "keep_all",
-                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",    "search",
-                                          "train",   "tag",   "layouts", "soft",     "mem_param", "recompute"};
+static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place",  "keep",      "keep_all",
+                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",     "search",
+                                          "train",   "tag",   "layouts", "soft",     "mem_param", "recompute", "exact"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -69,7 +70,7 @@ _Noreturn static void fail_option(lua_State *L, const neap_net *net, const char 
   else
     neap_hint(
       &error,
-      "there are budget, total, soft, policy, executor, in_place, recompute, keep, engine, layouts, threads, profile, and "
+      "there are budget, total, soft, policy, executor, in_place, recompute, exact, keep, engine, layouts, threads, profile, and "
       "the net's "
       "inputs by name");
   neap_lua_raise(L, &error);
@@ -153,6 +154,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
       break;
     }
     case RECOMPUTE: o->no_recompute = !boolean_at_top(L, key); break;
+    case EXACT: o->inexact = !boolean_at_top(L, key); break;
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = luaL_checkstring(L, -1); break;
     case KEEP:

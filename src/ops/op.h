@@ -109,6 +109,7 @@ typedef struct neap_choice {
   int algorithm; /* meaning is the kernel's own; 0 where there is but one */
   int n_thread;  /* the kernel may open a parallel region of this many; 1 in dag sections */
   size_t scratch_bytes, stash_bytes;
+  bool changed;          /* not what would be chosen freely: a budget asked for less scratch */
   neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
 } neap_choice;
 

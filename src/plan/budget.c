@@ -1,7 +1,6 @@
 /* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands in the way.
  *
- * It bounds the arena alone (under policy `pool` the pool), not parameters or outputs, which no order or address can make
- * smaller. The refusal is one message that a user can act on: the least possible bytes, the step where the most is live, and
+ * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies beside it. The refusal is one message that a user can act on: the least possible bytes, the step where the most is live, and
  * the blobs that live there, largest first; error->least_bytes has the figure for callers that go on from there.
  *
  * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose frames grow are refused.
@@ -36,11 +35,22 @@ static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, nea
   return NEAP_MEMORY;
 }
 
-/* 0 is no budget. Called when everything has been tried: what is said to be least is so for this order and these choices. */
-neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, neap_error *error) {
+int neap_plan_changed(const neap_graph *graph) {
+  int n = 0;
+  for (int i = 0; i < graph->n_node; i++) {
+    n += graph->node[i].choice.changed;
+    for (int s = 0; s < graph->node[i].n_sub; s++) n += neap_plan_changed(graph->node[i].sub[s]);
+  }
+  return n;
+}
+
+/* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be least is so for this order and these choices. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
+                                   size_t beside_bytes, neap_error *error) {
+  size_t need = plan->arena_bytes + beside_bytes;
   if (budget_bytes == 0) return NEAP_OK;
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
-  if (plan->arena_bytes <= budget_bytes) return NEAP_OK;
+  if (need <= budget_bytes) return NEAP_OK;
   /* The peak is where something would have to go. */
   int value[N_NAMED], n = neap_plan_live_at(plan, plan->peak_step, N_NAMED, value);
   const neap_node *node = &graph->node[plan->order[plan->peak_step]];
@@ -53,13 +63,20 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
     neap_buffer_add(&list, "%sscratch %s", n > 0 ? ", " : "",
                     neap_bytes_text((double)plan->scratch_bytes[plan->order[plan->peak_step]], text));
   bool has_line = node->line != NULL && node->line[0] != '\0';
-  neap_fail(error, NEAP_MEMORY, "least %s for \"%s\" is %s, the budget %s; in the way at step %d (%s%s%s): %s",
-            plan->policy == NEAP_POLICY_POOL ? "pool" : "arena", graph->name != NULL ? graph->name : "net",
-            neap_bytes_text((double)plan->arena_bytes, text), neap_bytes_text((double)budget_bytes, asked), plan->peak_step + 1,
+  char beside[80] = "", arena[24], rest[24];
+  if (is_total)
+    snprintf(beside, sizeof beside, " (arena %s, beside it %s)", neap_bytes_text((double)plan->arena_bytes, arena),
+             neap_bytes_text((double)beside_bytes, rest));
+  neap_fail(error, NEAP_MEMORY, "least %s for \"%s\" is %s%s, the %s %s; in the way at step %d (%s%s%s): %s",
+            is_total                           ? "total"
+            : plan->policy == NEAP_POLICY_POOL ? "pool"
+                                               : "arena",
+            graph->name != NULL ? graph->name : "net", neap_bytes_text((double)need, text), beside,
+            is_total ? "total is" : "budget", neap_bytes_text((double)budget_bytes, asked), plan->peak_step + 1,
             node->name != NULL ? node->name : "?", has_line ? ", " : "", has_line ? node->line : "",
             list.text != NULL ? list.text : "");
   if (error != NULL) {
-    error->least_bytes = (int64_t)plan->arena_bytes;
+    error->least_bytes = (int64_t)need;
     if (n > 0 && graph->value[value[0]].name != NULL)
       snprintf(error->blob, sizeof error->blob, "%s", graph->value[value[0]].name);
     if (node->line != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);

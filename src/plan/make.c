@@ -72,7 +72,7 @@ static void work_fini(neap_work *work) {
 static neap_status best_schedule(neap_schedule *best, const neap_work *work, neap_error *error) {
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
   bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
-  if (!packed || work->reach != NULL || work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
+  if (!packed || work->options.keep_order || work->reach != NULL || work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
   int *order = NULL;
   neap_schedule other = {0};
   neap_status status = neap_order_least_peak(work, &order, error);
@@ -161,7 +161,7 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
   plan->baseline_bytes = graph->baseline_bytes;
   neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
-  if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, error);
+  if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, false, 0, error);
   if (status != NEAP_OK) {
     neap_plan_free(plan);
     return status;

@@ -64,6 +64,7 @@ typedef struct neap_plan_options {
   neap_executor executor;
   size_t budget_bytes; /* the arena may not exceed it; 0: no budget */
   bool no_in_place;
+  bool keep_order; /* the order of definition, though another may have a lower peak */
   int64_t
     most_steps; /* of each search, for addresses and for what to repeat; 0: the defaults. Steps, never time: a plan is the same
                          on a machine at rest and on a busy one */
@@ -109,17 +110,31 @@ size_t neap_plan_total_bytes(const neap_plan *plan);
  * same order, storages, addresses and arena. PLAN error when something does not fit its place. Verify it as any other. */
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error);
 
-/* Which nodes of a laid-out training graph run again in the backward pass (neap_graph_repeat), so that the peak falls to
- * `target_bytes`: as little work as a greedy search finds; a smaller target never leads to a higher peak. *again, ascending, is ended
- * by neap_free. For executor `simple`. *peak_bytes is what it leads to in definition order, above the target where that can't be had. Where one node
- * alone takes more than the target, there is nothing to repeat, unless `least` asks for the lowest peak all the same. */
-neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
-                                int **again, int *n_again, size_t *peak_bytes, neap_error *error);
+/* Which nodes of a laid-out training graph may run again in the backward pass (neap_graph_repeat), so that its peak falls: a list of
+ * sets, of ever more work and ever lower peaks, as a greedy search finds them. They do not depend on any budget. For executor
+ * `simple`. */
+typedef struct neap_repeats neap_repeats;
+/* `graph` must outlive it. */
+neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options, neap_repeats **out, neap_error *error);
+void neap_repeats_free(neap_repeats *repeats);
+int neap_repeats_n(const neap_repeats *repeats);
+size_t neap_repeats_peak(const neap_repeats *repeats, int i); /* in definition order */
+/* Set i without what its peak can do without: *again, ascending, ended by neap_free. */
+neap_status neap_repeats_take(neap_repeats *repeats, int i, int **again, int *n_again, neap_error *error);
+/* The most bytes that one node takes by itself: no set leads below. */
+neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options, size_t *least_bytes, neap_error *error);
+
+/* Whether a plan keeps to a limit: MEMORY error with the least that would do, which names what is in the way. 0: no limit. With
+ * `is_total` the limit is one on the arena and the bytes beside it. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
+                                   size_t beside_bytes, neap_error *error);
 
 /* The step that runs a node that makes something; 0-based. */
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
-/* What a plan repeats, over the work of one run: nodes, and work as neap_plan_recompute weighs it; 0 and 0 where it keeps all. */
+/* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat weighs it; 0 and 0 where it keeps all. */
 int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
+/* How many nodes, those of subnets included, have another kernel than without a budget. */
+int neap_plan_changed(const neap_graph *graph);
 
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);

@@ -75,8 +75,6 @@ neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */
 neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, neap_error *error);
-/* budget.c: MEMORY error that names what is in the way; budget 0: none. */
-neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, neap_error *error);
 /* peak.c: storages live at `step`, largest first, one value each (the newest member that lives there); returns how many of
  * `room` were filled. */
 int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value);

@@ -1,4 +1,4 @@
-/* recompute.c: which forward nodes run again in the backward pass, so that the peak falls to a target.
+/* recompute.c: which forward nodes run again in the backward pass, so that the peak falls.
  *
  * A value that the backward reads is idle from its last forward reader to its first backward one. Greedy: of the values idle at
  * the peak, give up the one that costs least work a byte; what its maker reads and nobody holds is repeated too. Each step
@@ -8,11 +8,12 @@
  * charged for their bytes. On a chain of n equal layers that leads to runs of about sqrt(n) between kept values, the memory of
  * T. Chen et al., "Training deep nets with sublinear memory cost" (2016), with at most one more forward pass in time.
  *
- * The whole descent is walked whatever the target, and its states are the candidates, of which the one of least work below the
- * target is taken. INVARIANT: candidates do not depend on the target, so that a smaller target never leads to a higher peak.
+ * The states of the descents are the candidates; those that another beats in work and in peak are left out.
+ * INVARIANT: candidates depend on graph and options alone, not on any budget.
  */
 #include "plan/plan_int.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +41,12 @@ typedef struct candidate {
   size_t peak_bytes;
   double work;
   bool *again; /* by base node; the chooser's arena */
+  int index;   /* as found */
 } candidate;
 
-typedef struct chooser {
+typedef struct neap_repeats {
   const neap_graph *graph; /* the base: nothing is repeated */
+  neap_plan *plan;         /* of subnets alone: their arenas are scratch */
   neap_plan_options options;
   const size_t *scratch; /* by base node */
   bool *can, *again, *blocked;
@@ -423,53 +426,113 @@ static bool take_arrays(chooser *c) {
   return (c->cost = neap_arena_alloc(&c->arena, n * sizeof *c->cost)) != NULL;
 }
 
-/* The best set into c->again. */
-static neap_status choose(chooser *c, size_t target_bytes, bool least, size_t *peak_bytes, neap_error *error) {
+/* Less work first; of equal work the lower peak. */
+static int compare_candidates(const void *a, const void *b) {
+  const candidate *x = a, *y = b;
+  if (x->work != y->work) return x->work < y->work ? -1 : 1;
+  if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
+  return x->index - y->index;
+}
+
+/* Keeps those that no other one beats: of ever more work, each has a lower peak than all before it. */
+static void keep_best(chooser *c) {
+  int n = 0;
+  for (int i = 0; i < c->n_candidate; i++) c->candidate[i].index = i;
+  if (c->n_candidate > 0) qsort(c->candidate, (size_t)c->n_candidate, sizeof *c->candidate, compare_candidates);
+  for (int i = 0; i < c->n_candidate; i++)
+    if (n == 0 || c->candidate[i].peak_bytes < c->candidate[n - 1].peak_bytes) c->candidate[n++] = c->candidate[i];
+  c->n_candidate = n;
+}
+
+/* Costs, and the schedule with nothing repeated. */
+static neap_status begin(chooser *c, neap_error *error) {
   if (!take_arrays(c)) return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost, "a choice of recomputation");
   for (int n = 0; n < c->graph->n_node; n++) {
     c->can[n] = neap_graph_can_repeat(c->graph, n);
     c->cost[n] = work_of(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
   }
-  NEAP_TRY(trial_init(c, &c->now, error));
-  *peak_bytes = least_peak(c);
-  if (*peak_bytes > target_bytes && !least) return NEAP_OK;
-  for (int w = 0; w < NEAP_COUNT(run_weight); w++) NEAP_TRY(descend(c, run_weight[w], error));
-  const candidate *best = NULL;
-  for (int i = 0; i < c->n_candidate; i++) {
-    const candidate *next = &c->candidate[i];
-    /* Under the target the least work wins, above it the lowest peak; ties to the lower peak, then to the first. */
-    size_t a = NEAP_MAX(next->peak_bytes, target_bytes), b = best != NULL ? NEAP_MAX(best->peak_bytes, target_bytes) : SIZE_MAX;
-    bool better =
-      a < b || (a == b && (next->work < best->work || (next->work <= best->work && next->peak_bytes < best->peak_bytes)));
-    if (better) best = next;
-  }
-  *peak_bytes = best != NULL ? best->peak_bytes : c->base_peak;
-  return best != NULL ? prune(c, best, error) : NEAP_OK;
+  NEAP_TRY(neap_plan_subs(c->plan, c->graph, &c->options, error));
+  c->scratch = c->plan->scratch_bytes;
+  return trial_init(c, &c->now, error);
 }
 
-neap_status neap_plan_recompute(const neap_graph *graph, const neap_plan_options *options, size_t target_bytes, bool least,
-                                int **again, int *n_again, size_t *peak_bytes, neap_error *error) {
-  chooser c = {.graph = graph, .options = *options, .most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS};
+static neap_status find_candidates(chooser *c, neap_error *error) {
+  int64_t all = c->most_steps;
+  for (int w = 0; w < NEAP_COUNT(run_weight); w++) { /* each its share of the steps, and what others have left */
+    c->most_steps = all / NEAP_COUNT(run_weight) * (w + 1);
+    NEAP_TRY(descend(c, run_weight[w], error));
+  }
+  c->most_steps = all;
+  keep_best(c);
+  return NEAP_OK;
+}
+
+/* Ready for a search; NULL after a failure. */
+static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  chooser *c = neap_alloc_zeroed(sizeof *c);
   neap_plan *plan = neap_plan_new(graph);
-  *n_again = 0;
-  *again = neap_alloc(((size_t)graph->n_node + 1) * sizeof **again);
-  neap_status status = NEAP_OK;
-  if (plan == NULL || *again == NULL) status = neap_fail_memory(error, sizeof *plan, "a choice of recomputation");
-  if (status == NEAP_OK) status = neap_plan_subs(plan, graph, options, error);
-  if (status == NEAP_OK) {
-    c.scratch = plan->scratch_bytes;
-    status = choose(&c, target_bytes, least, peak_bytes, error);
+  if (c == NULL || plan == NULL) {
+    neap_fail_memory(error, sizeof *c, "a choice of recomputation");
+    neap_plan_free(plan);
+    neap_free(c);
+    return NULL;
   }
-  if (status == NEAP_OK) {
-    *n_again = list_of(&c);
-    neap_copy_bytes(*again, c.list, (size_t)*n_again * sizeof **again);
+  *c = (chooser){.graph = graph, .plan = plan, .options = *options};
+  c->options.budget_bytes = 0;
+  c->most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS;
+  if (begin(c, error) == NEAP_OK) return c;
+  neap_repeats_free(c);
+  return NULL;
+}
+
+neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options, neap_repeats **out, neap_error *error) {
+  *out = NULL;
+  neap_error own = {0};
+  chooser *c = chooser_new(graph, options, &own);
+  if (c != NULL && find_candidates(c, &own) == NEAP_OK) {
+    *out = c;
+    return NEAP_OK;
   }
-  trial_fini(&c.now);
-  neap_free(c.candidate);
-  neap_arena_fini(&c.arena);
-  neap_plan_free(plan);
-  if (status == NEAP_OK) return status;
-  neap_free(*again);
+  neap_repeats_free(c);
+  if (error != NULL && error->code == NEAP_OK) *error = own;
+  return own.code;
+}
+
+void neap_repeats_free(neap_repeats *c) {
+  if (c == NULL) return;
+  trial_fini(&c->now);
+  neap_free(c->candidate);
+  neap_arena_fini(&c->arena);
+  neap_plan_free(c->plan);
+  neap_free(c);
+}
+
+int neap_repeats_n(const neap_repeats *c) { return c->n_candidate; }
+
+size_t neap_repeats_peak(const neap_repeats *c, int i) {
+  assert(i >= 0 && i < c->n_candidate);
+  return c->candidate[i].peak_bytes;
+}
+
+/* Has steps of its own, so that what comes out does not depend on which sets were asked for before. */
+neap_status neap_repeats_take(neap_repeats *c, int i, int **again, int *n_again, neap_error *error) {
+  assert(i >= 0 && i < c->n_candidate);
   *again = NULL;
-  return status;
+  c->n_step = 0;
+  NEAP_TRY(prune(c, &c->candidate[i], error));
+  *n_again = list_of(c);
+  *again = neap_alloc(((size_t)*n_again + 1) * sizeof **again);
+  if (*again == NULL) return neap_fail_memory(error, (size_t)*n_again * sizeof **again, "a choice of recomputation");
+  neap_copy_bytes(*again, c->list, (size_t)*n_again * sizeof **again);
+  return NEAP_OK;
+}
+
+neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options, size_t *least_bytes,
+                               neap_error *error) {
+  neap_error own = {0};
+  chooser *c = chooser_new(graph, options, &own);
+  if (c != NULL) *least_bytes = least_peak(c);
+  neap_repeats_free(c);
+  if (c == NULL && error != NULL && error->code == NEAP_OK) *error = own;
+  return own.code;
 }

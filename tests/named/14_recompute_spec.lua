@@ -69,13 +69,14 @@ describe("recomputation", function()
   end)
 
   it("never exceeds its budget, and never takes more memory for less budget", function()
-    for _, name in ipairs { "chargpt:2", "squeezenet1_1:1", "googlenet:1" } do
+    for _, case in ipairs { { "chargpt:2", true }, { "squeezenet1_1:1", true }, { "googlenet:1", false } } do
+      local name, exact = table.unpack(case)
       local net = training(name)
       local free = net:plan { store = false }
       local before, refused = free.arena_bytes, false
       for percent = 96, 16, -8 do
         local budget = free.arena_bytes * percent // 100
-        local ok, plan = pcall(net.plan, net, { budget = budget, store = false })
+        local ok, plan = pcall(net.plan, net, { budget = budget, exact = exact, store = false })
         if ok then
           assert.is_false(refused, "a smaller budget was met after a larger one was refused")
           assert.is_true(plan.arena_bytes <= budget)

@@ -16,6 +16,9 @@ local function overview(plan, args, assumed)
     lines[#lines + 1] = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(plan.n_recomputed,
       plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
   end
+  if plan.n_changed > 0 then
+    lines[#lines + 1] = ("kernels    %d ops have others than without the budget, so other bits"):format(plan.n_changed)
+  end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
   lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg FILE"):format(args.net, args.train and " --train" or "",
     args.batch and " --batch " .. args.batch or "")
@@ -44,6 +47,7 @@ return {
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
     command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
     command:flag "--no-recompute":description "Meet the budget, or refuse it, with every op run once."
+    command:flag "--inexact":description "Let the budget change kernels, and so bits, where nothing else meets it."
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
@@ -58,7 +62,7 @@ return {
     local file = netfile.load(args.net)
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
     local plan = net:plan(netfile.memory(file, { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor,
-      budget = args.budget, recompute = not args.no_recompute }))
+      budget = args.budget, recompute = not args.no_recompute, exact = not args.inexact }))
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end

@@ -1,0 +1,267 @@
+/* ladder.c: the plans that a budget takes its own from.
+ *
+ * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it lie those that run forward ops
+ * again in the backward pass rather than keep what they make, in the order of that work. Under a total the list comes twice, with
+ * constants and without. With `inexact` it goes on: each section has half the scratch of the one before, and so perhaps other
+ * kernels. A budget takes the first rung that keeps it.
+ *
+ * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget and is passed over for an earlier one
+ * under a larger budget is never smaller than what that larger budget got: less budget never takes more memory, and a least that
+ * was named is met.
+ * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, so that results have the same bits.
+ *
+ * Rungs are made when they are asked for. One is passed over unseen only where a bound below its arena exceeds the limits.
+ */
+#include "driver/driver_int.h"
+
+#include <string.h>
+
+enum { MOST_SECTIONS = 9 }; /* one of all scratch, then halving */
+
+/* Of packing one rung with repetitions: there may be many to try. */
+#define RUNG_STEPS INT64_C(200000000)
+
+/* Where the climb is. */
+typedef struct ladder {
+  neap_way *w;
+  neap_choices free; /* the first section's: what others are compared with */
+  bool has_free;
+  neap_repeats *repeats; /* of the section; NULL before they are asked for */
+  neap_graph *base;      /* the section's graph with nothing repeated */
+  size_t *need;          /* by set of the section: what its plan takes; 0: not made yet */
+  neap_error least;      /* what the plan of least need has to say; least_bytes 0: none is made yet */
+} ladder;
+
+/* ---- limits --------------------------------------------------------------------------------------------------------- */
+
+static size_t constant_bytes(const neap_way *w) { return neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT); }
+
+static bool has_limit(const neap_way *w) { return w->resolved.arena_limit > 0 || w->resolved.total_left < SIZE_MAX; }
+
+/* Whether an arena of so many bytes keeps the limits beside the constants of the graph at hand. */
+static bool keeps(const neap_way *w, size_t arena) {
+  const neap_resolved *r = &w->resolved;
+  if (r->arena_limit > 0 && arena > r->arena_limit) return false;
+  size_t constants = r->total_left < SIZE_MAX ? constant_bytes(w) : 0;
+  return constants <= r->total_left && arena <= r->total_left - constants;
+}
+
+/* A loop that grows at run time keeps no limit. */
+bool neap_way_fits(const neap_way *w) {
+  if (!has_limit(w)) return true;
+  return keeps(w, w->plan->arena_bytes) && w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
+}
+
+/* Of the plan at hand, in the words of the limit that it breaks. Keeps the refusal of least need; one without a least, such as that
+ * of a loop that grows, is said at once. */
+static void note_refusal(ladder *l) {
+  const neap_way *w = l->w;
+  const neap_resolved *r = &w->resolved;
+  size_t beside = r->resident_bytes + (r->total_left < SIZE_MAX ? constant_bytes(w) : 0);
+  neap_error refused = {0};
+  if (r->total_left < SIZE_MAX) neap_plan_check_budget(w->plan, w->graph, r->total_bytes, true, beside, &refused);
+  if (r->arena_limit > 0 && refused.code == NEAP_OK)
+    neap_plan_check_budget(w->plan, w->graph, r->arena_limit, false, 0, &refused);
+  bool first = l->least.code == NEAP_OK, lower = refused.least_bytes < l->least.least_bytes;
+  if (refused.code != NEAP_OK && (first || lower)) l->least = refused;
+}
+
+/* ---- rungs ---------------------------------------------------------------------------------------------------------- */
+
+/* Values on the way to constants (folded weights that are then packed) need not be held where the arena has room for them: the
+ * same choices, the same arena or a smaller one, fewer constants. Where that can't be had, the way keeps what it has. */
+static neap_status pass_through_arena(neap_way *w, const neap_plan_options *options, neap_error *error) {
+  neap_graph *graph = NULL;
+  neap_plan *plan = NULL;
+  bool has_ways = false;
+  if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
+  if (!has_ways) return NEAP_OK;
+  w->choices.hold_constants = false;
+  neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
+  if (status == NEAP_OK) status = neap_plan_make(graph, options, &plan, error);
+  bool better = status == NEAP_OK && plan->arena_bytes <= w->plan->arena_bytes;
+  neap_plan_free(better ? w->plan : plan);
+  neap_graph_free(better ? w->graph : graph);
+  if (better) {
+    w->plan = plan;
+    w->graph = graph;
+  }
+  w->choices.hold_constants = !better;
+  return status;
+}
+
+/* Into w->graph and w->plan: the section's choices with the nodes `again` repeated. */
+static neap_status make_rung(neap_way *w, int n_again, const int *again, neap_error *error) {
+  neap_plan_options options = w->resolved.plan;
+  options.budget_bytes = 0;
+  options.keep_order = n_again > 0; /* the order that its peak is of */
+  if (n_again > 0 && options.most_steps == 0) options.most_steps = RUNG_STEPS;
+  neap_plan_free(w->plan);
+  neap_graph_free(w->graph);
+  w->plan = NULL;
+  w->graph = NULL;
+  w->choices.hold_constants = true;
+  NEAP_TRY(neap_choices_repeat(&w->choices, n_again, again, error));
+  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
+  NEAP_TRY(neap_plan_make(w->graph, &options, &w->plan, error));
+  return pass_through_arena(w, &options, error);
+}
+
+/* Whether recomputation may be tried: it takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
+ * repetition that waits for all before it changes what overlaps more than what is kept: less budget could take more memory. */
+static bool may_recompute(const neap_way *w) {
+  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
+         w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
+}
+
+static neap_status make_set(ladder *l, int i, neap_error *error) {
+  int *again = NULL, n_again = 0;
+  NEAP_TRY(neap_repeats_take(l->repeats, i, &again, &n_again, error));
+  neap_status status = make_rung(l->w, n_again, again, error);
+  neap_free(again);
+  if (status != NEAP_OK) return status;
+  l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1);
+  note_refusal(l);
+  return NEAP_OK;
+}
+
+/* The sets of the section, of the graph at hand, which has nothing repeated. */
+static neap_status find_sets(ladder *l, neap_error *error) {
+  neap_way *w = l->w;
+  neap_plan_options options = w->resolved.plan;
+  NEAP_TRY(neap_choices_repeat(&w->choices, 0, NULL, error));
+  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
+  NEAP_TRY(neap_repeats_new(l->base, &options, &l->repeats, error));
+  size_t bytes = ((size_t)neap_repeats_n(l->repeats) + 1) * sizeof *l->need;
+  l->need = neap_alloc_zeroed(bytes);
+  return l->need != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "a budget's plans");
+}
+
+static void leave_section(ladder *l) {
+  neap_repeats_free(l->repeats);
+  neap_graph_free(l->base);
+  neap_free(l->need);
+  l->repeats = NULL;
+  l->base = NULL;
+  l->need = NULL;
+}
+
+/* The first set whose plan keeps the limits. Peaks fall along the list, and no arena lies below its peak. */
+static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
+  for (int i = 0; i < neap_repeats_n(l->repeats); i++) {
+    if (!keeps(l->w, neap_repeats_peak(l->repeats, i))) continue;
+    NEAP_TRY(make_set(l, i, error));
+    *found = neap_way_fits(l->w);
+    if (*found) return NEAP_OK;
+  }
+  return NEAP_OK;
+}
+
+/* Plans the sets of lowest peak until no other can take less: what is then least is so for every budget. */
+static neap_status name_least(ladder *l, neap_error *error) {
+  size_t least = SIZE_MAX;
+  for (int i = neap_repeats_n(l->repeats) - 1; i >= 0 && neap_repeats_peak(l->repeats, i) < least; i--) {
+    if (l->need[i] == 0) NEAP_TRY(make_set(l, i, error));
+    least = NEAP_MIN(least, l->need[i]);
+  }
+  return NEAP_OK;
+}
+
+/* ---- sections ------------------------------------------------------------------------------------------------------- */
+
+/* Whether anything is to be tried in the section beside its first rung: `last`, for the least's sake, else only what may keep the
+ * limits. */
+static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *error) {
+  size_t least = 0;
+  *worth = may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
+  if (!*worth || last) return NEAP_OK;
+  NEAP_TRY(neap_repeats_least(l->w->graph, &l->w->resolved.plan, &least, error));
+  *worth = keeps(l->w, least);
+  return NEAP_OK;
+}
+
+/* A section's first rung: kernels within a scratch limit, nothing repeated. */
+static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found, neap_error *error) {
+  neap_way *w = l->w;
+  neap_choose_options choose = w->resolved.choose;
+  choose.scratch_limit = scratch_limit;
+  neap_way_drop_result(w);
+  NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+  if (l->has_free) neap_choices_compare(&w->choices, &l->free, w->prepared);
+  w->choices.no_constants = !constants;
+  NEAP_TRY(make_rung(w, 0, NULL, error));
+  *found = neap_way_fits(w);
+  if (!*found) note_refusal(l);
+  return NEAP_OK;
+}
+
+/* The rungs below it. `last`: no section follows. */
+static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
+  bool worth = false;
+  neap_status status = is_worth_it(l, last, &worth, error);
+  if (status != NEAP_OK || !worth) return status;
+  status = find_sets(l, error);
+  if (status == NEAP_OK) status = climb_sets(l, found, error);
+  if (status == NEAP_OK && !*found && last) status = name_least(l, error);
+  leave_section(l);
+  return status;
+}
+
+/* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows none. */
+static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found, neap_error *error) {
+  l->free = l->w->choices;
+  l->has_free = true;
+  l->w->choices = (neap_choices){0};
+  for (int k = 1; k < MOST_SECTIONS && limit > 0 && !*found; k++) {
+    limit = k + 1 < MOST_SECTIONS ? limit / 2 : 0;
+    NEAP_TRY(enter_section(l, limit, constants, found, error));
+    if (!*found) NEAP_TRY(climb_section(l, limit == 0, found, error));
+  }
+  return NEAP_OK;
+}
+
+/* With constants, under a total then without; with `inexact` then with less scratch. */
+static neap_status climb(ladder *l, bool *found, neap_error *error) {
+  const neap_way *w = l->w;
+  bool constants = !w->resolved.no_constants;
+  NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
+  if (*found) return NEAP_OK;
+  bool again = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;
+  size_t limit = w->resolved.inexact ? neap_most_scratch(&w->choices) : 0;
+  NEAP_TRY(climb_section(l, !again && limit == 0, found, error));
+  if (again && !*found) {
+    constants = false;
+    NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
+    if (!*found) NEAP_TRY(climb_section(l, limit == 0, found, error));
+  }
+  return *found ? NEAP_OK : climb_inexact(l, limit, constants, found, error);
+}
+
+/* MEMORY error of the plan of least need. */
+static neap_status refuse(const ladder *l, neap_error *error) {
+  const neap_way *w = l->w;
+  neap_error refused = l->least;
+  bool simple = w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
+  if (refused.least_bytes > 0 && w->prepared->train && !w->resolved.no_recompute && !simple)
+    neap_hint(&refused, "executor = \"simple\" could recompute: it meets smaller budgets than a dag");
+  else if (refused.least_bytes > 0 && !w->resolved.inexact && neap_most_scratch(&w->choices) > 0)
+    neap_hint(&refused, "exact = false allows kernels that take less scratch: other bits");
+  if (error != NULL && error->code == NEAP_OK) *error = refused;
+  return refused.code;
+}
+
+size_t neap_most_scratch(const neap_choices *choices) {
+  size_t most = 0;
+  for (int i = 0; i < choices->n; i++) most = NEAP_MAX(most, choices->choice[i].scratch_bytes);
+  return most;
+}
+
+neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
+  ladder l = {.w = w};
+  bool found = false;
+  neap_status status = climb(&l, &found, error);
+  if (status == NEAP_OK) status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);
+  leave_section(&l);
+  if (l.has_free) neap_choices_fini(&l.free);
+  return status;
+}
