@@ -290,21 +290,58 @@ local function flat(parts)
   return table.unpack(blobs)
 end
 
+local stopping
+
 local function must_be_function(who, field, f)
   if type(f) ~= "function" then fail(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f))) end
+end
+
+--- One element, as a scalar of dtype bool.
+local function flag_of(b, blob, who)
+  if type(blob) == "string" then blob = b:blob(blob) end
+  if not op.is_blob(blob) then fail(("%s: stop_if returns a blob of one element, got a %s"):format(who, type(blob))) end
+  return b:op("Cast", { b:op("Reshape", { blob }, nil, { shape = {} }) }, nil, { to = "bool" })
+end
+
+--- A While whose first state says whether to stop: the condition is asked only while it doesn't.
+function stopping(net, o)
+  local init = operands(net, o.init, "While")
+  table.insert(init, 1, net:const(false).name)
+  local parts = loop(net, { who = "net:While", type = "While", init = init, seq = {}, body = "body_net", attrs = { max = o.max },
+    cond = function(b, stopped, ...)
+      local states = table.pack(...)
+      local function go_on(inner) return flag_of(inner, o.cond(inner, table.unpack(states, 1, states.n)), "net:While") end
+      return (b:If(stopped, function(inner) return inner:const(false) end, go_on))
+    end,
+    step = function(b, _, ...)
+      local results = table.pack(o.body(b, ...))
+      for i = 1, #init - 1 do
+        if type(results[i]) == "string" then results[i] = b:blob(results[i]) end
+      end
+      local stop = flag_of(b, o.stop_if(b, table.unpack(results, 1, #init - 1)), "net:While")
+      return stop, table.unpack(results, 1, results.n)
+    end })
+  table.remove(parts[1], 1)
+  return flat(parts)
 end
 
 --- net:While{init = {..}, cond = f, body = g, max = n} -> blobs: as long as cond(b, states..) gives one element that is not zero,
 -- body(b, states..) gives the next states, and behind them rows to stack, which need `max`. Outer blobs that the body writes
 -- by name are states too. Stops after `max` iterations; a gradient through a loop without max keeps its frames on a stack
 -- that grows, and then no budget is granted. No iteration: the states are the initial ones, the rows zero.
--- @param o table {init = blobs, cond = function, body = function, max = integer|nil}
+-- `stop_if`(b, next states..) looks at what an iteration leaves: where it gives one element that is not zero, the loop ends there, and
+-- the condition is not asked again.
+-- @param o table {init = blobs, cond = function, body = function, stop_if = function|nil, max = integer|nil}
 -- @return blobs final states, stacked rows (max,...), then outer blobs written by name
 -- @usage local x = net:While{init = {"x"}, cond = function(b, x) return x:lt(100) end, body = function(b, x) return x * 2 end}
 function Net:While(o)
-  check_fields("net:While", o, { init = true, cond = true, body = true, max = true })
+  check_fields("net:While", o, { init = true, cond = true, body = true, stop_if = true, max = true })
   must_be_function("net:While", "cond", o.cond)
   must_be_function("net:While", "body", o.body)
+  if o.stop_if ~= nil then
+    must_be_function("net:While", "stop_if", o.stop_if)
+    return stopping(self, o)
+  end
   return flat(loop(self, { who = "net:While", type = "While", init = operands(self, o.init, "While"), seq = {}, cond = o.cond,
     step = o.body, body = "body_net", attrs = { max = o.max } }))
 end

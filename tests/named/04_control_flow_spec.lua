@@ -764,3 +764,68 @@ describe("several conditions", function()
     assert.are.equal(0, #net:_ops())
   end)
 end)
+
+describe("stop_if", function()
+  local neap = require "neap"
+  local raises = require("support").raises
+  local function doubled(limit, stop_if, max, train)
+    local net = neap.net "stop"
+    net:input("x", { 1 })
+    net:param("w", { 1 }, 2)
+    local y, rows = net:While { init = { "x" }, max = max, stop_if = stop_if,
+      cond = function(b, x) return b:Lt { x, b:const(limit) } end,
+      body = function(b, x)
+        local n = b:Mul { x, "w" }
+        return n, n
+      end }
+    if train then net:gradient(net:Sum(y)) end
+    net:outputs { y, rows }
+    return net, y.name, rows.name
+  end
+  local function above(n)
+    return function(b, x) return b:Gt { x, b:const(n) } end
+  end
+
+  it("leaves a loop after the iteration in which it holds, before the condition does", function()
+    for _, executor in ipairs { "simple", "dag" } do
+      for _, case in ipairs { { 1000, above(20), 32, 5 }, { 10, above(20), 16, 4 }, { 1000, above(0), 2, 1 }, { 1, above(20), 1, 0 } } do
+        local net, y, rows = doubled(case[1], case[2], 12)
+        local ws <close> = neap.workspace { store = false, executor = executor }
+        local out = ws:run(net, { x = neap.tensor { 1 } })
+        assert.are.equal(case[3], out[y]:item())
+        local n = 0
+        for i = 1, 12 do n = n + (out[rows][{ i, 1 }] ~= 0 and 1 or 0) end
+        assert.are.equal(case[4], n)
+      end
+    end
+  end)
+
+  it("takes any number as a condition, and blobs written by name", function()
+    local net = neap.net "named"
+    net:input("x", { 1 })
+    net:Copy("x", "total")
+    local function positive(b) return b:Clamp("total", nil, { min = 0, max = 1 }) end
+    local k = net:While { init = { net:const(0) }, cond = function(b) return b:const(1) end, stop_if = positive,
+      body = function(b, k)
+        b:Add({ "total", b:const(1) }, "total")
+        return k + 1
+      end }
+    net:outputs { k, "total" }
+    local ws <close> = neap.workspace { store = false }
+    local out = ws:run(net, { x = neap.tensor { -3 } })
+    assert.are.equal(4, out[k.name]:item())
+    assert.are.equal(1, out.total:item())
+  end)
+
+  it("lets the gradient go through the iterations that ran", function()
+    local net = doubled(1000, above(20), 12, true)
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.tensor { 1 } })
+    assert.are.equal(5 * 2 ^ 4, ws:fetch("w_grad"):item())
+  end)
+
+  it("says what it expects", function()
+    raises("stop_if must be a function", doubled, 10, "done")
+    raises("stop_if returns a blob", doubled, 10, function() return 3 end)
+  end)
+end)
