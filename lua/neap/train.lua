@@ -366,7 +366,7 @@ end
 -- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
 function Trainer:step(batch)
   check_batch(batch)
-  return attempt(self, self.input and "step " .. batch.x:size(1), find_workspace(self), step, batch)
+  return attempt(self, "step " .. batch.x:size(1), find_workspace(self), step, batch)
 end
 
 -- ---- looking -----------------------------------------------------------------------------------------------------------

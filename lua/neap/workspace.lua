@@ -263,8 +263,12 @@ end
 
 --- ws:keep(name, ..): the blob gets bytes of its own in every program made from now on; ws:run's programs are made anew.
 function Workspace:keep(...)
-  local keeps = state_of(self).keeps
-  for _, x in ipairs { ... } do keeps[#keeps + 1] = full_name(x) end
+  local keeps, names = state_of(self).keeps, { ... }
+  for i = 1, select("#", ...) do
+    names[i] = full_name(names[i])
+    if type(names[i]) ~= "string" then fail("ws:keep expects names or blobs, got a " .. type(names[i])) end
+  end
+  table.move(names, 1, #names, #keeps + 1, keeps)
   return self
 end
 

@@ -52,10 +52,18 @@ static int choice_of(const char *choices, const char *word) {
   }
 }
 
+/* Whether the value at the top is a table of its own accord: asking a blob for its elements would add ops. */
+static bool is_list_at_top(lua_State *L) {
+  if (!lua_istable(L, -1)) return false;
+  if (!lua_getmetatable(L, -1)) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
 /* The list at the top of the stack, or a single number as a list of one. Its room takes the place of the list. */
 static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
   bool single = lua_type(L, -1) == LUA_TNUMBER;
-  if (!single && !lua_istable(L, -1)) fail_type(L, op, attr, "a list of numbers");
+  if (!single && !is_list_at_top(L)) fail_type(L, op, attr, "a list of numbers");
   lua_Integer n = single ? 1 : luaL_len(L, -1);
   if (n > 1 << 26) fail_type(L, op, attr, "a list of at most 67,108,864 numbers");
   int list = lua_gettop(L);
@@ -80,7 +88,7 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
 
 /* A list of names; it stays on the stack and keeps them. */
 static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
-  if (!lua_istable(L, -1)) fail_type(L, op, attr, "a list of names");
+  if (!is_list_at_top(L)) fail_type(L, op, attr, "a list of names");
   int list = lua_gettop(L), n = (int)luaL_len(L, -1);
   const char **names = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *names);
   for (int i = 0; i < n; i++) {

@@ -307,3 +307,223 @@ describe("a workspace", function()
     os.remove(path)
   end)
 end)
+
+-- ---- every function ------------------------------------------------------------------------------------------------------------
+
+-- What follows calls each public function of each class with lists of arguments of which most are wrong. Whatever raises must leave
+-- the object as it was, and fit for the same use as a fresh one; whatever succeeds ends the object, and the next call gets a fresh one.
+
+local core, op = require "neap.core", require "neap.op"
+
+--- The names below are blobs, and no paths that anybody could write to.
+local X, W = "none/x", "none/w"
+
+local function small_net()
+  local net = neap.net "f"
+  net:input("c", {})
+  net:input(X, { 2, 3 })
+  net:param(W, { 4, 3 }, 0.5)
+  return net
+end
+
+local stored = small_net()
+stored:FC({ X, W }, "y")
+stored:outputs "y"
+
+local function stop() error "no" end
+
+--- Arguments that are wrong nearly everywhere, and some that are right in many places.
+local wrong = { true, -1, 0, 1.5, "", "/none/none", {}, { -1 }, { none = 1 }, { {} }, stop, function() end, neap.ones(3, 0), neap.ones(5),
+  coroutine.create(stop) }
+local right = { X, { X, W }, neap.ones(2, 3), 1, { 2, 3 }, "y" }
+
+--- visit(args) for each list tried.
+local function each_list(more, visit)
+  local plausible = table.move(right, 1, #right, #more + 1, table.move(more, 1, #more, 1, {}))
+  visit(table.pack())
+  for _, w in ipairs(wrong) do
+    visit(table.pack(w))
+    for _, a in ipairs(plausible) do
+      visit(table.pack(a, w))
+      visit(table.pack(w, a))
+    end
+    for _, a in ipairs(more) do
+      for _, b in ipairs(plausible) do visit(table.pack(a, b, w)) end
+    end
+  end
+  for _, a in ipairs(plausible) do visit(table.pack(a, nil, nil, nil, nil, nil, nil, nil, nil, true)) end
+end
+
+--- Functions whose text arguments are paths: they get only what can't be one.
+local writes = { dot = true, draw = true, export = true, image = true, picture = true, plot = true, save = true, svg = true, write = true }
+
+local function may_be_path(x) return type(x) == "string" and x ~= "/none/none" and x ~= "" or type(x) == "number" end
+
+local function class_functions(t)
+  local list = {}
+  for name, f in pairs(t) do
+    if type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function" then list[#list + 1] = name end
+  end
+  table.sort(list)
+  return list
+end
+
+--- Bits of every blob that outlives a run, the step and the nets.
+local function workspace_text(ws)
+  local lines = { ("step %d %s"):format(ws:step(), table.concat(ws:nets(), ",")) }
+  for _, row in ipairs(ws:_blobs()) do
+    local ok, t = pcall(ws.fetch, ws, row.name)
+    if row.kind ~= "transient" then lines[#lines + 1] = ("%s %s %s %s"):format(row.name, row.kind, row.role, ok and t:hash() or "-") end
+  end
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
+local feeds = { c = neap.tensor(1.0), [X] = neap.ones(2, 3) }
+
+--- The methods of an object that can only say their names.
+local function methods_of(object)
+  local t = {}
+  for _, name in ipairs(getmetatable(object).__names()) do t[name] = object[name] end
+  return t
+end
+
+--- Makers of modules, as functions of a module that is among what they are given.
+local function makers()
+  local t = {}
+  for name, class in pairs(nn) do
+    if type(class) == "table" and rawget(class, "_class_name") then t[name] = function(m, ...) return class { m, ... } end end
+  end
+  return t
+end
+
+local function make_module()
+  local m = nn.Sequential { seed = 3, nn.Linear { 4 }, nn.Dropout { 0.5 }, nn.Linear { 2 } }
+  m:eval()
+  m(feeds[X])
+  return m
+end
+
+local function module_text(m)
+  local lines = { tostring(m), tostring(m.training), tostring(#m:children()), tostring(m._parent) }
+  for name, p in m:parameters() do lines[#lines + 1] = name .. p.data:hash() .. tostring(p) end
+  return table.concat(lines, "\n")
+end
+
+local function use_module(m)
+  return m(feeds[X]):hash() .. m:backward(feeds[X], neap.ones(2, 2)):hash() .. m:param("linear1.weight").grad:hash()
+end
+
+local function make_matrix() return neap.tensor { { 1, 2, 3 }, { 4, 5, 6 } } end
+local function hash_of(t) return t:hash() end
+local function use_tensor(t) return (t * 2):hash() end
+
+local classes = {
+  { name = "net", of = core.Net, make = small_net, more = { "c" },
+    see = function(net) return net:text { lines = false } .. table.concat(net:outputs(), ",") .. net:_version() end,
+    use = function(net)
+      local y = net:FC { X, W }
+      net:If("c", function(b) return b:Relu(y) end, function(b) return b:Copy(y) end)
+      net:scope("a", function() return net:Relu(y) end)
+      return net:text { lines = false } .. net:hash() .. table.concat(net:outputs(), ",")
+    end },
+  { name = "blob", of = methods_of(small_net():blob(X)), make = function() return small_net():blob(X) end, more = {},
+    see = function(blob) return blob.net:text { lines = false } .. blob.net:_version() end,
+    use = function(blob) return ((blob * 2):relu() + blob[1]).net:text { lines = false } end },
+  { name = "workspace", of = core.Workspace, more = { stored },
+    make = function()
+      local ws = neap.workspace { seed = 1 }
+      ws:run(stored, feeds)
+      return ws
+    end,
+    see = workspace_text, use = function(ws) return ws:run(stored, feeds).y:hash() .. workspace_text(ws) end },
+  { name = "scope", of = core.Scope, more = { neap.workspace {} },
+    make = function()
+      local ws = neap.workspace { seed = 1 }
+      ws:feed(X, feeds[X])
+      local scope = ws:create_scope "s"
+      scope:push(ws, { a = X })
+      return scope, ws
+    end,
+    see = function(scope) return #scope .. tostring(scope:empty()) .. tostring(scope:check_bindings_match { a = X }) end,
+    use = function(scope, ws) return scope:push(ws, { a = X }):fetch("a"):hash() .. #scope end },
+  { name = "program", of = core.Program, more = {},
+    make = function()
+      local ws = neap.workspace { seed = 1 }
+      for name, t in pairs(feeds) do ws:feed(name, t) end
+      return ws:compile(stored, {}), ws
+    end,
+    see = function(program, ws) return tostring(program:stats().steps) .. workspace_text(ws) end,
+    use = function(program, ws)
+      program:run()
+      return ws:fetch("y"):hash() .. workspace_text(ws)
+    end },
+  { name = "plan", of = core.Plan, more = {}, make = function() return stored:plan {} end,
+    see = function(plan) return tostring(plan:explain()) end, use = function(plan) return tostring(plan:forecast()) end },
+  { name = "tensor", of = core.Tensor, more = {}, make = make_matrix, see = hash_of, use = use_tensor },
+  { name = "tensor that is given to an op", of = op.functions, more = {}, make = make_matrix, see = hash_of, use = use_tensor },
+  { name = "module", of = require("neap.nn.module").Module, more = { "linear1", "linear1.weight" },
+    make = make_module, see = module_text, use = use_module },
+  { name = "module that a maker gets", of = makers(), more = { nn.ReLU() }, make = make_module, see = module_text, use = use_module },
+  { name = "net that memonger gets", of = neap.memonger, more = { stored }, make = small_net,
+    see = function(net) return net:text { lines = false } .. net:_version() end, use = function(net) return net:hash() end },
+  { name = "trainer", of = getmetatable(neap.trainer { model = nn.Linear { 2 }, optimizer = optim.SGD { lr = 0.1 } }),
+    more = { { x = neap.ones(4, 7), y = neap.zeros { 4, dtype = "i64" } } },
+    make = function()
+      local t = neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.Linear { 3 } }, optimizer = optim.SGD { lr = 0.1 } }
+      return t
+    end,
+    see = function(t) return workspace_text(t.model:workspace()) .. tostring(t) .. tostring(t.input) .. tostring(t.batch) end,
+    use = function(t)
+      return ("%a"):format(t:step { x = neap.ones(4, 5), y = neap.zeros { 4, dtype = "i64" } }.loss) .. workspace_text(t.model:workspace())
+    end },
+  { name = "data set", of = getmetatable(neap.data.tensors { x = neap.ones(4, 2), batch = 2 }), more = {},
+    make = function() return neap.data.tensors { x = neap.tensor { 1, 2, 3, 4 }, batch = 2, shuffle = true, seed = 3 } end,
+    see = function(set) return tostring(#set) .. set:spec().n end,
+    use = function(set)
+      local out = {}
+      for batch in set:epoch(1) do out[#out + 1] = batch.x:hash() end
+      return table.concat(out, " ")
+    end },
+}
+
+--- Functions that end their object.
+local left_out = { ["workspace.close"] = true, ["program.close"] = true, ["plan.close"] = true, ["tensor.close"] = true, ["net.close"] = true,
+  ["trainer.close"] = true }
+
+--- Functions that nothing can make fail: they take nothing, or anything.
+local never = { ["workspace.drop_gradients"] = true }
+for _, name in ipairs { "as_parameter", "blob_names", "children", "eval", "expect", "is_training", "modules", "parameters", "state_dict", "train", "undo",
+  "workspace" } do
+  never["module." .. name] = true
+end
+
+for _, class in ipairs(classes) do
+  describe("each function of a " .. class.name, function()
+    for _, name in ipairs(class_functions(class.of)) do
+      if not left_out[class.name .. "." .. name] then
+        it(("%s that fails leaves nothing behind"):format(name), function()
+          local object, beside = class.make()
+          local before, n_failed = class.see(object, beside), 0
+          local want = class.use(class.make())
+          each_list(class.more, function(args)
+            local what = { name }
+            for i = 1, args.n do what[i + 1] = tostring(args[i]) end
+            for i = 1, writes[name] and args.n or 0 do
+              if may_be_path(args[i]) then return end
+            end
+            if pcall(class.of[name], object, table.unpack(args, 1, args.n)) then
+              object, beside = class.make()
+              before = class.see(object, beside)
+            else
+              n_failed = n_failed + 1
+              assert.are.equal(before, class.see(object, beside), table.concat(what, " "))
+            end
+          end)
+          assert.are.equal(never[class.name .. "." .. name] or false, n_failed == 0, name .. ": failed " .. n_failed .. " times")
+          assert.are.equal(want, class.use(object, beside))
+        end)
+      end
+    end
+  end)
+end

@@ -458,7 +458,7 @@ local function class(spec)
       if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end
       rawset(self, "_wanted_name", o.name)
     end
-    if spec.init then spec.init(self, o) end
+    if spec.init then tree.attempt(nil, spec.init, self, o) end
     return self
   end
   return setmetatable({ _class_name = name }, { __call = make, __tostring = function() return "class nn." .. name end,

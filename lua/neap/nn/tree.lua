@@ -142,6 +142,7 @@ end
 
 --- The child belongs to m from now on: m is one of its hosts, and its parent if it has none.
 local function adopt(m, name, child)
+  tree.note_one(child)
   if not child._hosts[m] then
     if is_below(m, child) then fail(("%s can't be its own child \"%s\""):format(m._class, name)) end
     child._hosts[m] = true
@@ -294,12 +295,17 @@ function tree.note(m)
   end
 end
 
---- Begins a call that may fail.
+--- m is about to get another host.
+function tree.note_one(m)
+  for _, notes in ipairs(under_way) do note(notes, m) end
+end
+
+--- Begins a call that may fail. `root` nil: one that makes a module of others.
 -- @return finish(keep): without `keep` the modules of the tree are as they were: which there are, their names, parameters and the
 -- widths they have learnt
 function tree.mark(root)
   local notes, depth = {}, #under_way + 1
-  for _, m in ipairs(tree.modules(root)) do note(notes, m) end
+  for _, m in ipairs(root and tree.modules(root) or {}) do note(notes, m) end
   under_way[depth] = notes
   return function(keep)
     for i = #under_way, depth, -1 do under_way[i] = nil end
@@ -309,6 +315,7 @@ function tree.mark(root)
 end
 
 --- f(...) -> f's results; when it raises, the modules of the tree are as they were.
+-- @param root module, or nil where f makes a module of others
 function tree.attempt(root, f, ...)
   local finish, done = tree.mark(root), false
   local _ <close> = setmetatable({}, { __close = function() finish(done) end })
