@@ -390,6 +390,21 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   CHECK(strcmp(neap_net_op_at(sub, 0)->in[0], "hh") == 0);
   free(text);
   neap_net_free(copy);
+  copy = NULL;
+  CHECK_OK(add(yes, "Tanh", 1, LIST("h"), "own", &error)); /* a name that only the subnet has */
+  CHECK_OK(neap_net_rename(net, 1, LIST("own"), LIST("its"), &copy, &error));
+  sub = neap_net_op_at(copy, 1)->attrs[neap_op_attr_index(op, attr[0])].net;
+  CHECK(strcmp(neap_net_op_at(sub, 1)->out[0], "its") == 0);
+  bool same = true;
+  CHECK_OK(neap_net_same_graph(net, copy, &same, NULL, &error));
+  CHECK(same);
+  neap_net_free(copy);
+  /* One more op, said to nobody. */
+  CHECK_OK(neap_net_clone(net, &copy, &error));
+  CHECK_OK(add(copy, "Relu", 1, LIST("x"), "more", &error));
+  CHECK_OK(neap_net_same_graph(net, copy, &same, NULL, &error));
+  CHECK(!same && !neap_net_same_in_place(net, copy, NULL));
+  neap_net_free(copy);
   neap_net_free(net);
 }
 
@@ -407,6 +422,17 @@ TEST(enforced_pairs_must_be_in_place_by_name) {
   neap_net_free(net);
 }
 
+/* Whether an attribute takes an index; that others are missing is another matter. */
+static bool takes(const neap_op *op, const char *attr, int index) {
+  neap_arena arena = {0};
+  neap_attr_value *value;
+  neap_error own = {0};
+  neap_status status = neap_attrs_fill(&arena, op, (neap_set[]){NEAP_SET_INT(attr, index), {0}}, "", &value, &own);
+  neap_arena_fini(&arena);
+  CHECK(status == NEAP_OK || status == NEAP_ATTRIBUTE);
+  return status == NEAP_OK || strstr(own.message, "expects") == NULL;
+}
+
 TEST(attributes_are_checked_by_their_type) {
   neap_net *net = NULL;
   CHECK_OK(neap_net_read("net f\ninput x f32 (2,3,8,8)\nparam w f32 (4,3,3,3)\n", &net, &error));
@@ -417,17 +443,19 @@ TEST(attributes_are_checked_by_their_type) {
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "kernel is a list of 2 items without items");
   call.attrs = NULL;
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "attribute \"kernel\" is missing");
-  /* Every attribute with choices refuses an index beyond them, every bool a third value. */
+  /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value. */
   for (int i = 0; i < neap_op_count(); i++)
     for (int a = 0; a < neap_op_n_attrs(neap_op_at(i)); a++) {
       const neap_op *op = neap_op_at(i);
       neap_attr_type type = op->attrs[a].type;
       if (type != NEAP_ATTR_ENUM && type != NEAP_ATTR_BOOL && type != NEAP_ATTR_DTYPE) continue;
-      neap_arena arena = {0};
-      neap_attr_value *value;
-      neap_set one[] = {NEAP_SET_INT(op->attrs[a].name, 99), {0}};
-      CHECK_FAILS(neap_attrs_fill(&arena, op, one, "", &value, &error), NEAP_ATTRIBUTE, "expects");
-      neap_arena_fini(&arena);
+      int n = type == NEAP_ATTR_DTYPE ? NEAP_N_DTYPE : 2;
+      if (type == NEAP_ATTR_ENUM) {
+        n = 1;
+        for (const char *c = op->attrs[a].choices; *c != '\0'; c++)
+          if (*c == '|') n++;
+      }
+      for (int index = -1; index <= n; index++) CHECK_EQ(takes(op, op->attrs[a].name, index), index >= 0 && index < n);
     }
   neap_net_free(net);
 }
