@@ -1,6 +1,7 @@
 --- How parameters start: each initialiser is a table {op = fill op, its attributes}, which a net keeps beside the
 -- parameter and a workspace runs when it initialises the net. Same seed and parameter name, same numbers.
 -- @module neap.init
+local fail = require("neap.core").fail
 local options = require "neap.options"
 local init = {}
 
@@ -22,8 +23,12 @@ init.xavier = maker("xavier", "Xavier", { gain = options.none })
 init.normal = maker("normal", "Gaussian", { positions = { "mean", "std" }, mean = 0, std = 1 })
 init.uniform = maker("uniform", "Uniform", { positions = { "low", "high" }, low = 0, high = 1 })
 
---- Every element `value`.
-function init.constant(value) return { op = "Constant", value = value } end
+--- Every element `value`: neap.init.constant(0.1), or { value = 0.1 }.
+function init.constant(value)
+  if type(value) == "table" then value = options.read("neap.init.constant", { positions = { "value" }, value = options.none }, value).value end
+  if type(value) ~= "number" then fail("neap.init.constant expects a number, got a " .. type(value)) end
+  return { op = "Constant", value = value }
+end
 init.zeros = init.constant(0)
 init.ones = init.constant(1)
 

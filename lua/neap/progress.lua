@@ -72,4 +72,4 @@ function progress.show(i, n, values)
 end
 
 require("neap.guard").functions(Bar, "bar:")
-return progress
+return require("neap.guard").functions(progress, "neap.progress.")

@@ -41,7 +41,7 @@ local function build(name, given)
   return file.model or file.net, file
 end
 
-return setmetatable(zoo, {
+return setmetatable(require("neap.guard").functions(zoo, "neap.zoo."), {
   __index = function(_, name)
     if type(name) ~= "string" then return nil end
     if not netfile.find(name) then

@@ -3,8 +3,8 @@
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
-local o = { layers = 6, width = 384, heads = 6, length = 256, vocabulary = 65, batch = 8, dropout = 0 }
-for key, value in pairs(select(2, ...) or {}) do o[key] = value end
+local o, given = { layers = 6, width = 384, heads = 6, length = 256, vocabulary = 65, batch = 8 }, select(2, ...) or {}
+for key, default in pairs(o) do o[key] = given[key] or default end
 
 local small = init.normal { 0, 0.02 }
 -- The two projections into the residual stream start smaller, by the square root of their number.

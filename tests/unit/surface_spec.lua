@@ -92,6 +92,87 @@ describe("every class", function()
   end)
 end)
 
+describe("what nobody reads", function()
+  local nn, optim, data = neap.nn, neap.optim, neap.data
+  -- These take a list of any length and look at each of its entries themselves, or hand what they get on to a function.
+  local lists = {
+    ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
+    ["data.find"] = true, ["Net.outputs"] = true, ["Workspace.keep"] = true, ["Workspace.drop_gradients"] = true,
+    ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true, ["neap.rand"] = true, ["neap.randn"] = true,
+    ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true, ["Tensor.at"] = true, ["Tensor.set"] = true,
+    ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
+    ["Tensor.apply"] = true, ["Tensor.map"] = true, ["Tensor.fill"] = true, ["Tensor.zero"] = true, -- these say that there is none
+    ["optim.Adagrad"] = true, ["optim.RmsProp"] = true,
+  }
+  local too_many = {}
+  for i = 1, 60 do too_many[i] = print end
+
+  --- Every public function of a table but the ops' is called with sixty functions.
+  local function sweep(prefix, functions, self)
+    for name, f in pairs(functions) do
+      local is_public = type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function"
+      if is_public and not op.functions[name] and not op.records[name] then
+        local ok, err
+        if self ~= nil then ok, err = pcall(f, self, table.unpack(too_many)) else ok, err = pcall(f, table.unpack(too_many)) end
+        local what = prefix .. "." .. name
+        assert.is_false(ok and not lists[what], what .. " took sixty functions for arguments")
+        local said = tostring(err):find "takes .*argument" or tostring(err):find "takes .*%w+ values?"
+        assert.is_truthy(lists[what] or said, what .. ": " .. tostring(err))
+      end
+    end
+  end
+
+  it("is refused: arguments, by every function of the surface", function()
+    for name, t in pairs { neap = neap, nn = nn, optim = optim, data = data, memonger = neap.memonger, init = neap.init, zoo = neap.zoo } do
+      sweep(name, t)
+    end
+    local net = neap.net "f"
+    net:outputs { net:Relu(net:input("x", { 2 }), "y") }
+    local ws <close> = neap.workspace { store = false }
+    local self = { Tensor = neap.ones(2), Net = net, Workspace = ws, Plan = net:plan { store = false } }
+    for _, class in ipairs { "Tensor", "Net", "Workspace", "Program", "Plan", "Db" } do sweep(class, core[class], self[class]) end
+  end)
+
+  it("is refused: arguments, by every method of the classes that Lua makes", function()
+    local net, model = neap.net "f", nn.Linear { 3, 2 }
+    local trainer <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 } }
+    local batches = data.tensors { x = neap.ones(4, 3), batch = 2 }
+    for name, object in pairs { Blob = net:input("x", { 2 }), Module = model, Sequential = nn.Sequential { nn.ReLU() }, Trainer = trainer,
+      Optimizer = optim.SGD { lr = 0.1 }, Data = batches, Report = neap.memory(), Memory = model:memory() } do
+      local meta = getmetatable(object)
+      sweep(name, meta, object)
+      if type(meta.__index) == "table" then sweep(name, meta.__index, object) end
+    end
+  end)
+
+  it("is refused: options, by every layer, loss, optimizer, initialiser and net of the zoo", function()
+    local function refuses(what, f, ...)
+      local ok, err = pcall(f, ...)
+      assert.is_false(ok, what .. " took the option no_such")
+      assert.is_truthy(tostring(err):find("no_such", 1, true), what .. ": " .. tostring(err))
+    end
+    for _, name in ipairs(nn.names()) do refuses("nn." .. name, nn[name], { no_such = 1 }) end
+    for name, f in pairs(optim) do
+      if type(f) == "function" and not lists["optim." .. name] then refuses("optim." .. name, f, { no_such = 1 }) end
+    end
+    for name, f in pairs(neap.init) do
+      if type(f) == "function" then refuses("neap.init." .. name, f, { no_such = 1 }) end
+    end
+    for _, name in ipairs(neap.zoo.names()) do refuses("neap.zoo." .. name, neap.zoo[name], { no_such = 1 }) end
+    refuses("neap.trainer", neap.trainer, { no_such = 1 })
+    refuses("neap.workspace", neap.workspace, { no_such = 1 })
+    refuses("neap.fit_batch", neap.fit_batch, nn.Linear { 3, 2 }, { no_such = 1 })
+    local net = neap.net "f"
+    for i = 1, 16 do net:input("x" .. i, { 2 }) end
+    refuses("net:plan", net.plan, net, { no_such = 1 })
+    for name, r in pairs(op.records) do
+      local ins = {}
+      for i, input in ipairs(r.inputs) do ins[i] = not input.optional and ("x" .. i) or nil end
+      if not r.internal and not r.control then refuses(name, net.op, net, name, ins, nil, { no_such = 1 }) end
+    end
+  end)
+end)
+
 describe("settings", function()
   it("reads and writes bytes", function()
     assert.are.equal(8 << 20, neap.bytes "8MiB")

@@ -398,7 +398,8 @@ function nn.names()
   return names
 end
 
-return setmetatable(nn, { __index = function(_, key)
+require("neap.guard").functions(module.Module, "m:")
+return setmetatable(require("neap.guard").functions(nn, "nn."), { __index = function(_, key)
   local near = options.nearest(tostring(key), nn.names())
   fail(("nn has no \"%s\"%s"):format(tostring(key),
     near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"))
