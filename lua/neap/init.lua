@@ -189,7 +189,7 @@ end
 
 -- What adds to a net adds all or nothing.
 require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "const", "declare", "device", "gradient",
-  "input", "keep", "made_by", "op", "outputs", "param", "scope", "variable_scope" })
+  "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

@@ -52,6 +52,12 @@ describe("a net", function()
     ["a variable scope whose function fails"] = function(net)
       net:variable_scope("a", {}, function() net:param("p", { 2 }, 0) net:Relu "none" end)
     end,
+    ["shared scopes whose function fails"] = function(net)
+      net:parameter_sharing({ b = "a" }, function() net:scope("b", function() net:param("p", { 2 }, 0) net:Relu "none" end) end)
+    end,
+    ["an Elif whose branch fails"] = function(net)
+      net:If("c", function(b) return b:Relu "x" end, net:Elif("c", function(b) return b:Copy "x" end, function(b) return b:Relu "none" end))
+    end,
     ["a declaration of another shape"] = function(net) net:param("w", { 3, 3 }) end,
     ["outputs that are not there"] = function(net) net:outputs { "x", "none" } end,
     ["keeps of which one is not there"] = function(net) net:keep("w", "none") end,
