@@ -26,15 +26,28 @@ local function counted(loss, y)
   return y:ne(core.tensor(ignored, y.dtype)):to("f64"):sum():item()
 end
 
---- The parts of a batch: {program, n, weight}; weights add up to 1. The last part may have fewer rows.
+--- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused: gradients of micro-batches can't be
+-- added without knowing.
+-- @param loss module
+-- @param stated what the trainer was told; nil: the loss's own field `reduces`
+function micro.reduction(loss, stated)
+  local reduces = stated or loss.reduces
+  if reduces == "mean" or reduces == "sum" then return reduces end
+  if reduces ~= nil then core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(tostring(reduces))) end
+  core.fail("neap.trainer: micro needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
+    .. "reduces = \"mean\" or \"sum\", or the loss a field of that name)")
+end
+
+--- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose parts count whole. The last part may have fewer rows.
+-- @param reduces "mean" or "sum": how the loss makes one number of its rows
 -- @param size integer rows of a micro-batch
 -- @param program_for f(n) -> the program of a micro-batch of n rows
-function micro.parts(loss, batch, size, program_for)
+function micro.parts(loss, reduces, batch, size, program_for)
   local rows, parts = batch.x:size(1), {}
-  local all = counted(loss, batch.y)
+  local all = reduces == "mean" and counted(loss, batch.y)
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
-    local weight = n / rows
+    local weight = reduces == "sum" and 1 or n / rows
     if all then weight = all > 0 and counted(loss, batch.y:narrow(1, from, n)) / all or 0 end
     parts[#parts + 1] = { program = program_for(n), n = n, weight = weight }
   end

@@ -35,7 +35,7 @@ local function as_loss(loss)
 end
 
 local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
-  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none }
+  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none, reduces = none }
 
 --- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
 -- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience.
@@ -59,9 +59,22 @@ local function check_sizes(o)
   if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
 end
 
+--- Under `micro` a loss says how it reduces. Metrics are means, which a loss that sums has no weights for.
+local function check_reduction(o, loss)
+  if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
+  if o.micro == nil then return nil end
+  local reduces = micro.reduction(loss, o.reduces)
+  local metrics = o.metrics or {}
+  if reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
+    fail("neap.trainer: metrics under micro need a loss that is a mean; this one is a sum")
+  end
+  return reduces
+end
+
 --- Makes a trainer.
 -- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
 --   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
+--   reduces = "mean" | "sum": what a loss of your own makes of its rows, which micro must know (else its field `reduces`),
 --   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
 --   micro = rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine, allows (gradients are accumulated; nothing is
 --   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
@@ -86,6 +99,7 @@ local function new(given)
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
     micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
+  self.reduces = check_reduction(o, self.loss)
   if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
@@ -319,7 +333,7 @@ local function run_micro(self, batch, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
   if batch.y == nil then fail("a batch has no y: the loss needs a target") end
-  local parts = micro.parts(self.loss, batch, size, function(n) return program_for(self, n, "micro").program end)
+  local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
   self.position.pending = { count = micro.count(self.ws), entry = update, blobs = first.blobs, rows = rows }
   return pcall(micro.run, self.ws, batch, parts, update.program)
 end

@@ -212,6 +212,30 @@ describe("gradient accumulation in the trainer", function()
     assert.is_true(distance(whole.model, parts.model) < 1e-5)
   end)
 
+  it("weighs them as the loss reduces its rows, and refuses a loss that does not say", function()
+    local function summed(y, t) return ((y - t) * (y - t)):sum() end
+    local function mean(y, t) return ((y - t) * (y - t)):mean() end
+    local function data(k) return { x = support.batch({ 7, 12 }, 3, 0.3 * k), y = neap.zeros(7, 3) + 0.1 * k } end
+    local Summed = nn.module { "Summed", init = function(self) self.reduces = "sum" end, forward = function(_, y, t) return summed(y, t) end }
+    local function make(o)
+      o.model, o.optimizer = nn.Sequential { input = { 12 }, nn.Linear { 12, 3 } }, optim.SGD { lr = 0.01 }
+      o.model:seed(3)
+      return neap.trainer(o)
+    end
+    for _, case in ipairs { { summed, "sum" }, { mean, "mean" }, { Summed {}, nil }, { nn.MseLoss {}, nil } } do
+      local whole <close> = make { loss = case[1] }
+      local parts <close> = make { loss = case[1], reduces = case[2], micro = 3 }
+      for k = 1, 3 do
+        local a, b = whole:step(data(k)).loss, parts:step(data(k)).loss
+        assert.is_true(math.abs(a - b) <= 1e-5 * math.abs(a), ("loss %g for %g"):format(b, a))
+      end
+      assert.is_true(distance(whole.model, parts.model) < 1e-5)
+    end
+    support.raises("whether the loss is a mean or a sum", make, { loss = summed, micro = 3 })
+    support.raises("reduces expects \"mean\" or \"sum\"", make, { loss = summed, micro = 3, reduces = "max" })
+    support.raises("metrics under micro", make, { loss = summed, micro = 3, reduces = "sum", metrics = { "accuracy" } })
+  end)
+
   it("needs less memory than the large batch, as its plan says and its run shows", function()
     local whole <close> = trainer { model = model_of(64), optimizer = optim.SGD { lr = 0.1 } }
     local parts <close> = trainer { model = model_of(64), optimizer = optim.SGD { lr = 0.1 }, micro = 16 }

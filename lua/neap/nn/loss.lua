@@ -9,6 +9,12 @@ local Module, none = module.Module, options.none
 
 local function loss_class(name, spec)
   spec.name, spec[1] = "loss", name
+  local init = spec.init
+  -- How rows become one number: what gradients of micro-batches are weighted by. A loss of your own says it too: "mean" or "sum".
+  function spec.init(self, o)
+    self.reduces = "mean"
+    if init then init(self, o) end
+  end
   return module.class(spec)
 end
 
