@@ -843,6 +843,9 @@ NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const n
 
 /* The net as it is written, without planning it. */
 NEAP_API neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error);
+/* The same with the ops of scopes folded into one box for each path of `depth` parts ("block1" at 1), and for each of forward,
+ * backward and update; what only they read or write is left out. 0: as above. */
+NEAP_API neap_status neap_net_dot_folded(const neap_net *net, int depth, char **out, neap_error *error);
 /* As it would run: planned, nothing allocated. `options` NULL: the defaults. */
 NEAP_API neap_status neap_net_plan_dot(const neap_net *net, const neap_options *options, char **out, neap_error *error);
 NEAP_API neap_status neap_net_plan_svg(const neap_net *net, const neap_options *options, char **out, neap_error *error);

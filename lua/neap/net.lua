@@ -332,11 +332,11 @@ function Net:forecast(options) return self:plan(options):forecast() end
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
 function Net:summary(options) return self:plan(options):summary() end
 
---- net:dot([path]) -> Graphviz text of ops and blobs, the backward and subnets included (plan:dot colours it by storage); with a
--- path, true or nil, message, code.
+--- net:dot([path [, {fold =}]]) -> Graphviz text of ops and blobs, the backward and subnets included (plan:dot colours it by storage);
+-- with a path, true or nil, message, code. {fold = n}: the ops of a scope are one box, for each path of n parts.
 -- @usage net:dot "net.dot"  -- then: dot -Tsvg net.dot > net.svg
-function Net:dot(path)
-  local text = self:_dot()
+function Net:dot(path, given)
+  local text = self:_dot(named.fold_of("net:dot", given))
   if path then return core.write_text(path, text) end
   return text
 end

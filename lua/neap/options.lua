@@ -58,6 +58,15 @@ function options.names(names)
   return list
 end
 
+--- The field `fold` of a picture's options: how many parts of a scope's path stay; 0 folds nothing.
+function options.fold_of(who, given)
+  local fold = options.read(who, { fold = 0 }, given).fold
+  if math.type(fold) ~= "integer" or fold < 0 or fold > 1000 then
+    fail(("%s: fold expects a number of parts of a scope's path, got %s"):format(who, tostring(fold)))
+  end
+  return fold
+end
+
 --- Marks a field without a default.
 options.none = setmetatable({}, { __tostring = function() return "none" end })
 

@@ -209,9 +209,11 @@ local function given(text, path)
 end
 
 --- plan:dot([path]) -> Graphviz text: the net as it runs, backward, inserted ops and subnets included, one colour per place in the
--- arena, grey for what has bytes of its own; with a path, true or nil, message, code.
+-- arena, grey for what has bytes of its own; with a path, true or nil, message, code. {fold = n}: the ops of a scope are one box, for each
+-- path of n parts, with what only they read or write inside.
 -- @usage model:plan { batch = 8, train = true }:dot "lenet.dot"
-function Plan:dot(path) return given(self:_dot(), path) end
+-- @usage plan:dot("blocks.dot", { fold = 1 })
+function Plan:dot(path, o) return given(self:_dot(options.fold_of("plan:dot", o)), path) end
 
 --- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first step to its last, at its place in
 -- the arena; scratch is hatched, the peak marked, resident regions drawn apart; with a path, true or nil, message, code.

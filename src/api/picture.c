@@ -3,11 +3,13 @@
 
 #include <string.h>
 
-neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error) {
+neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error) { return neap_net_dot_folded(net, 0, out, error); }
+
+neap_status neap_net_dot_folded(const neap_net *net, int depth, char **out, neap_error *error) {
   neap_graph *graph;
   neap_buffer buffer = {0};
   NEAP_TRY(neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = true}, &graph, error));
-  neap_plan_dot(NULL, graph, &buffer);
+  neap_plan_dot(NULL, graph, depth, &buffer);
   neap_graph_free(graph);
   return neap_api_give_text(&buffer, out, error);
 }
@@ -16,7 +18,7 @@ static void draw(const neap_plan *plan, const neap_graph *graph, bool svg, neap_
   if (svg)
     neap_plan_svg(plan, graph, 0, NULL, buffer);
   else
-    neap_plan_dot(plan, graph, buffer);
+    neap_plan_dot(plan, graph, 0, buffer);
 }
 
 static neap_status draw_forecast(const neap_net *net, const neap_options *options, bool svg, char **out, neap_error *error) {

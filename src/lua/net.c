@@ -406,11 +406,11 @@ static int output_names(lua_State *L) {
   return 1;
 }
 
-/* net:_dot() -> text */
+/* net:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   char **text = (char **)neap_lua_new_block(L);
-  NEAP_LUA_TRY(L, neap_net_dot(net->net, text, &error));
+  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, (int)luaL_optinteger(L, 2, 0), text, &error));
   lua_pushstring(L, *text);
   return 1;
 }
@@ -504,7 +504,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_mark", mark, 1},
                                          {"_end_mark", end_mark, 3},
                                          {"_is_train", is_train, 1},
-                                         {"_dot", dot, 1},
+                                         {"_dot", dot, 2},
                                          {"_graph", graph, 3},
                                          {"text", text, 2},
                                          {"clone", clone, 1},

@@ -398,11 +398,11 @@ static int graph_text(lua_State *L) {
   return push_buffer(L, &out);
 }
 
-/* plan:_dot(), plan:_svg() -> text */
+/* plan:_dot(fold), plan:_svg() -> text */
 static int dot(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer out = {0};
-  neap_plan_dot(h->plan, h->graph, &out);
+  neap_plan_dot(h->plan, h->graph, (int)luaL_optinteger(L, 2, 0), &out);
   return push_buffer(L, &out);
 }
 
@@ -429,7 +429,7 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_explain", explain, 2}, {"_peak", peak, 1},
                                          {"text", text, 1},        {"graph_text", graph_text, 1},
                                          {"verify", verify, 1},    {"_why", why, 3},
-                                         {"_tree", tree, 1},       {"_dot", dot, 1},
+                                         {"_tree", tree, 1},       {"_dot", dot, 2},
                                          {"_svg", svg, 1},         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");

@@ -8,12 +8,16 @@
  * Value v of the outermost graph is node v<v+1>, the op of step s is o<s+1>; those of a subnet carry the names of the ops around
  * them and the subnet's number in front, o4s1_v2: a text of letters, digits and _ that is the same for the same plan.
  *
+ * Folded, the ops of a scope are one box g<k>, one for each of forward, backward and update; what only they read or write is not
+ * drawn, and neither are their subnets.
+ *
  * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the same address, whichever
  * subnets they are in. INVARIANT: an edge joins nodes that are there.
  */
 #include "plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- colours ---------------------------------------------------------------------------------------------------- */
 
@@ -79,7 +83,9 @@ typedef struct drawing {
   size_t base;           /* address of its frame */
   const char *prefix;    /* of its nodes' names */
   int depth;
-  bool *drawn; /* by value */
+  bool *drawn;     /* by value */
+  const int *fold; /* by node: the box it is folded into, or -1; NULL: none is */
+  neap_map *edges; /* those of boxes that have been drawn; of a graph that is folded */
 } drawing;
 
 /* Inside double quotes of DOT. */
@@ -93,6 +99,9 @@ static void add_quoted(neap_buffer *out, const char *text) {
     neap_buffer_add_n(out, c, 1);
   }
 }
+
+/* The box of a node, -1 for none. */
+static int box_of(const drawing *d, int node) { return d->fold != NULL ? d->fold[node] : -1; }
 
 /* Two columns for the digraph, two for each cluster around. */
 static void indent(const drawing *d) { neap_buffer_add(d->out, "%*s", 2 + 2 * d->depth, ""); }
@@ -133,6 +142,18 @@ static void add_value(const drawing *d, int v) {
                     colour_of(d->colours, d->base + place->offset, d->out), d->base + place->offset,
                     neap_reason_words(place->reason));
   }
+}
+
+/* An edge of a box, once: its ops may read one value several times. */
+static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
+  const void *key = as_key(((size_t)box * (size_t)d->graph->n_value + (size_t)v) * 2 + into_box);
+  if (v == NEAP_NO_VALUE || !d->drawn[v] || neap_map_get(d->edges, key, 0) != 0) return;
+  if (!neap_map_set(d->edges, key, 1)) d->out->failed = true;
+  indent(d);
+  if (into_box)
+    neap_buffer_add(d->out, "v%d -> g%d;\n", v + 1, box + 1);
+  else
+    neap_buffer_add(d->out, "g%d -> v%d;\n", box + 1, v + 1);
 }
 
 /* What the backward or an update reads of an earlier phase hangs on long edges: they are pale, so that the chains show. */
@@ -255,21 +276,107 @@ static void draw_subnet(const drawing *d, int step, int k) {
   neap_buffer_fini(&prefix);
 }
 
+/* A value that all who make and read it are in one box for is not drawn. */
+static void hide_inner(const neap_graph *graph, const int *fold, bool *drawn) {
+  for (int v = 0; v < graph->n_value; v++) {
+    if (!drawn[v] || graph->value[v].region == NEAP_REGION_IO || graph->value[v].keep) continue;
+    int in = graph->value[v].node >= 0 ? fold[graph->value[v].node] : -2; /* -2: nobody yet; -1: outside of all boxes */
+    bool crosses = in == -1;
+    for (int n = 0; n < graph->n_node && !crosses; n++)
+      for (int k = 0; k < graph->node[n].n_in && !crosses; k++) {
+        if (graph->node[n].in[k] != v) continue;
+        crosses = fold[n] < 0 || (in != -2 && fold[n] != in);
+        in = fold[n];
+      }
+    drawn[v] = crosses;
+  }
+}
+
 /* Fills `drawn`, which comes zeroed. */
 static void draw_graph(const drawing *d) {
   mark_drawn(d);
+  if (d->fold != NULL) hide_inner(d->graph, d->fold, d->drawn);
   for (int v = 0; v < d->graph->n_value; v++)
     if (d->drawn[v]) add_value(d, v);
   for (int step = 0; step < d->graph->n_node; step++) {
+    int n = node_at(d, step), box = box_of(d, n);
+    if (box >= 0) {
+      const neap_node *node = &d->graph->node[n];
+      for (int k = 0; k < node->n_in; k++) add_box_edge(d, box, node->in[k], true);
+      for (int k = 0; k < node->n_out; k++) add_box_edge(d, box, node->out[k], false);
+      continue;
+    }
     add_op(d, step);
     for (int k = 0; k < d->graph->node[node_at(d, step)].n_sub; k++) draw_subnet(d, step, k);
   }
 }
 
+/* ---- folding ---------------------------------------------------------------------------------------------------- */
+
+typedef struct box {
+  const char *name; /* interned: "block1" */
+  neap_phase phase;
+  int n_op;
+} box;
+
+/* The first `depth` parts of a scope path, interned. NULL when memory is refused. */
+static const char *head_of(const char *scope, int depth) {
+  const char *end = scope;
+  for (int i = 0; i < depth && end != NULL; i++) end = strchr(i == 0 ? scope : end + 1, '/');
+  return neap_intern_n(scope, end != NULL ? (size_t)(end - scope) : strlen(scope));
+}
+
+/* Fills fold[node] and lists the boxes, in order of their first nodes; returns how many there are, -1: memory is refused. */
+static int list_boxes(const neap_graph *graph, int depth, int *fold, box *list) {
+  int n = 0;
+  for (int i = 0; i < graph->n_node; i++) {
+    const neap_node *node = &graph->node[i];
+    fold[i] = -1;
+    if (node->scope == NULL || node->scope[0] == '\0') continue;
+    const char *name = head_of(node->scope, depth);
+    if (name == NULL) return -1;
+    int k = 0;
+    while (k < n && (list[k].name != name || list[k].phase != node->phase)) k++;
+    if (k == n) list[n++] = (box){name, node->phase, 0};
+    list[k].n_op++;
+    fold[i] = k;
+  }
+  return n;
+}
+
+static void add_boxes(const drawing *d, int n, const box *list) {
+  for (int k = 0; k < n; k++) {
+    const neap_node kind = {.phase = list[k].phase};
+    indent(d);
+    neap_buffer_add(d->out, "g%d [shape=box3d style=filled fillcolor=\"%s\" label=\"", k + 1, op_fill(&kind));
+    add_quoted(d->out, list[k].name);
+    neap_buffer_add(d->out, "\\n%d op%s\"];\n", list[k].n_op, list[k].n_op == 1 ? "" : "s");
+  }
+}
+
+/* The outermost graph with its scopes folded to their first `depth` parts. */
+static void draw_folded(drawing *d, int depth) {
+  size_t n_node = (size_t)d->graph->n_node + 1;
+  neap_map edges = {0};
+  int *fold = neap_alloc(n_node * sizeof *fold);
+  box *list = neap_alloc(n_node * sizeof *list);
+  int n = fold != NULL && list != NULL ? list_boxes(d->graph, depth, fold, list) : -1;
+  if (n < 0) {
+    d->out->failed = true;
+  } else {
+    d->fold = fold, d->edges = &edges;
+    add_boxes(d, n, list);
+    draw_graph(d);
+  }
+  neap_map_fini(&edges);
+  neap_free(list);
+  neap_free(fold);
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 /* nslimit bounds graphviz's network simplex, which else takes minutes for a training step of some hundred ops. */
-void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out) {
   palette colours = {0};
   drawing d = {.out = out,
                .colours = &colours,
@@ -296,7 +403,10 @@ void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *
     neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",
                     has_repetition(graph) ? ", run again for the backward pass yellow" : "");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
-  draw_graph(&d);
+  if (fold > 0)
+    draw_folded(&d, fold);
+  else
+    draw_graph(&d);
   neap_buffer_add(out, "}\n");
   neap_free(d.drawn);
   neap_map_fini(&colours.index);

@@ -180,7 +180,8 @@ void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value
 neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error);
 void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
 /* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without one (NULL) as it is written. */
-void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
+/* `fold` > 0: ops in scopes are drawn as one box for each path of so many parts. */
+void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out);
 /* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one more bar. */
 typedef struct neap_plan_piece {
   const char *name;

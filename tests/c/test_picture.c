@@ -88,7 +88,7 @@ TEST(quotes_backslashes_and_line_ends_are_escaped_in_dot) {
   graph->node[0].name = "}\"";
   graph->node[0].line = "it\"s.lua:1";
   graph->value[0].name = "\"";
-  neap_plan_dot(NULL, graph, &out);
+  neap_plan_dot(NULL, graph, 0, &out);
   CHECK(strstr(out.text, "digraph \"say \\\"a\\\\b\\\"\\nnow\" {") == out.text);
   CHECK(strstr(out.text, "tooltip=\"}\\\" it\\\"s.lua:1\"];") != NULL);
   CHECK(strstr(out.text, "label=\"\\\"\\nf32 (4)") != NULL);
@@ -125,7 +125,7 @@ TEST(two_thousand_places_have_two_thousand_colours) {
   CHECK_OK(neap_net_read(text.text, &net, &error));
   CHECK_OK(
     neap_driver_plan(net, &(neap_compile_options){.plan.policy = NEAP_POLICY_NONE, .graph.no_rewrite = true}, &forecast, &error));
-  neap_plan_dot(forecast.plan, forecast.graph, &out);
+  neap_plan_dot(forecast.plan, forecast.graph, 0, &out);
   neap_map seen = {0};
   int n = 0;
   for (const char *at = strstr(out.text, "fillcolor=\"#"); at != NULL; at = strstr(at + 1, "fillcolor=\"#")) {

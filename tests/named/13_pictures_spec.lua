@@ -321,3 +321,76 @@ describe("pictures:", function()
     os.remove(path)
   end)
 end)
+
+describe("a picture with folded scopes", function()
+  local neap = require "neap"
+  local raises = require("support").raises
+  local function tower()
+    local net = neap.net "tower"
+    net:input("x", { 4, 8 })
+    net:Relu("x", "start")
+    local at = "start"
+    for _, name in ipairs { "left", "right" } do
+      at = net:scope(name, function()
+        local h = net:scope("inner", function() return net:FC({ at, net:param("w", { 8, 8 }, neap.init.xavier {}) }, "h"):relu() end)
+        return net:Add({ h, net:Tanh(h) }, "out").name
+      end)
+    end
+    net:Mean(at, "loss")
+    net:outputs { "loss" }
+    return net
+  end
+  local function nodes(text)
+    local n, list = 0, {}
+    for name in text:gmatch "\n%s*([%w_]+) %[style=?" do list[name] = true end
+    for name in text:gmatch "\n%s*([%w_]+) %[shape" do list[name] = true end
+    for _ in pairs(list) do n = n + 1 end
+    return n, list
+  end
+  local function check_edges(text)
+    local _, known = nodes(text)
+    local n = 0
+    for a, b in text:gmatch "\n%s*([%w_]+) %-> ([%w_]+)" do
+      assert.is_true(known[a] and known[b], a .. " -> " .. b)
+      n = n + 1
+    end
+    assert.is_true(n > 0)
+    return n
+  end
+
+  it("has one box for a scope, and only what passes in or out of it", function()
+    local net = tower()
+    local text = net:dot(nil, { fold = 1 })
+    assert.is_truthy(text:find("label=\"left\\n4 ops\"", 1, true), text)
+    assert.is_truthy(text:find("label=\"right\\n4 ops\"", 1, true), text)
+    for _, hidden in ipairs { "left/inner/h", "left/inner/w", "right/inner/h" } do assert.is_nil(text:find(hidden, 1, true), hidden) end
+    for _, shown in ipairs { "\"x\\n", "\"start\\n", "\"left/out\\n", "\"right/out\\n", "\"loss\\n" } do
+      assert.is_truthy(text:find(shown, 1, true), shown .. text)
+    end
+    -- x, Relu, start, left, left/out, right, right/out, Mean, loss, joined in a row
+    assert.are.equal(9, (nodes(text)))
+    assert.are.equal(8, check_edges(text))
+    local deeper = net:dot(nil, { fold = 2 })
+    assert.is_truthy(deeper:find("label=\"left/inner\\n2 ops\"", 1, true), deeper)
+    assert.is_truthy(deeper:find("label=\"left\\n2 ops\"", 1, true), deeper)
+    check_edges(deeper)
+    assert.are.equal(net:dot(), net:dot(nil, { fold = 0 }))
+  end)
+
+  it("of a training step has boxes apart for forward and backward, with and without a plan", function()
+    local net = tower()
+    net:gradient "loss"
+    for _, text in ipairs { net:dot(nil, { fold = 1 }), net:plan({ store = false }):dot(nil, { fold = 1 }) } do
+      local n = 0
+      for _ in text:gmatch "label=\"left\\n%d+ ops\"" do n = n + 1 end
+      assert.are.equal(2, n)
+      check_edges(text)
+      assert.is_true((nodes(text)) < (nodes(net:dot())))
+    end
+  end)
+
+  it("says what fold expects", function()
+    raises("fold expects", tower().dot, tower(), nil, { fold = "left" })
+    raises("unknown field", tower().dot, tower(), nil, { folds = 1 })
+  end)
+end)
