@@ -231,7 +231,8 @@ TEST(a_store_that_cannot_write_stops_nothing) {
 /* Compile, run and record with the n-th allocation refused, for all n. Refusals inside the store cost the record only. */
 TEST(every_refused_allocation_is_survived_with_a_store) {
   fresh_path();
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .profile = true};
+  const char *kept = neap_intern("loss"); /* a list of keeps to refuse, too */
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .profile = true, .graph = {.keep = &kept, .n_keep = 1}};
   mlp warm;
   CHECK_OK(mlp_open(&warm, true, &options, &error)); /* names are interned once */
   mlp_close(&warm);
