@@ -884,8 +884,10 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
 /* ---- pools: addresses found while running ----------------------------------------------------------------------- */
 
 /* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader
- * (or its Free). The pool is one region, kept between runs and empty between them; budget_bytes is its hard limit, refused with
- * MEMORY before anything runs. A transient blob can't be read after the run: declare it an output.
+ * (or its Free). The pool is one region, kept between runs and empty between them; budget_bytes is its hard limit. Where that
+ * leaves no room, values are given back before their last reader, and the ops that made them run again (unless no_recompute): the
+ * same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with MEMORY before anything
+ * runs. A transient blob can't be read after the run: declare it an output.
  *
  * With `dynamic` a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
  * combination of shapes; the last few are kept, all take from the one pool. Ops whose outputs' length depends on data (Compress,
@@ -896,6 +898,9 @@ typedef struct neap_pool_figures {
   int64_t n_take;                     /* blocks taken so far */
   int n_program;                      /* dynamic: programs at hand */
   int64_t n_made, n_restart;          /* dynamic: programs made so far; runs begun anew */
+  int64_t n_evicted, evicted_bytes;   /* of one run: values given back too early for want of room, */
+  int64_t n_recomputed;               /* ops that run again for it, */
+  double recomputed_work;             /* and their work, as a share of that of a run without */
 } neap_pool_figures;
 /* Zeros for a session whose addresses are planned. */
 NEAP_API neap_pool_figures neap_session_pool(neap_session *session);

@@ -93,6 +93,7 @@ neap_figures neap_session_figures(neap_session *session) {
 
 neap_pool_figures neap_session_pool(neap_session *session) {
   neap_program *program = neap_session_program(session);
+  const neap_script *script = &neap_program_plan(program)->script;
   if (neap_program_plan(program)->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
   neap_pool_stats pool = neap_workspace_pool(neap_session_workspace(session));
   neap_dynamic_stats dynamic = neap_session_dynamic_stats(session);
@@ -102,7 +103,11 @@ neap_pool_figures neap_session_pool(neap_session *session) {
                              .n_take = pool.n_take,
                              .n_program = dynamic.n_program,
                              .n_made = dynamic.n_made,
-                             .n_restart = dynamic.n_restart};
+                             .n_restart = dynamic.n_restart,
+                             .n_evicted = script->n_evicted,
+                             .evicted_bytes = script->evicted_bytes,
+                             .n_recomputed = script->n_again,
+                             .recomputed_work = script->again_work};
 }
 
 /* The value a name stands for, or the op that took it in. */

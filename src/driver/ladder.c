@@ -195,9 +195,43 @@ static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants
   return NEAP_OK;
 }
 
+/* What the limits leave the arena; 0: nothing. */
+static size_t room(const neap_way *w) {
+  const neap_resolved *r = &w->resolved;
+  size_t bytes = r->arena_limit > 0 ? r->arena_limit : SIZE_MAX, constants = constant_bytes(w);
+  if (r->total_left == SIZE_MAX) return bytes;
+  return constants >= r->total_left ? 0 : NEAP_MIN(bytes, r->total_left - constants);
+}
+
+/* Policy `pool`: one rung of the very limit, since a run evicts only what has to go. It is refused with a least of its own, which is
+ * met too. */
+static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
+  neap_way *w = l->w;
+  neap_plan *plan = NULL;
+  neap_plan_options options = w->resolved.plan;
+  neap_error refused = {0};
+  if ((options.budget_bytes = room(w)) == 0) return NEAP_OK;
+  neap_status status = neap_plan_make(w->graph, &options, &plan, &refused);
+  if (status == NEAP_OK) {
+    neap_plan_free(w->plan);
+    w->plan = plan;
+    *found = neap_way_fits(w);
+    return NEAP_OK;
+  }
+  if (status == NEAP_MEMORY && refused.least_bytes > 0) {
+    bool by_total = w->resolved.arena_limit == 0 || options.budget_bytes < w->resolved.arena_limit;
+    if (by_total) refused.least_bytes += (int64_t)(w->resolved.resident_bytes + constant_bytes(w));
+    if (l->least.code == NEAP_OK || refused.least_bytes < l->least.least_bytes) l->least = refused;
+    return NEAP_OK;
+  }
+  if (error != NULL && error->code == NEAP_OK) *error = refused;
+  return status;
+}
+
 /* The rungs below it. `last`: no section follows. */
 static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
   bool worth = false;
+  if (l->w->resolved.plan.evict && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0) return climb_evicting(l, found, error);
   neap_status status = is_worth_it(l, last, &worth, error);
   if (status != NEAP_OK || !worth) return status;
   status = find_sets(l, error);

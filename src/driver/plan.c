@@ -63,6 +63,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->no_constants = options->no_constants;
   r->no_recompute = options->no_recompute;
   r->inexact = options->inexact;
+  r->plan.evict = r->plan.policy == NEAP_POLICY_POOL && !options->no_recompute;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
   /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
   r->choose = (neap_choose_options){

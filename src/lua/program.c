@@ -415,7 +415,9 @@ static int times(lua_State *L) {
 /* program:pool() -> what the pool of the program's workspace holds and how far the last run used it; nil when addresses are
  * planned. Bytes: reserved (the region, kept between steps), used (now: 0 between steps), high (most taken at once so far, by
  * any program), reach (the part of the region that this took), forecast (what the plan foretold of reach), lower_bound, soft;
- * counts: n_take (since the pool was made), n_used, n_free_block; curve[step] = bytes taken while that step of the last run ran,
+ * counts: n_take (since the pool was made), n_used, n_free_block; under a budget that leaves no room, of one run: n_evicted and
+ * evicted_bytes (values given back before their last reader), n_recomputed (ops run again for it), recomputed_work (theirs, as a
+ * share of that of one run); curve[step] = bytes taken while that step of the last run ran,
  * 0 for steps it did not reach. */
 static int pool(lua_State *L) {
   const handle *h = program_at(L, 1);
@@ -435,6 +437,11 @@ static int pool(lua_State *L) {
   neap_lua_set_integer(L, "n_take", s.n_take);
   neap_lua_set_integer(L, "n_used", s.n_used);
   neap_lua_set_integer(L, "n_free_block", s.n_free_block);
+  neap_lua_set_integer(L, "n_evicted", plan->script.n_evicted);
+  neap_lua_set_integer(L, "evicted_bytes", plan->script.evicted_bytes);
+  neap_lua_set_integer(L, "n_recomputed", plan->script.n_again);
+  lua_pushnumber(L, plan->script.again_work);
+  lua_setfield(L, -2, "recomputed_work");
   lua_createtable(L, plan->n_node, 0);
   for (int i = 0; i < plan->n_node; i++) {
     lua_pushinteger(L, (lua_Integer)curve[i]);

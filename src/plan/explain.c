@@ -25,6 +25,10 @@ static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "policy %s, executor %s, %s%s, planned in %.1f ms\n", neap_policy_name(plan->policy),
                   neap_executor_name(plan->executor), is_pool ? "" : "packed by ",
                   is_pool ? "addresses found while running" : plan->packer, (double)plan->plan_ns * 1e-6);
+  if (plan->script.n_turn > 0)
+    neap_buffer_add(out, "evicts %d values (%s) and runs %d ops again to make them anew, %.0f %% of the work of a run\n",
+                    plan->script.n_evicted, neap_bytes_text((double)plan->script.evicted_bytes, a), plan->script.n_again,
+                    100 * plan->script.again_work);
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
       neap_buffer_add(out, "  %-12s %10s%s\n", neap_region_name((neap_region)r),

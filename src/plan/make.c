@@ -117,6 +117,14 @@ static void fill_regions(neap_plan *plan, const neap_graph *graph) {
   plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
 }
 
+/* Policy `pool`: as it comes; where the budget leaves no room, with evictions. */
+static neap_status foretell(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+  NEAP_TRY(neap_plan_foretell(plan, graph, error));
+  bool over = options->budget_bytes > 0 && plan->arena_bytes > options->budget_bytes;
+  if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) over = false; /* no budget can be promised: the check says so */
+  return over && options->evict ? neap_plan_evict(plan, graph, options->budget_bytes, plan->arena_bytes, error) : NEAP_OK;
+}
+
 /* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
 static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_work work;
@@ -133,7 +141,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
     plan->arena_bytes = out.arena_bytes;
     plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
     plan->packer = out.packer;
-    if (plan->policy == NEAP_POLICY_POOL) status = neap_plan_foretell(plan, graph, error);
+    if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
     /* Reaching the bound is the proof; nothing else is. */
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
     fill_regions(plan, graph);

@@ -68,6 +68,7 @@ typedef struct neap_plan_options {
   int64_t
     most_steps; /* of each search, for addresses and for what to repeat; 0: the defaults. Steps, never time: a plan is the same
                          on a machine at rest and on a busy one */
+  bool evict;   /* policy `pool`: a budget that leaves no room is met by evicting values and making them again */
 } neap_plan_options;
 
 /* One per graph value. Steps are positions in `order`, 0-based; a value lives in [first, last]. */
@@ -82,6 +83,29 @@ typedef struct neap_place {
   int partner; /* the value it overlays, aliases or took bytes from; or -1 */
 } neap_place;
 
+/* Under policy `pool` addresses are found while running, from a pool that starts empty. The run is rehearsed beforehand
+ * (rehearse.c): offsets and arena_bytes say where blocks will lie and how far the pool will reach, which the runner meets
+ * exactly; budget_bytes is the pool's hard limit. Where that leaves no room, values are evicted and made again (evict.c). */
+typedef struct neap_take {
+  int slot; /* a storage's root value, or n_value: the instruction's scratch */
+  size_t offset;
+} neap_take;
+/* One instruction of the run. Its takes come before it, its gives after; those of all turns lie one after another. */
+typedef struct neap_turn {
+  int step;   /* of the plan's order */
+  bool again; /* it has run before: what it made was given back too early */
+  int take_end, give_end;
+} neap_turn;
+typedef struct neap_script {
+  int n_turn;
+  neap_turn *turn;
+  neap_take *take;
+  int *give;   /* slots */
+  int n_block; /* most blocks taken at once */
+  int n_evicted, n_again;
+  int64_t evicted_bytes;
+  double again_work; /* of the turns that repeat, as a share of one run's without */
+} neap_script;
 typedef struct neap_plan {
   neap_policy policy;
   neap_executor executor;
@@ -98,6 +122,7 @@ typedef struct neap_plan {
   int peak_step;
   int64_t plan_ns;
   const char *packer;      /* which strategy won: "size", "life", "area", "exact"; of policy pool: see rehearse.c */
+  neap_script script;      /* of a plan that evicts, whose offsets are those of first stays; else empty */
   struct neap_plan ***sub; /* by node, by subnet, ending with NULL; NULL where none */
   neap_arena arena;
 } neap_plan;
@@ -143,27 +168,7 @@ neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, nea
  * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
 
-/* Under policy `pool` addresses are found while running, from a pool that starts empty. The run is rehearsed beforehand
- * (rehearse.c): offsets and arena_bytes say where blocks will lie and how far the pool will reach, which the runner meets
- * exactly; budget_bytes is the pool's hard limit. */
-typedef struct neap_take {
-  int slot; /* a storage's root value, or n_value: the instruction's scratch */
-  size_t offset;
-} neap_take;
-/* One instruction of the run. Its takes come before it, its gives after; those of all turns lie one after another. */
-typedef struct neap_turn {
-  int step;   /* of the plan's order */
-  bool again; /* it has run before: what it made was given back too early */
-  int take_end, give_end;
-} neap_turn;
-typedef struct neap_script {
-  int n_turn;
-  neap_turn *turn;
-  neap_take *take;
-  int *give;   /* slots */
-  int n_block; /* most blocks taken at once */
-} neap_script;
-/* The script of a run, in `arena`. PLAN error when the pool would reach further than the plan says. */
+/* The script of a run, in `arena`, or the plan's own. PLAN error when the pool would reach further than the plan says. */
 neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena, neap_script *out,
                                neap_error *error);
 

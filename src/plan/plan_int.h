@@ -60,6 +60,15 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
 /* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but for them. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
+/* evict.c, policy `pool`: the script of a run that stays within `limit_bytes`; fills script, offsets and figures of a plan whose
+ * places are complete but for them. MEMORY error with the least that would do; `most_bytes` is what a run takes that evicts
+ * nothing. */
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t limit_bytes, size_t most_bytes, neap_error *error);
+/* Whether the plan's packer is that of evict.c. */
+bool neap_plan_evicts(const neap_plan *plan);
+/* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing else holds. */
+neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph, neap_error *error);
+
 /* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
 /* make.c. The plan of subnet k of a node, whose graph is `sub`. */

@@ -340,8 +340,10 @@ neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, n
                                neap_error *error) {
   rehearsal r;
   neap_status status = begin(&r, plan, graph, error);
-  if (status == NEAP_OK) status = script_init(out, plan, arena, error);
-  if (status == NEAP_OK) write_script(&r, out);
+  bool ready = plan->script.n_turn > 0;
+  if (ready) *out = plan->script;
+  if (status == NEAP_OK && !ready) status = script_init(out, plan, arena, error);
+  if (status == NEAP_OK && !ready) write_script(&r, out);
   if (status == NEAP_OK) status = play(&r, out, error);
   neap_arena_fini(&r.arena);
   return status;

@@ -20,6 +20,20 @@
 
 #define TEXT_VERSION "1"
 
+/* A turn a line: its step, whether it repeats, takes (slot and offset) and gives (slots), each list after its number. */
+static void print_script(const neap_plan *plan, neap_buffer *out) {
+  const neap_script *s = &plan->script;
+  neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_again, (long long)s->evicted_bytes,
+                  s->again_work);
+  for (int t = 0, take = 0, give = 0; t < s->n_turn; t++) {
+    neap_buffer_add(out, "t %d %d %d", s->turn[t].step, s->turn[t].again, s->turn[t].take_end - take);
+    for (; take < s->turn[t].take_end; take++) neap_buffer_add(out, " %d %zu", s->take[take].slot, s->take[take].offset);
+    neap_buffer_add(out, " %d", s->turn[t].give_end - give);
+    for (; give < s->turn[t].give_end; give++) neap_buffer_add(out, " %d", s->give[give]);
+    neap_buffer_add(out, "\n");
+  }
+}
+
 void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy), neap_executor_name(plan->executor),
                   plan->packer);
@@ -36,6 +50,7 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
     neap_buffer_add(out, "v %s %d %zu %zu %d %d %s %s %d\n", neap_region_name(p->region), p->storage, p->offset, p->bytes,
                     p->first, p->last, neap_reason_code(p->reason), neap_refusal_code(p->refusal), p->partner);
   }
+  if (plan->script.n_turn > 0) print_script(plan, out);
   for (int n = 0; n < plan->n_node; n++)
     for (int k = 0; plan->sub[n] != NULL && plan->sub[n][k] != NULL; k++) {
       neap_buffer_add(out, "sub %d %d\n", n, k);
@@ -174,6 +189,71 @@ static void read_places(reader *r, neap_plan *plan) {
   }
 }
 
+/* A share: from 0 on. */
+static double read_share(reader *r) {
+  char word[32], *end;
+  double share = strtod(read_word(r, word), &end);
+  if (*end == '\0' && share >= 0) return share;
+  r->failed = true;
+  return 0;
+}
+
+/* The lines of a script. Lists grow as lines come: the text can't ask for memory. False when memory is refused. */
+static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
+  int cap_turn = 0, cap_take = 0, cap_give = 0, n_turn = s->n_turn, n_take = 0, n_give = 0, now = 0;
+  s->n_turn = 0;
+  while (s->n_turn < n_turn && !r->failed) {
+    expect(r, "t");
+    neap_turn turn = {.step = (int)read_number(r, 0, plan->n_node - 1), .again = read_number(r, 0, 1) != 0};
+    for (int64_t left = read_number(r, 0, plan->n_value + 1); left > 0 && !r->failed; left--) {
+      neap_take take = {.slot = (int)read_number(r, 0, plan->n_value)};
+      take.offset = read_bytes(r);
+      if (!neap_list_grow(&s->take, &cap_take, n_take + 1, sizeof take)) return false;
+      s->take[n_take++] = take;
+      now++;
+    }
+    s->n_block = NEAP_MAX(s->n_block, now);
+    for (int64_t left = read_number(r, 0, plan->n_value + 1); left > 0 && !r->failed; left--) {
+      int slot = (int)read_number(r, 0, plan->n_value);
+      if (!neap_list_grow(&s->give, &cap_give, n_give + 1, sizeof slot)) return false;
+      s->give[n_give++] = slot;
+      now--;
+    }
+    end_line(r);
+    turn.take_end = n_take;
+    turn.give_end = n_give;
+    if (!neap_list_grow(&s->turn, &cap_turn, s->n_turn + 1, sizeof turn)) return false;
+    s->turn[s->n_turn++] = turn;
+  }
+  return true;
+}
+
+/* The script of a plan that evicts, into the plan's arena. False when memory is refused. */
+static bool read_script(reader *r, neap_plan *plan) {
+  neap_script s = {0};
+  expect(r, "script");
+  s.n_turn = (int)read_number(r, 1, INT32_MAX);
+  s.n_evicted = (int)read_number(r, 0, INT32_MAX);
+  s.n_again = (int)read_number(r, 0, INT32_MAX);
+  s.evicted_bytes = read_number(r, 0, INT64_MAX);
+  s.again_work = read_share(r);
+  end_line(r);
+  bool ok = read_turns(r, plan, &s);
+  plan->script = s;
+  if (ok && !r->failed) {
+    const neap_turn *last = &s.turn[s.n_turn - 1];
+    plan->script.turn = neap_arena_copy(&plan->arena, s.turn, (size_t)s.n_turn * sizeof *s.turn);
+    plan->script.take = neap_arena_copy(&plan->arena, s.take, (size_t)last->take_end * sizeof *s.take);
+    plan->script.give = neap_arena_copy(&plan->arena, s.give, (size_t)last->give_end * sizeof *s.give);
+    ok = plan->script.turn != NULL && (plan->script.take != NULL || last->take_end == 0) &&
+         (plan->script.give != NULL || last->give_end == 0);
+  }
+  neap_free(s.turn);
+  neap_free(s.take);
+  neap_free(s.give);
+  return ok;
+}
+
 /* One plan and, between its places and its end, those of its subnets, in order. Sizes come from the graph: the text can't ask
  * for memory. */
 static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out, neap_error *error) {
@@ -183,6 +263,8 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
   read_head(r, plan);
   if (!r->failed) read_steps(r, plan);
   if (!r->failed) read_places(r, plan);
+  if (!r->failed && neap_plan_evicts(plan) && !read_script(r, plan))
+    status = neap_fail_memory(error, sizeof *plan->script.turn, "a plan's script");
   for (int n = 0; n < graph->n_node && !r->failed && status == NEAP_OK; n++) {
     int n_sub = graph->node[n].n_sub;
     if (n_sub == 0) continue;

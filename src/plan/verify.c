@@ -10,7 +10,7 @@
  * the order shows and the arena. Steps count from 1 in messages.
  * O(n_value^2) pairs at worst, met in order of offset; in `dag` n_edge * n_node / 64 words of paths.
  */
-#include "plan/plan.h"
+#include "plan/plan_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -555,9 +555,10 @@ static neap_status check_all(check *c) {
       return FAIL(c, v, "\"%s\" is read, but no op makes it", label(c, v));
     NEAP_TRY(check_place(c, v));
   }
+  NEAP_TRY(check_constants(c, spans));
+  if (c->plan->script.n_turn > 0) return neap_plan_verify_script(c->plan, g, c->error); /* storages come and go, and move */
   find_contents(c);
   NEAP_TRY(check_meetings(c, spans));
-  NEAP_TRY(check_constants(c, spans));
   for (int i = 0; i < g->n_node; i++) NEAP_TRY(check_scratch(c, i));
   return check_figures(c, live, from, to, bytes);
 }

@@ -2,7 +2,8 @@
 local neap = require "neap"
 local core = require "neap.core"
 local netfile = require "neap.netfile"
-local settle = require("support").settle
+local support = require "support"
+local settle = support.settle
 
 local function net_of(name, train) return netfile.build(netfile.load(name), { train = train }) end
 
@@ -202,6 +203,142 @@ describe("the pool policy", function()
   it("says in words that addresses are not planned", function()
     local text = tostring(chain():plan({ policy = "pool", store = false }):explain())
     assert.is_truthy(text:find("not planned: peak forecast", 1, true), text)
+  end)
+end)
+
+--- Bits of all outputs and parameters after two steps, and what the program says of its pool.
+local function steps_of(net, memory, feeds)
+  local program <close>, ws = program_of(net, memory, feeds)
+  ws:poison(true)
+  program:run(2)
+  local bits = {}
+  for _, name in ipairs(net:outputs()) do bits[name] = ws:fetch(name):hash() end
+  for _, blob in ipairs(ws:blobs()) do
+    if blob.role == "parameter" or blob.role == "state" then bits[blob.name] = ws:fetch(blob.name):hash() end
+  end
+  return bits, program:pool(), program:stats()
+end
+
+--- Feeds for all inputs of a net of the zoo: integers are labels or tokens, and 0 will do.
+local function feeds_of(net)
+  neap.seed(5)
+  local feeds = {}
+  for _, input in ipairs(net:inputs()) do
+    feeds[input.name] = input.dtype == "f32" and neap.rand { table.unpack(input.shape) }
+      or core.zeros { dtype = input.dtype, table.unpack(input.shape) }
+  end
+  return feeds
+end
+
+--- A training net of `n` layers of equal width, with noise in each.
+local function tower(n)
+  local net = neap.net "tower"
+  local h, lr = net:input("x", { 64, 32 }), net:input("lr", {})
+  for k = 1, n do
+    net:param("w" .. k, { 32, 32 }, neap.init.xavier())
+    net:param("b" .. k, { 32 })
+    h = net:Tanh(net:FC({ h, "w" .. k, "b" .. k }))
+    h = net:Dropout(h, nil, { rate = 0.1 })
+  end
+  local loss = net:Sum(net:Mul { h, h }, "loss")
+  for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+  net:outputs { "loss" }
+  return net
+end
+
+describe("eviction under a hard limit", function()
+  it("runs in half of what the unlimited run takes, and in less, to the same bits, where a static plan without recomputation can't", function()
+    for _, name in ipairs { "resnet110:1", "chargpt:1" } do
+      local net = net_of(name, true)
+      local feeds = feeds_of(net)
+      local bits, pool = steps_of(net, { executor = "dynamic" }, feeds)
+      for _, share in ipairs { 0.5, 0.4 } do
+        local budget = math.floor(pool.reach * share)
+        local ok, err = pcall(net.plan, net, { budget = budget, recompute = false, store = false })
+        assert.is_false(ok, name)
+        assert.are.equal("memory", err.code)
+        local same, limited, stats = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
+        assert.same(bits, same, name)
+        assert.is_true(limited.reach <= budget and limited.reserved <= budget, name)
+        assert.is_true(limited.n_evicted > 0 and limited.n_recomputed > 0 and limited.evicted_bytes > 0)
+        assert.are.equal(0, stats.n_alloc_last)
+      end
+    end
+  end)
+
+  it("runs what static planning refuses, recomputation and all", function()
+    local net = tower(40)
+    local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }
+    local bits, pool = steps_of(net, { executor = "dynamic" }, feeds)
+    local _, refused = pcall(net.plan, net, { budget = 1, store = false })
+    local budget = math.floor(refused.least_bytes * 0.8)
+    assert.is_false((pcall(net.plan, net, { budget = budget, store = false })))
+    local plan = net:plan { executor = "dynamic", budget = budget, store = false }
+    local same, limited = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
+    assert.same(bits, same)
+    assert.is_true(limited.reach <= budget and budget < 0.3 * pool.reach)
+    assert.is_true(limited.n_recomputed > 0 and limited.recomputed_work > 0)
+    assert.is_true(plan:verify())
+    assert.is_truthy(tostring(plan:explain()):find("evicts", 1, true))
+  end)
+
+  it("says of each step what it takes, and stays below the limit in all of them", function()
+    local net = tower(12)
+    local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }
+    local _, unlimited = steps_of(net, { executor = "dynamic" }, feeds)
+    for percent = 95, 40, -5 do
+      local budget = unlimited.reach * percent // 100
+      local plan = net:plan { executor = "dynamic", budget = budget, store = false }
+      local _, pool = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
+      assert.are.equal(plan.arena_bytes, pool.reach)
+      for i, op in ipairs(plan:_ops()) do
+        assert.is_true(pool.curve[i] <= budget)
+        assert.is_true(op.live_bytes <= pool.curve[i])
+      end
+    end
+  end)
+
+  it("refuses what can't be run even so, naming the op of the greatest need; the least that it names is met", function()
+    local net = tower(12)
+    local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }
+    local ok, err = pcall(net.plan, net, { executor = "dynamic", budget = 4096, store = false })
+    assert.is_false(ok)
+    assert.are.equal("memory", err.code)
+    assert.is_truthy(tostring(err):find("alone needs", 1, true), tostring(err))
+    assert.is_truthy(err.line:find("10_dynamic_spec.lua", 1, true))
+    local bits = steps_of(net, { executor = "dynamic" }, feeds)
+    local same, pool = steps_of(net, { executor = "dynamic", budget = err.least_bytes }, feeds)
+    assert.same(bits, same)
+    assert.is_true(pool.reserved <= err.least_bytes)
+  end)
+
+  it("is off where recomputation is", function()
+    local net = tower(12)
+    local plan = net:plan { executor = "dynamic", store = false }
+    local ok, err = pcall(net.plan, net, { executor = "dynamic", budget = plan.arena_bytes // 2, recompute = false, store = false })
+    assert.is_false(ok)
+    assert.are.equal(plan.arena_bytes, err.least_bytes)
+  end)
+
+  it("comes back from the store as it was made", function()
+    local path, script = os.tmpname(), os.tmpname()
+    local file <close> = assert(io.open(script, "w"))
+    file:write [[
+      local neap, netfile = require "neap", require "neap.netfile"
+      local net = netfile.build(netfile.load "chargpt:2", { train = true })
+      local budget = net:plan({ policy = "pool" }).arena_bytes // 2
+      for _ = 1, 2 do
+        local plan = net:plan { policy = "pool", budget = budget }
+        print(plan.hit, plan:verify(), (tostring(plan:explain()):match "evicts[^\n]*"), plan.arena_bytes)
+      end]]
+    file:flush()
+    local lines = {}
+    local command = ("NEAP_DB=%s %s run %s"):format(path, support.program, script)
+    for line in support.shell(command):gmatch "[^\n]+" do lines[#lines + 1] = line end
+    os.remove(path)
+    os.remove(script)
+    assert.is_truthy(lines[1]:match "^false%s+true%s+evicts %d+", lines[1])
+    assert.are.equal((lines[1]:gsub("^false", "true")), lines[2])
   end)
 end)
 

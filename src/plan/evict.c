@@ -1,0 +1,700 @@
+/* evict.c: policy `pool` under a limit. Where a run needs a block and the limit leaves no room, values are evicted; when an evicted
+ * one is read again, the ops that made it run once more, and before them those that make what they read.
+ *
+ * Which one goes is decided as in M. Kirisame et al., "Dynamic tensor rematerialization" (ICLR 2021): the one for which
+ *     work to make it again, its evicted neighbourhood's included / (bytes * how long nobody has read it)
+ * is least. A rehearsal knows what comes, so the time until it is read next is tried in the place of the time since it was read
+ * last, and the one that repeats less work is taken.
+ *
+ * A *cell* is a storage. It is made by its writers in turn, and made again by all that have run so far; so it is either whole or
+ * has no block. Some stay: what no op can make again, and what would be read later than an op runs that overwrites something
+ * which making it again reads. INVARIANT: `horizon` is the last step at which a cell can be had, and no cell is evicted that is
+ * needed later than its horizon.
+ *
+ * Residents are never evicted: parameters, inputs, outputs, state. Nor is anything written by an op with subnets, or with effects
+ * other than random numbers (which depend on op and step alone, so that they are the same again) and faults.
+ */
+#include "plan/plan_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  MOST_NEIGHBOURS = 64, /* cells that an eviction looks at around each candidate */
+  MOST_DEPTH = 4000,    /* of makings within makings */
+  MOST_TURNS_A_STEP = 10,
+  LEAST_TURNS = 500,
+  MOST_LOOKS = 5000000, /* of a rehearsal, at cells: a tenth of a second */
+  MOST_PACK_STEPS = 5000000,
+  MOST_TRIES = 5,   /* of evicting more, because the packing did not reach the peak */
+  MOST_HALVINGS = 6 /* of the search for the least limit that would do */
+};
+static const unsigned HARMLESS = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
+
+typedef struct cell {
+  size_t bytes; /* aligned; 0: nothing of the pool */
+  int to;       /* last step that needs it; -1: none */
+  int writer_at, n_writer;
+  int need_at, n_need, next_need; /* steps that need it, and the first of them that is still to come */
+  int horizon;
+  bool evictable;
+  double work; /* of all writers */
+  /* as the rehearsal goes */
+  int n_done; /* writers that have run for the first time */
+  bool live;
+  int pins, used_at; /* turn */
+  int stay, place;   /* while live: among the stays, and among the live ones */
+  int mark;          /* of the last walk that met it */
+} cell;
+
+typedef struct machine {
+  const neap_plan *plan;
+  const neap_graph *graph;
+  cell *cell;          /* by root value */
+  int *writer, *need;  /* nodes; steps */
+  int *step;           /* by node */
+  int *first;          /* by storage: its first value */
+  int *next;           /* by value: the next one in the same storage; -1 */
+  double *work;        /* by node */
+  bool *idle;          /* by node: touches no bytes, as a Free or a view in its source's bytes */
+  size_t least;        /* the most that one op needs, */
+  int least_node;      /* and which */
+  bool ahead;          /* judges by the next read */
+  size_t target, used; /* bytes */
+  int now;             /* step under way */
+  int n_mark, depth;
+  int64_t n_look;
+  double again; /* work repeated */
+  int n_evicted;
+  int64_t evicted_bytes;
+  int *live; /* cells */
+  int n_live;
+  neap_turn *turn;
+  size_t *turn_used; /* by turn: bytes taken */
+  int n_turn, cap_turn, cap_used;
+  neap_block *stay; /* first and last: turns */
+  int *slot;        /* by stay */
+  int n_stay, cap_stay, cap_slot;
+  int stuck_node; /* where there was no room */
+  bool no_memory;
+  neap_arena arena;
+} machine;
+
+static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "what a pool evicts"); }
+
+/* ---- what holds for every limit ------------------------------------------------------------------------------------- */
+
+/* The cell of a value; NULL: absent, or no bytes of the pool. */
+static cell *cell_of(const machine *m, neap_value_id v) {
+  if (v < 0 || m->plan->place[v].region != NEAP_REGION_ARENA) return NULL;
+  cell *c = &m->cell[m->plan->place[v].storage];
+  return c->bytes > 0 ? c : NULL;
+}
+
+/* The cell of operand k of the node, inputs first; NULL as well where an earlier operand of the same side has it. */
+static cell *operand_cell(const machine *m, const neap_node *node, int k) {
+  const neap_value_id *list = k < node->n_in ? node->in : node->out;
+  int at = k < node->n_in ? k : k - node->n_in;
+  cell *c = cell_of(m, list[at]);
+  for (int i = 0; c != NULL && i < at; i++)
+    if (cell_of(m, list[i]) == c) return NULL;
+  return c;
+}
+
+static bool reads(const machine *m, const neap_node *node, const cell *c) {
+  for (int i = 0; i < node->n_in; i++)
+    if (cell_of(m, node->in[i]) == c) return true;
+  return false;
+}
+
+/* Whether the node does nothing: it frees, or shows bytes where they are. */
+static bool is_idle(const machine *m, const neap_node *node) {
+  if ((node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
+  if (node->op->n_alias == 0 || node->n_sub > 0) return false;
+  for (int p = 0; p < node->op->n_alias; p++) {
+    neap_pair pair = node->op->alias[p];
+    if (pair.in >= node->n_in || pair.out >= node->n_out) continue;
+    neap_value_id from = node->in[pair.in], to = node->out[pair.out];
+    if (from < 0 || to < 0 || m->plan->place[to].reason != NEAP_REASON_ALIAS) return false;
+    if (m->plan->place[from].storage != m->plan->place[to].storage) return false;
+  }
+  return true;
+}
+
+/* As plan/recompute.c weighs it. */
+static double work_of(const neap_graph *graph, const neap_node *node) {
+  static const double flops_a_byte = 10;
+  double bytes = 0;
+  for (int i = 0; i < node->n_in; i++) bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
+  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
+  return node->cost.flop + flops_a_byte * bytes;
+}
+
+/* Bytes of all cells that the node touches, and its scratch: what it needs when all else is away. */
+static size_t own_bytes(const machine *m, int n) {
+  const neap_node *node = &m->graph->node[n];
+  size_t bytes = neap_align(m->plan->scratch_bytes[n]);
+  for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+    const cell *c = operand_cell(m, node, k);
+    if (c != NULL && (k < node->n_in || !reads(m, node, c))) bytes += c->bytes;
+  }
+  return bytes;
+}
+
+/* Adds the step to what a cell needs, once. The first walk counts, the second fills. */
+static void add_need(machine *m, cell *c, int step, bool fill) {
+  if (c->to == step && c->n_need > 0) return;
+  if (fill) m->need[c->need_at + c->n_need] = step;
+  c->n_need++;
+  c->to = step;
+}
+
+static void add_writer(machine *m, cell *c, int n, bool fill) {
+  if (fill) m->writer[c->writer_at + c->n_writer] = n;
+  c->n_writer++;
+}
+
+static void walk_operands(machine *m, bool fill) {
+  for (int v = 0; v < m->plan->n_value; v++) m->cell[v].n_need = m->cell[v].n_writer = 0, m->cell[v].to = -1;
+  for (int step = 0; step < m->plan->n_node; step++) {
+    int n = m->plan->order[step];
+    const neap_node *node = &m->graph->node[n];
+    for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+      cell *c = operand_cell(m, node, k);
+      if (c == NULL) continue;
+      add_need(m, c, step, fill);
+      if (k >= node->n_in) add_writer(m, c, n, fill);
+    }
+  }
+}
+
+/* The first step after that of node n which writes the storage of v anew; beyond all steps when none does. */
+static int next_write(const machine *m, neap_value_id v, int n) {
+  int first = m->plan->n_node;
+  for (int w = m->first[m->plan->place[v].storage]; w >= 0; w = m->next[w]) {
+    int maker = m->graph->value[w].node;
+    if (w != v && maker >= 0 && !m->idle[maker] && m->step[maker] >= m->step[n]) first = NEAP_MIN(first, m->step[maker]);
+  }
+  return first;
+}
+
+/* Whether running the node again writes nothing but what it wrote the first time. `c`: the cell that is made again. */
+static bool is_repeatable(const machine *m, const neap_node *node, const cell *c, bool first) {
+  if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0 || (!first && !reads(m, node, c)) || (first && reads(m, node, c)))
+    return false;
+  for (int k = 0; k < node->n_out; k++) {
+    neap_value_id v = node->out[k];
+    if (v < 0) continue;
+    if (m->plan->place[v].region != NEAP_REGION_ARENA) return false;
+    const cell *other = cell_of(m, v);
+    if (other != NULL && other != c && m->writer[other->writer_at + other->n_writer - 1] != (int)(node - m->graph->node))
+      return false;
+  }
+  return true;
+}
+
+/* The last step at which the writers of c can run again, each finding what it read the first time. */
+static int find_horizon(const machine *m, const cell *c) {
+  int horizon = m->plan->n_node;
+  for (int j = 0; j < c->n_writer; j++) {
+    int n = m->writer[c->writer_at + j];
+    const neap_node *node = &m->graph->node[n];
+    if (!is_repeatable(m, node, c, j == 0)) return -1;
+    for (int i = 0; i < node->n_in; i++) {
+      const cell *in = cell_of(m, node->in[i]);
+      if (node->in[i] < 0 || in == c) continue;
+      horizon = NEAP_MIN(horizon, next_write(m, node->in[i], n));
+      if (in != NULL) horizon = NEAP_MIN(horizon, NEAP_MAX(in->evictable ? in->horizon : -1, in->to));
+    }
+  }
+  return horizon;
+}
+
+/* In the order of first writing, so that what a cell is made from is known before it. */
+static void find_horizons(machine *m) {
+  for (int step = 0; step < m->plan->n_node; step++) {
+    int n = m->plan->order[step];
+    const neap_node *node = &m->graph->node[n];
+    for (int k = 0; k < node->n_out && !m->idle[n]; k++) {
+      cell *c = cell_of(m, node->out[k]);
+      if (c == NULL || m->writer[c->writer_at] != n) continue;
+      c->horizon = find_horizon(m, c);
+      c->evictable = c->horizon >= c->to;
+      for (int j = 0; j < c->n_writer; j++) c->work += m->work[m->writer[c->writer_at + j]];
+    }
+  }
+}
+
+/* Everything but what changes as a rehearsal goes. The arena is the caller's to finish, on failure too. */
+static neap_status machine_init(machine *m, const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+  *m = (machine){.plan = plan, .graph = graph};
+  size_t n_value = (size_t)plan->n_value + 1, n_node = (size_t)plan->n_node + 1, n_operand = 1;
+  for (int n = 0; n < plan->n_node; n++) n_operand += (size_t)(graph->node[n].n_in + graph->node[n].n_out);
+  m->cell = neap_arena_alloc(&m->arena, n_value * sizeof *m->cell);
+  m->live = neap_arena_alloc(&m->arena, n_value * sizeof *m->live);
+  m->first = neap_arena_alloc(&m->arena, n_value * sizeof *m->first);
+  m->next = neap_arena_alloc(&m->arena, n_value * sizeof *m->next);
+  m->step = neap_arena_alloc(&m->arena, n_node * sizeof *m->step);
+  m->work = neap_arena_alloc(&m->arena, n_node * sizeof *m->work);
+  m->idle = neap_arena_alloc(&m->arena, n_node * sizeof *m->idle);
+  m->writer = neap_arena_alloc(&m->arena, n_operand * sizeof *m->writer);
+  m->need = neap_arena_alloc(&m->arena, n_operand * sizeof *m->need);
+  if (m->cell == NULL || m->live == NULL || m->first == NULL || m->next == NULL || m->step == NULL || m->work == NULL ||
+      m->idle == NULL || m->writer == NULL || m->need == NULL)
+    return refused(error, n_operand * sizeof *m->need);
+  for (int v = 0; v < plan->n_value; v++)
+    if (plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].first >= 0)
+      m->cell[plan->place[v].storage].bytes = NEAP_MAX(m->cell[plan->place[v].storage].bytes, neap_align(plan->place[v].bytes));
+  for (int v = 0; v < plan->n_value; v++) m->first[v] = -1;
+  for (int v = plan->n_value - 1; v >= 0; v--) {
+    m->next[v] = m->first[plan->place[v].storage];
+    m->first[plan->place[v].storage] = v;
+  }
+  for (int step = 0; step < plan->n_node; step++) m->step[plan->order[step]] = step;
+  for (int n = 0; n < plan->n_node; n++) {
+    m->idle[n] = is_idle(m, &graph->node[n]);
+    m->work[n] = work_of(graph, &graph->node[n]);
+  }
+  walk_operands(m, false);
+  for (int v = 0, n_need = 0, n_writer = 0; v < plan->n_value; v++) {
+    m->cell[v].need_at = n_need;
+    m->cell[v].writer_at = n_writer;
+    n_need += m->cell[v].n_need;
+    n_writer += m->cell[v].n_writer;
+  }
+  walk_operands(m, true);
+  find_horizons(m);
+  for (int n = 0; n < plan->n_node; n++)
+    if (own_bytes(m, n) > m->least) m->least = own_bytes(m, n), m->least_node = n;
+  return NEAP_OK;
+}
+
+static void machine_fini(machine *m) {
+  neap_free(m->turn);
+  neap_free(m->turn_used);
+  neap_free(m->stay);
+  neap_free(m->slot);
+  neap_arena_fini(&m->arena);
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------------------- */
+
+/* A stay of the slot that begins with the turn about to be written; its index, or -1 when memory is refused. */
+static int add_stay(machine *m, int slot, size_t bytes) {
+  if (!neap_list_grow(&m->stay, &m->cap_stay, m->n_stay + 1, sizeof *m->stay) ||
+      !neap_list_grow(&m->slot, &m->cap_slot, m->n_stay + 1, sizeof *m->slot)) {
+    m->no_memory = true;
+    return -1;
+  }
+  m->stay[m->n_stay] = (neap_block){.bytes = bytes, .align = NEAP_ALIGN, .first = m->n_turn, .last = m->n_turn};
+  m->slot[m->n_stay] = slot;
+  return m->n_stay++;
+}
+
+static bool take(machine *m, cell *c) {
+  c->stay = add_stay(m, (int)(c - m->cell), c->bytes);
+  if (c->stay < 0) return false;
+  c->live = true;
+  c->place = m->n_live;
+  m->live[m->n_live++] = (int)(c - m->cell);
+  m->used += c->bytes;
+  return true;
+}
+
+/* Back after the last turn written. */
+static void give(machine *m, cell *c) {
+  m->stay[c->stay].last = m->n_turn - 1;
+  c->live = false;
+  m->used -= c->bytes;
+  int last = m->live[--m->n_live];
+  m->live[c->place] = last;
+  m->cell[last].place = c->place;
+}
+
+/* ---- who goes --------------------------------------------------------------------------------------------------------- */
+
+/* Whether the cell would have to be made again for somebody. */
+static bool is_gone(const cell *c) { return !c->live && c->n_done > 0; }
+
+/* Work of all cells that are gone and lead to c, in addition to what this walk has met; *left cells may still be met. */
+static double work_before(machine *m, const cell *c, int *left) {
+  double work = 0;
+  for (int j = 0; j < c->n_done; j++) {
+    const neap_node *node = &m->graph->node[m->writer[c->writer_at + j]];
+    for (int i = 0; i<node->n_in && * left> 0; i++) {
+      cell *in = cell_of(m, node->in[i]);
+      if (in == NULL || in == c || !is_gone(in) || in->mark == m->n_mark) continue;
+      in->mark = m->n_mark;
+      --*left;
+      work += in->work + work_before(m, in, left);
+    }
+  }
+  return work;
+}
+
+/* The same for those that c leads to, and that will be read again. */
+static double work_after(machine *m, const cell *c, int *left) {
+  double work = 0;
+  for (int k = 0; k < c->n_need && m->need[c->need_at + k] < m->now; k++) {
+    const neap_node *node = &m->graph->node[m->plan->order[m->need[c->need_at + k]]];
+    for (int o = 0; o<node->n_out && * left> 0; o++) {
+      cell *out = cell_of(m, node->out[o]);
+      if (out == NULL || out == c || !is_gone(out) || out->to < m->now || out->mark == m->n_mark) continue;
+      out->mark = m->n_mark;
+      --*left;
+      work += out->work + work_after(m, out, left);
+    }
+  }
+  return work;
+}
+
+/* Steps until c is read next, from 1. */
+static int distance(machine *m, cell *c) {
+  while (c->next_need < c->n_need && m->need[c->need_at + c->next_need] < m->now) c->next_need++;
+  int next = c->next_need < c->n_need ? m->need[c->need_at + c->next_need] : m->plan->n_node;
+  return next - m->now + 1;
+}
+
+static double price_of(machine *m, cell *c) {
+  int left = MOST_NEIGHBOURS;
+  c->mark = ++m->n_mark;
+  double work = c->work + work_before(m, c, &left) + work_after(m, c, &left);
+  m->n_look += MOST_NEIGHBOURS - left + c->n_need + c->n_writer + 1;
+  double time = m->ahead ? distance(m, c) : m->n_turn - c->used_at + 1;
+  return work / ((double)c->bytes * time);
+}
+
+/* False: all that is left is needed now, or stays. */
+static bool evict_one(machine *m) {
+  cell *best = NULL;
+  double least = INFINITY;
+  for (int k = 0; k < m->n_live; k++) {
+    cell *c = &m->cell[m->live[k]];
+    if (c->pins > 0 || !c->evictable) continue;
+    double price = price_of(m, c);
+    if (best == NULL || price < least) best = c, least = price;
+  }
+  if (best == NULL) return false;
+  give(m, best);
+  m->n_evicted++;
+  m->evicted_bytes += (int64_t)best->bytes;
+  return true;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------------ */
+
+static void pin_live_outputs(machine *m, const neap_node *node, int by) {
+  for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
+    cell *c = operand_cell(m, node, k);
+    if (c != NULL && (by > 0 ? c->live : c->pins > 0)) c->pins += by;
+  }
+}
+
+/* Room for `bytes` more; false, with the node noted, when it can't be had. */
+static bool make_room(machine *m, int n, size_t bytes) {
+  while (m->used + bytes > m->target) {
+    if (evict_one(m)) continue;
+    m->stuck_node = n;
+    return false;
+  }
+  return true;
+}
+
+/* Writes the turn of node n, whose inputs are live and pinned: takes its outputs and scratch. */
+static bool run_turn(machine *m, int n, bool again) {
+  const neap_node *node = &m->graph->node[n];
+  size_t scratch = neap_align(m->plan->scratch_bytes[n]), more = scratch;
+  int limit = LEAST_TURNS + MOST_TURNS_A_STEP * m->plan->n_node;
+  for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
+    const cell *c = m->idle[n] ? NULL : operand_cell(m, node, k);
+    if (c != NULL && !c->live) more += c->bytes;
+  }
+  pin_live_outputs(m, node, 1);
+  bool ok = make_room(m, n, more);
+  pin_live_outputs(m, node, -1);
+  if (!ok || m->n_turn >= limit || m->n_look > MOST_LOOKS) {
+    m->stuck_node = n;
+    return false;
+  }
+  if (!neap_list_grow(&m->turn, &m->cap_turn, m->n_turn + 1, sizeof *m->turn) ||
+      !neap_list_grow(&m->turn_used, &m->cap_used, m->n_turn + 1, sizeof *m->turn_used)) {
+    m->no_memory = true;
+    return false;
+  }
+  if (scratch > 0 && add_stay(m, m->plan->n_value, scratch) < 0) return false;
+  for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+    cell *c = operand_cell(m, node, k);
+    if (c == NULL) continue;
+    if (!c->live && !take(m, c)) return false;
+    c->used_at = m->n_turn;
+  }
+  m->turn_used[m->n_turn] = m->used + scratch;
+  m->turn[m->n_turn++] = (neap_turn){.step = m->step[n], .again = again};
+  if (again) m->again += m->work[n];
+  return true;
+}
+
+/* Whether nobody will read the cell again but to make others again. */
+static bool is_spent(const machine *m, const cell *c) { return c->to < m->now; }
+
+static bool make_again(machine *m, cell *c);
+
+/* All inputs of node n but `own` are whole and pinned afterwards; on failure some are. */
+static bool hold_inputs(machine *m, int n, const cell *own) {
+  const neap_node *node = &m->graph->node[n];
+  for (int i = 0; i < node->n_in && !m->idle[n]; i++) {
+    cell *c = operand_cell(m, node, i);
+    if (c == NULL || c == own) continue;
+    if (!c->live && !make_again(m, c)) return false;
+    c->pins++;
+  }
+  return true;
+}
+
+/* What is spent goes at once. */
+static void let_inputs_go(machine *m, int n, const cell *own) {
+  const neap_node *node = &m->graph->node[n];
+  for (int i = 0; i < node->n_in && !m->idle[n]; i++) {
+    cell *c = operand_cell(m, node, i);
+    if (c == NULL || c == own) continue;
+    c->pins--;
+    if (c->pins == 0 && c->live && is_spent(m, c)) give(m, c);
+  }
+}
+
+/* Runs again all writers of c that have run. What else they write stays if it will be read. */
+static bool make_again(machine *m, cell *c) {
+  if (c->n_done == 0 || c->horizon < m->now || ++m->depth > MOST_DEPTH) {
+    m->stuck_node = m->plan->order[m->now];
+    return false;
+  }
+  for (int j = 0; j < c->n_done; j++) {
+    int n = m->writer[c->writer_at + j];
+    const neap_node *node = &m->graph->node[n];
+    if (!hold_inputs(m, n, c) || !run_turn(m, n, true)) return false;
+    if (j == 0) c->pins++;
+    let_inputs_go(m, n, c);
+    for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
+      cell *other = operand_cell(m, node, k);
+      if (other != NULL && other != c && other->live && other->pins == 0 && is_spent(m, other)) give(m, other);
+    }
+  }
+  c->pins--;
+  m->depth--;
+  return true;
+}
+
+/* The first run of a step, and the gives of what it was the last to need. */
+static bool run_step(machine *m, int step) {
+  int n = m->plan->order[step];
+  const neap_node *node = &m->graph->node[n];
+  m->now = step;
+  if (!hold_inputs(m, n, NULL) || !run_turn(m, n, false)) return false;
+  for (int k = node->n_in; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+    cell *c = operand_cell(m, node, k);
+    if (c != NULL) c->n_done++;
+  }
+  m->now = step + 1;
+  let_inputs_go(m, n, NULL);
+  for (int k = node->n_in; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+    cell *c = operand_cell(m, node, k);
+    if (c != NULL && c->live && is_spent(m, c)) give(m, c);
+  }
+  return true;
+}
+
+/* One rehearsal with `target` bytes. False: it can't be done, or m->no_memory. */
+static bool rehearse(machine *m, size_t target, bool ahead) {
+  m->target = target;
+  m->ahead = ahead;
+  m->used = 0;
+  m->again = 0;
+  m->n_live = m->n_turn = m->n_stay = m->n_evicted = m->n_mark = m->depth = 0;
+  m->evicted_bytes = m->n_look = 0;
+  m->stuck_node = m->least_node;
+  for (int v = 0; v < m->plan->n_value; v++) {
+    cell *c = &m->cell[v];
+    c->n_done = c->pins = c->used_at = c->next_need = c->mark = 0;
+    c->live = false;
+  }
+  if (m->least > target) return false;
+  for (int step = 0; step < m->plan->n_node; step++)
+    if (!run_step(m, step)) return false;
+  return true;
+}
+
+/* ---- addresses -------------------------------------------------------------------------------------------------------- */
+
+/* Rehearses with ever less, until the packing of the stays keeps the limit too. *reach gets the bytes. */
+static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t *reach, neap_error *error) {
+  size_t target = limit;
+  *fits = false;
+  for (int try = 0; try < MOST_TRIES && !*fits; try++) {
+    if (!rehearse(m, target, ahead)) return m->no_memory ? refused(error, sizeof *m->turn) : NEAP_OK;
+    neap_pack_options options = {.stop_at_bytes = limit, .most_steps = MOST_PACK_STEPS};
+    neap_pack_result result;
+    NEAP_TRY(neap_pack(m->n_stay, m->stay, &options, &result, error));
+    *reach = result.total_bytes;
+    *fits = *reach <= limit;
+    if (*fits || *reach - limit >= target) break;
+    target -= *reach - limit;
+  }
+  return NEAP_OK;
+}
+
+/* Work of one run without repetitions. */
+static double all_work(const machine *m) {
+  double work = 0;
+  for (int n = 0; n < m->plan->n_node; n++) work += m->work[n];
+  return work;
+}
+
+/* The better of the two ways to judge under the limit, left in m; *fits: whether there is one. Little repeated work is not worth a
+ * second rehearsal. */
+static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach, neap_error *error) {
+  NEAP_TRY(fit(m, limit, false, fits, reach, error));
+  bool first_fits = *fits;
+  double work = m->again;
+  if (first_fits && work <= all_work(m) / 8) return NEAP_OK;
+  NEAP_TRY(fit(m, limit, true, fits, reach, error));
+  if (first_fits && (!*fits || work <= m->again)) return fit(m, limit, false, fits, reach, error);
+  return NEAP_OK;
+}
+
+/* Takes and gives by turn. */
+static neap_status write_script(const machine *m, neap_plan *plan, neap_error *error) {
+  size_t n_stay = (size_t)m->n_stay + 1;
+  neap_script *s = &plan->script;
+  *s = (neap_script){.n_turn = m->n_turn,
+                     .turn = neap_arena_copy(&plan->arena, m->turn, (size_t)m->n_turn * sizeof *s->turn),
+                     .take = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->take),
+                     .give = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->give),
+                     .n_evicted = m->n_evicted,
+                     .evicted_bytes = m->evicted_bytes};
+  if (s->turn == NULL || s->take == NULL || s->give == NULL) return refused(error, n_stay * sizeof *s->take);
+  for (int t = 0; t < m->n_turn; t++) s->turn[t].take_end = s->turn[t].give_end = 0, s->n_again += s->turn[t].again;
+  double all = all_work(m);
+  s->again_work = all > 0 ? m->again / all : 0;
+  /* Counting sort: how many a turn, then where they end. */
+  for (int k = 0; k < m->n_stay; k++) s->turn[m->stay[k].first].take_end++, s->turn[m->stay[k].last].give_end++;
+  int now = 0;
+  for (int t = 0, take = 0, give = 0; t < m->n_turn; t++) {
+    int n_take = s->turn[t].take_end, n_give = s->turn[t].give_end;
+    s->turn[t].take_end = take;
+    s->turn[t].give_end = give;
+    take += n_take;
+    give += n_give;
+    now += n_take;
+    s->n_block = NEAP_MAX(s->n_block, now);
+    now -= n_give;
+  }
+  for (int k = 0; k < m->n_stay; k++) {
+    s->take[s->turn[m->stay[k].first].take_end++] = (neap_take){m->slot[k], m->stay[k].offset};
+    s->give[s->turn[m->stay[k].last].give_end++] = m->slot[k];
+  }
+  return NEAP_OK;
+}
+
+/* The plan's words for the run: where each storage lies first, and how much is live in each step. */
+static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, neap_error *error) {
+  char name[32];
+  snprintf(name, sizeof name, "%s:%zu", m->ahead ? "ahead" : "stale", m->target);
+  plan->packer = neap_arena_strdup(&plan->arena, name);
+  plan->arena_bytes = reach;
+  plan->lower_bound_bytes = m->least;
+  plan->peak_step = 0;
+  for (int k = m->n_stay - 1; k >= 0; k--) {
+    int turn = m->stay[k].first, slot = m->slot[k];
+    if (slot < plan->n_value)
+      plan->place[slot].offset = m->stay[k].offset;
+    else if (!m->turn[turn].again)
+      plan->scratch_offset[plan->order[m->turn[turn].step]] = m->stay[k].offset;
+  }
+  for (int v = 0; v < plan->n_value; v++)
+    if (plan->place[v].region == NEAP_REGION_ARENA) plan->place[v].offset = plan->place[plan->place[v].storage].offset;
+  for (int t = 0; t < m->n_turn; t++)
+    if (!m->turn[t].again) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
+  for (int i = 0; i < plan->n_node; i++)
+    if (plan->live_bytes[i] > plan->live_bytes[plan->peak_step]) plan->peak_step = i;
+  return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);
+}
+
+/* ---- what can't be had ------------------------------------------------------------------------------------------------ */
+
+/* The least limit above `limit` that does, as far as halving finds it; `most` does, as nothing has to go there. */
+static neap_status find_least(machine *m, size_t limit, size_t most, size_t *least, neap_error *error) {
+  size_t below = NEAP_MAX(limit, m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
+  size_t above = most;
+  size_t next = neap_align(m->least); /* often the least op's need is all it takes */
+  for (int i = 0; i < MOST_HALVINGS && above > below + NEAP_ALIGN; i++) {
+    bool fits;
+    size_t reach;
+    if (next <= below || next >= above) next = neap_align(below + (above - below) / 2);
+    if (next >= above) break;
+    NEAP_TRY(fit(m, next, true, &fits, &reach, error));
+    if (fits)
+      above = next;
+    else
+      below = next;
+    next = 0;
+  }
+  *least = above;
+  return NEAP_OK;
+}
+
+/* MEMORY error at the op of the greatest need, with its operands. */
+static neap_status refuse(const machine *m, size_t limit, size_t least, neap_error *error) {
+  const neap_node *node = &m->graph->node[m->least_node];
+  neap_buffer list = {0};
+  char text[24], asked[24], own[24];
+  const char *largest = NULL;
+  size_t most = 0;
+  for (int k = 0; k < node->n_in + node->n_out; k++) {
+    const cell *c = operand_cell(m, node, k);
+    if (c == NULL || (k >= node->n_in && reads(m, node, c))) continue;
+    const char *name = neap_plan_name(m->graph, k < node->n_in ? node->in[k] : node->out[k - node->n_in]);
+    if (c->bytes > most) most = c->bytes, largest = name;
+    neap_buffer_add(&list, "%s%s %s", list.n > 0 ? ", " : "", name, neap_bytes_text((double)c->bytes, text));
+  }
+  size_t scratch = m->plan->scratch_bytes[m->least_node];
+  if (scratch > 0) neap_buffer_add(&list, "%sscratch %s", list.n > 0 ? ", " : "", neap_bytes_text((double)scratch, text));
+  bool has_line = node->line != NULL && node->line[0] != '\0';
+  neap_fail(
+    error, NEAP_MEMORY,
+    "least pool for \"%s\" is %s, the budget %s, though values are evicted and made again; %s \"%s\"%s%s alone needs %s: %s",
+    m->graph->name != NULL ? m->graph->name : "net", neap_bytes_text((double)least, text), neap_bytes_text((double)limit, asked),
+    node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "", has_line ? node->line : "",
+    neap_bytes_text((double)m->least, own), list.text != NULL ? list.text : "");
+  if (error != NULL) {
+    error->least_bytes = (int64_t)least;
+    if (largest != NULL) snprintf(error->blob, sizeof error->blob, "%s", largest);
+    if (node->name != NULL) snprintf(error->op, sizeof error->op, "%s", node->name);
+    if (node->line != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
+    if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
+  }
+  neap_buffer_fini(&list);
+  return NEAP_MEMORY;
+}
+
+/* ---- the door --------------------------------------------------------------------------------------------------------- */
+
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t limit_bytes, size_t most_bytes, neap_error *error) {
+  machine m;
+  bool fits = false;
+  size_t reach = 0, least = 0;
+  neap_status status = machine_init(&m, plan, graph, error);
+  if (status == NEAP_OK) status = find_best(&m, limit_bytes, &fits, &reach, error);
+  if (status == NEAP_OK && !fits) {
+    status = find_least(&m, limit_bytes, most_bytes, &least, error);
+    if (status == NEAP_OK) status = refuse(&m, limit_bytes, least, error);
+  }
+  if (status == NEAP_OK) status = write_script(&m, plan, error);
+  if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);
+  machine_fini(&m);
+  return status;
+}
+
+bool neap_plan_evicts(const neap_plan *plan) {
+  return plan->packer != NULL && (strncmp(plan->packer, "stale:", 6) == 0 || strncmp(plan->packer, "ahead:", 6) == 0);
+}
