@@ -37,7 +37,7 @@ local function percent(part, whole) return whole > 0 and ("%.1f %%"):format(100 
 Plan.meta.__tostring = function(p)
   local f = figures(p)
   local what = f.policy == "pool" and "not planned: peak forecast of the pool" or "arena"
-  return ("plan of \"%s\", %s, batch %d: %s %s, least possible %s%s, without reuse %s (%s)"):format(f.net,
+  return ("plan of \"%s\", %s, batch %d: %s %s, least for these kernels and this order %s%s, without reuse %s (%s)"):format(f.net,
     f.train and "training" or "inference", f.batch, what, bytes(f.arena_bytes), bytes(f.lower_bound_bytes),
     f.proved and " (proved)" or "", bytes(f.baseline_bytes), percent(f.arena_bytes, f.baseline_bytes))
 end

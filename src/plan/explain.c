@@ -10,13 +10,14 @@
 
 /* ---- the whole plan ------------------------------------------------------------------------------------------------------ */
 
-/* The figures in the order of their weight: what is needed, how near that is to the least possible, what it would be without
+/* The figures in the order of their weight: what is needed, how near that is to the least, what it would be without
  * reuse; then how it was found, and the regions. */
 static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
   char a[24], b[24], c[24];
   bool is_pool = plan->policy == NEAP_POLICY_POOL;
-  neap_buffer_add(out, "%s %s, least possible %s", is_pool ? "not planned: peak forecast of the pool" : "arena",
-                  neap_bytes_text((double)plan->arena_bytes, a), neap_bytes_text((double)plan->lower_bound_bytes, b));
+  neap_buffer_add(out, "%s %s, least for these kernels and this order %s",
+                  is_pool ? "not planned: peak forecast of the pool" : "arena", neap_bytes_text((double)plan->arena_bytes, a),
+                  neap_bytes_text((double)plan->lower_bound_bytes, b));
   if (plan->proved)
     neap_buffer_add(out, " (proved)");
   else if (plan->lower_bound_bytes > 0)

@@ -502,11 +502,11 @@ static void draw_head(const canvas *c, int height) {
   snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name, c->graph->train ? "training" : "inference",
            (long long)neap_graph_batch(c->graph));
   add_text(c, LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);
-  snprintf(text, sizeof text, "%s %s, least possible %s%s, without reuse %s; policy %s, %s; hatched: scratch",
-           plan->policy == NEAP_POLICY_POOL ? "peak forecast of the pool" : "arena",
-           neap_bytes_text((double)plan->arena_bytes, arena), neap_bytes_text((double)plan->lower_bound_bytes, bound),
-           plan->proved ? " (proved)" : "", neap_bytes_text((double)plan->baseline_bytes, baseline),
-           neap_policy_name(plan->policy), neap_executor_name(plan->executor));
+  snprintf(
+    text, sizeof text, "%s %s, least for these kernels and this order %s%s, without reuse %s; policy %s, %s; hatched: scratch",
+    plan->policy == NEAP_POLICY_POOL ? "peak forecast of the pool" : "arena", neap_bytes_text((double)plan->arena_bytes, arena),
+    neap_bytes_text((double)plan->lower_bound_bytes, bound), plan->proved ? " (proved)" : "",
+    neap_bytes_text((double)plan->baseline_bytes, baseline), neap_policy_name(plan->policy), neap_executor_name(plan->executor));
   add_text(c, LEFT, 44, "fill=\"#555\"", text);
 }
 
