@@ -320,7 +320,8 @@ function Net:split_micro() return self:_split_micro() end
 -- net's batch within the memory of the largest.
 function Net:plan(options)
   local memory, most = range.apart(mem_param.checked(options))
-  return self:_plan(memory, most and range.new(self, memory, most))
+  if most then return self:_plan(memory, range.new(self, memory, most)) end
+  return require("neap.plan").remember(self:_plan(memory), self, memory)
 end
 
 --- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see neap.mem_param.

@@ -143,6 +143,32 @@ local function known_name(p, name)
     hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them" })
 end
 
+--- What a plan was made of: net and memory. For what only planning again can tell.
+local sources = setmetatable({}, { __mode = "k" })
+
+--- @return plan
+function plan.remember(p, net, memory)
+  sources[p] = { net = net, memory = memory }
+  return p
+end
+
+local function signed(n) return (n < 0 and "-" or "+") .. bytes(math.abs(n)) end
+
+--- The line of an explanation that says what keeping a blob costs, from a plan in which it is kept.
+local function keep_price(p, name)
+  local source, memory = sources[p], { store = false }
+  for key, value in pairs(source.memory or {}) do
+    if key ~= "store" then memory[key] = value end
+  end
+  local keep = type(memory.keep) == "string" and { memory.keep } or table.move(memory.keep or {}, 1, #(memory.keep or {}), 1, {})
+  keep[#keep + 1] = name
+  memory.keep = keep
+  local ok, kept = pcall(source.net._plan, source.net, memory)
+  if not ok then return ("keep = {\"%s\"} can't be had: %s"):format(name, (tostring(kept):gsub("\n.*", ""))) end
+  return ("keep = {\"%s\"} costs %s in all, planned again: the arena %s."):format(name, signed(kept.total_bytes - p.total_bytes),
+    signed(kept.arena_bytes - p.arena_bytes))
+end
+
 --- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
 function Plan:explain(blob)
   local name = type(blob) == "table" and blob.name or blob
@@ -151,7 +177,11 @@ function Plan:explain(blob)
     name = known_name(self, name)
     rows[1] = self:_value(name)
   end
-  return report.new { rows = rows, text = self:_explain(name), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
+  local text = self:_explain(name)
+  if name and sources[self] and text:find('keep = {"', 1, true) then
+    text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
+  end
+  return report.new { rows = rows, text = text, columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
     totals = rows[1] or {} }
 end
 

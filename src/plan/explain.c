@@ -194,15 +194,13 @@ static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v,
   }
 }
 
-/* Resident, the value would cost its own bytes, and leave the arena's peak if it is live there. An estimate: only planning
- * again tells what the arena then needs. */
+/* Resident, the value would cost its own bytes. What the arena then takes, only planning again tells. */
 static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_place *place = &plan->place[v];
   char text[24];
   if (place->region != NEAP_REGION_ARENA || !graph->value[v].is_blob || !graph->value[v].is_last) return;
-  bool at_peak = place->first <= plan->peak_step && plan->peak_step <= place->last;
-  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own%s.\n", neap_plan_name(graph, v),
-                  neap_bytes_text((double)place->bytes, text), at_peak ? ", and take as much from the arena's peak" : "");
+  neap_buffer_add(out, "keep = {\"%s\"} would cost %s of its own, beside what the arena then takes.\n", neap_plan_name(graph, v),
+                  neap_bytes_text((double)place->bytes, text));
 }
 
 /* What gives a value up and makes it again, so that the reader of one finds the other. */

@@ -52,6 +52,20 @@ describe("plan:why(a, b)", function()
   end)
 end)
 
+describe("plan:explain(blob)", function()
+  it("says what keeping a blob costs as planning with it kept does", function()
+    local netfile = require "neap.netfile"
+    local net = netfile.build(netfile.load "lenet:64", { train = true })
+    local free = net:plan { store = false }
+    for _, blob in ipairs { "conv1", "pool1", "conv2" } do
+      local kept = net:plan { store = false, keep = { blob } }
+      local function signed(n) return (n < 0 and "-" or "+") .. neap.bytes(math.abs(n)) end
+      says(("costs %s in all, planned again: the arena %s."):format(signed(kept.total_bytes - free.total_bytes),
+        signed(kept.arena_bytes - free.arena_bytes)), free:explain(blob))
+    end
+  end)
+end)
+
 describe("slips", function()
   it("in the fields of m:plan, m:forecast and m:summary name the nearest of all fields they take", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
