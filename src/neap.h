@@ -149,6 +149,8 @@ NEAP_API void neap_error_clear(neap_error *error);
   X(F16, "f16", 2)        \
   X(I8, "i8", 1)          \
   X(U8, "u8", 1)          \
+  X(I16, "i16", 2)        \
+  X(U16, "u16", 2)        \
   X(I32, "i32", 4)        \
   X(I64, "i64", 8)        \
   X(BOOL, "bool", 1)

@@ -5,8 +5,8 @@
  * it has before anything is allocated for them, so that hostile files end in an error. Writing goes to a file beside the
  * target, which takes its name when every byte is on the disk: a reader sees the old file or the new one.
  *
- * Number formats that Neap has no dtype for are widened where nothing is lost: i16 and u16 to i32, u32 to i64; u64 to i64,
- * or a DATA error where a value is larger. Big-endian numbers are swapped. NumPy has no bf16: as in the ml_dtypes package,
+ * Number formats that Neap has no dtype for are widened where nothing is lost: u32 to i64; u64 to i64, or a DATA error
+ * where a value is larger. Big-endian numbers are swapped. NumPy has no bf16: as in the ml_dtypes package,
  * two-byte voids ("<V2") stand for it.
  */
 #ifndef NEAP_IO_H

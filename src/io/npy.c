@@ -197,8 +197,8 @@ neap_status neap_io_npy_load(const neap_io_source *source, bool keep_strides, ne
 /* Version 1.0, C order, as numpy.save writes it. */
 size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
   static const char *const descr[NEAP_N_DTYPE] = {
-    [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8", [NEAP_DTYPE_BF16] = "<V2",
-    [NEAP_DTYPE_F16] = "<f2", [NEAP_DTYPE_I8] = "|i1",  [NEAP_DTYPE_U8] = "|u1",
+    [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8", [NEAP_DTYPE_BF16] = "<V2", [NEAP_DTYPE_F16] = "<f2",
+    [NEAP_DTYPE_I8] = "|i1",  [NEAP_DTYPE_U8] = "|u1",  [NEAP_DTYPE_I16] = "<i2",  [NEAP_DTYPE_U16] = "<u2",
     [NEAP_DTYPE_I32] = "<i4", [NEAP_DTYPE_I64] = "<i8", [NEAP_DTYPE_BOOL] = "|b1",
   };
   char shape[NEAP_MAX_DIM * 22 + 4] = "(";

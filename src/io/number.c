@@ -7,7 +7,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-end
 
 enum { CHUNK_BYTES = 1 << 16 };
 
-/* A table, not rules: what is not in it is refused by name. i16, u16, u32 and u64 are in it under wider dtypes. */
+/* A table, not rules: what is not in it is refused by name. u32 and u64 are in it under wider dtypes. */
 bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *out) {
   static const struct {
     char kind;
@@ -15,8 +15,8 @@ bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *ou
     neap_dtype dtype;
   } known[] = {
     {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
-    {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I32}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
-    {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_I32}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
+    {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I16}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
+    {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_U16}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
     {'b', 1, NEAP_DTYPE_BOOL},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++)

@@ -22,10 +22,10 @@ static const struct {
   int bytes;
   neap_dtype dtype; /* that is written under this name, or NONE */
 } dtypes[] = {
-  {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64},  {"BF16", 'V', 2, NEAP_DTYPE_BF16},
-  {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},    {"U8", 'u', 1, NEAP_DTYPE_U8},
-  {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64},  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
-  {"I16", 'i', 2, NEAP_DTYPE_NONE}, {"U16", 'u', 2, NEAP_DTYPE_NONE}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
+  {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64}, {"BF16", 'V', 2, NEAP_DTYPE_BF16},
+  {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},   {"U8", 'u', 1, NEAP_DTYPE_U8},
+  {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64}, {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
+  {"I16", 'i', 2, NEAP_DTYPE_I16},  {"U16", 'u', 2, NEAP_DTYPE_U16}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
   {"U64", 'u', 8, NEAP_DTYPE_NONE},
 };
 
@@ -36,7 +36,7 @@ static bool number_from_name(const char *name, neap_io_number *number) {
   return false;
 }
 
-/* The nine dtypes are all in the table. */
+/* All dtypes are in the table. */
 static const char *name_of_dtype(neap_dtype dtype) {
   int i = 0;
   while (dtypes[i].dtype != dtype) i++;

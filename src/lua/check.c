@@ -375,7 +375,7 @@ neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {
   const char *name = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
   neap_dtype dtype = name != NULL ? neap_dtype_from_name(name) : NEAP_DTYPE_NONE;
   if (dtype == NEAP_DTYPE_NONE)
-    neap_lua_fail(L, NEAP_ARGUMENT, "unknown dtype %s; there are f32 f64 bf16 f16 i8 u8 i32 i64 bool",
+    neap_lua_fail(L, NEAP_ARGUMENT, "unknown dtype %s; there are f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool",
                   name != NULL ? name : luaL_typename(L, index));
   return dtype;
 }

@@ -121,7 +121,7 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, n
       break;
     case NEAP_ATTR_DTYPE:
       value->i = lua_type(L, -1) == LUA_TSTRING ? (int64_t)neap_dtype_from_name(lua_tostring(L, -1)) : 0;
-      if (value->i == NEAP_DTYPE_NONE) fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i32 i64 bool)");
+      if (value->i == NEAP_DTYPE_NONE) fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool)");
       break;
     case NEAP_ATTR_NET:
       if (luaL_testudata(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");

@@ -35,13 +35,15 @@ ADD(f32, float, float)
 ADD(f64, double, double)
 ADD(i8, int8_t, uint64_t)
 ADD(u8, uint8_t, uint64_t)
+ADD(i16, int16_t, uint64_t)
+ADD(u16, uint16_t, uint64_t)
 ADD(i32, int32_t, uint64_t)
 ADD(i64, int64_t, uint64_t)
 
 static void run(const neap_call *call) {
   static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {
-    [NEAP_DTYPE_F32] = add_f32, [NEAP_DTYPE_F64] = add_f64, [NEAP_DTYPE_I8] = add_i8,
-    [NEAP_DTYPE_U8] = add_u8,   [NEAP_DTYPE_I32] = add_i32, [NEAP_DTYPE_I64] = add_i64,
+    [NEAP_DTYPE_F32] = add_f32, [NEAP_DTYPE_F64] = add_f64, [NEAP_DTYPE_I8] = add_i8,   [NEAP_DTYPE_U8] = add_u8,
+    [NEAP_DTYPE_I16] = add_i16, [NEAP_DTYPE_U16] = add_u16, [NEAP_DTYPE_I32] = add_i32, [NEAP_DTYPE_I64] = add_i64,
   };
   neap_call job = *call;
   neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread, loops[call->in[0].type.dtype], &job);

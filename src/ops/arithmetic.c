@@ -8,13 +8,10 @@
 #include "ops/elementwise.h"
 
 /* Through 64 unsigned bits: the low bits are right for every width and sign, and nothing is undefined. */
-#define ARITHMETIC(NAME, op)                                            \
-  NEAP_ROW2(NAME##_f32, float, float, , x op y)                         \
-  NEAP_ROW2(NAME##_f64, double, double, , x op y)                       \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , (uint64_t)x op(uint64_t) y)    \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , (uint64_t)x op(uint64_t) y)  \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , (uint64_t)x op(uint64_t) y) \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , (uint64_t)x op(uint64_t) y) \
+#define ARITHMETIC(NAME, op)                           \
+  NEAP_ROW2(NAME##_f32, float, float, , x op y)        \
+  NEAP_ROW2(NAME##_f64, double, double, , x op y)      \
+  NEAP_ROW2_INTEGERS(NAME, (uint64_t)x op(uint64_t) y) \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 ARITHMETIC(Add, +)
 ARITHMETIC(Sub, -)
@@ -22,10 +19,8 @@ ARITHMETIC(Mul, *)
 
 NEAP_ROW2(Div_f32, float, float, , x / y)
 NEAP_ROW2(Div_f64, double, double, , x / y)
-NEAP_ROW2(Div_i8, int8_t, float, , (float)x / (float)y)
-NEAP_ROW2(Div_u8, uint8_t, float, , (float)x / (float)y)
-NEAP_ROW2(Div_i32, int32_t, float, , (double)x / (double)y)
-NEAP_ROW2(Div_i64, int64_t, float, , (double)x / (double)y)
+/* In f64 and rounded once: for 8 bits the same as in f32. */
+NEAP_ROW2_INTEGERS_TO(Div, float, (double)x / (double)y)
 NEAP_ROW_RUN(Div, 2, NEAP_ROWS_FLOATS(Div), NEAP_ROWS_INTEGERS(Div))
 
 /* x = quotient, y = divisor, z = gradient of the quotient */

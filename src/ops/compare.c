@@ -7,13 +7,10 @@
 #include "ops/elementwise.h"
 
 /* One comparison for all dtypes; bool is compared as the bytes 0 and 1 that it is made of. */
-#define COMPARE(NAME, op)                           \
-  NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)   \
-  NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y)  \
-  NEAP_ROW2(NAME##_i8, int8_t, uint8_t, , x op y)   \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y)  \
-  NEAP_ROW2(NAME##_i32, int32_t, uint8_t, , x op y) \
-  NEAP_ROW2(NAME##_i64, int64_t, uint8_t, , x op y) \
+#define COMPARE(NAME, op)                          \
+  NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)  \
+  NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y) \
+  NEAP_ROW2_INTEGERS_TO(NAME, uint8_t, x op y)     \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME), [NEAP_DTYPE_BOOL] = NAME##_u8)
 COMPARE(Eq, ==)
 COMPARE(Ne, !=)

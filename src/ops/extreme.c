@@ -31,6 +31,8 @@ enum { LANES = 16 };
   EXTREME(NAME, f64, double, double, f, op)                                  \
   EXTREME(NAME, i8, int8_t, int64_t, i, op)                                  \
   EXTREME(NAME, u8, uint8_t, int64_t, i, op)                                 \
+  EXTREME(NAME, i16, int16_t, int64_t, i, op)                                \
+  EXTREME(NAME, u16, uint16_t, int64_t, i, op)                               \
   EXTREME(NAME, i32, int32_t, int64_t, i, op)                                \
   EXTREME(NAME, i64, int64_t, int64_t, i, op)                                \
   static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {            \
@@ -38,6 +40,8 @@ enum { LANES = 16 };
     [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
     [NEAP_DTYPE_I8] = {{.i = i_start}, NAME##_row_i8, NAME##_columns_i8},    \
     [NEAP_DTYPE_U8] = {{.i = i_start}, NAME##_row_u8, NAME##_columns_u8},    \
+    [NEAP_DTYPE_I16] = {{.i = i_start}, NAME##_row_i16, NAME##_columns_i16}, \
+    [NEAP_DTYPE_U16] = {{.i = i_start}, NAME##_row_u16, NAME##_columns_u16}, \
     [NEAP_DTYPE_I32] = {{.i = i_start}, NAME##_row_i32, NAME##_columns_i32}, \
     [NEAP_DTYPE_I64] = {{.i = i_start}, NAME##_row_i64, NAME##_columns_i64}, \
   };                                                                         \
@@ -133,13 +137,15 @@ typedef struct arg_job {
       out[o] = at;                                                                                 \
     }                                                                                              \
   }
-#define ARGS(NAME, op)        \
-  ARG(NAME, f32, float, op)   \
-  ARG(NAME, f64, double, op)  \
-  ARG(NAME, i8, int8_t, op)   \
-  ARG(NAME, u8, uint8_t, op)  \
-  ARG(NAME, i32, int32_t, op) \
-  ARG(NAME, i64, int64_t, op) \
+#define ARGS(NAME, op)         \
+  ARG(NAME, f32, float, op)    \
+  ARG(NAME, f64, double, op)   \
+  ARG(NAME, i8, int8_t, op)    \
+  ARG(NAME, u8, uint8_t, op)   \
+  ARG(NAME, i16, int16_t, op)  \
+  ARG(NAME, u16, uint16_t, op) \
+  ARG(NAME, i32, int32_t, op)  \
+  ARG(NAME, i64, int64_t, op)  \
   static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
 ARGS(argmax, >)
 ARGS(argmin, <)

@@ -9,10 +9,7 @@
 #define EXTREMUM(NAME, op)                                             \
   NEAP_ROW2(NAME##_f32, float, float, , (x op y) | (x != x) ? x : y)   \
   NEAP_ROW2(NAME##_f64, double, double, , (x op y) | (x != x) ? x : y) \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , x op y ? x : y)               \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , x op y ? x : y)             \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , x op y ? x : y)            \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , x op y ? x : y)            \
+  NEAP_ROW2_INTEGERS(NAME, x op y ? x : y)                             \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 EXTREMUM(Maximum, >)
 EXTREMUM(Minimum, <)

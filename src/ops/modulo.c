@@ -42,10 +42,12 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
       out[i] = y == 0 ? 0 : (T)function(x, y);                                                \
     }                                                                                         \
   }
-#define INTEGER_ROWS(NAME, function)        \
-  INTEGER_ROW(NAME, i8, int8_t, function)   \
-  INTEGER_ROW(NAME, u8, uint8_t, function)  \
-  INTEGER_ROW(NAME, i32, int32_t, function) \
+#define INTEGER_ROWS(NAME, function)         \
+  INTEGER_ROW(NAME, i8, int8_t, function)    \
+  INTEGER_ROW(NAME, u8, uint8_t, function)   \
+  INTEGER_ROW(NAME, i16, int16_t, function)  \
+  INTEGER_ROW(NAME, u16, uint16_t, function) \
+  INTEGER_ROW(NAME, i32, int32_t, function)  \
   INTEGER_ROW(NAME, i64, int64_t, function)
 INTEGER_ROWS(FloorDiv, floor_div)
 INTEGER_ROWS(Mod, floor_mod)

@@ -21,10 +21,7 @@ static inline double pow_f64(double x, double y) { return y == 2.0 ? x * x : pow
 
 NEAP_ROW2(Pow_f32, float, float, , pow_f32(x, y))
 NEAP_ROW2(Pow_f64, double, double, , pow_f64(x, y))
-NEAP_ROW2(Pow_i8, int8_t, int8_t, , power_of_integer(x, y))
-NEAP_ROW2(Pow_u8, uint8_t, uint8_t, , power_of_integer(x, y))
-NEAP_ROW2(Pow_i32, int32_t, int32_t, , power_of_integer(x, y))
-NEAP_ROW2(Pow_i64, int64_t, int64_t, , power_of_integer(x, y))
+NEAP_ROW2_INTEGERS(Pow, power_of_integer(x, y))
 NEAP_ROW_RUN(Pow, 2, NEAP_ROWS_FLOATS(Pow), NEAP_ROWS_INTEGERS(Pow))
 
 /* x = base, y = exponent, z = gradient of the power */

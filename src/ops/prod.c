@@ -23,13 +23,16 @@ PROD(f32, float, double, double, f)
 PROD(f64, double, double, double, f)
 PROD(i8, int8_t, int64_t, uint64_t, i)
 PROD(u8, uint8_t, int64_t, uint64_t, i)
+PROD(i16, int16_t, int64_t, uint64_t, i)
+PROD(u16, uint16_t, int64_t, uint64_t, i)
 PROD(i32, int32_t, int64_t, uint64_t, i)
 PROD(i64, int64_t, int64_t, uint64_t, i)
 
 #define OF(suffix, member) \
   { {.member = 1}, row_##suffix, columns_##suffix }
 static const neap_reduction products[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F32] = OF(f32, f), [NEAP_DTYPE_F64] = OF(f64, f), [NEAP_DTYPE_I8] = OF(i8, i),   [NEAP_DTYPE_U8] = OF(u8, i),
+  [NEAP_DTYPE_F32] = OF(f32, f), [NEAP_DTYPE_F64] = OF(f64, f), [NEAP_DTYPE_I8] = OF(i8, i),
+  [NEAP_DTYPE_U8] = OF(u8, i),   [NEAP_DTYPE_I16] = OF(i16, i), [NEAP_DTYPE_U16] = OF(u16, i),
   [NEAP_DTYPE_I32] = OF(i32, i), [NEAP_DTYPE_I64] = OF(i64, i), [NEAP_DTYPE_BOOL] = OF(u8, i),
 };
 

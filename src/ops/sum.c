@@ -30,6 +30,8 @@ SUM(f32, float, double, f)
 SUM(f64, double, double, f)
 SUM(i8, int8_t, int64_t, i)
 SUM(u8, uint8_t, int64_t, i)
+SUM(i16, int16_t, int64_t, i)
+SUM(u16, uint16_t, int64_t, i)
 SUM(i32, int32_t, int64_t, i)
 SUM(i64, int64_t, int64_t, i)
 
@@ -37,7 +39,8 @@ SUM(i64, int64_t, int64_t, i)
   { .row = row_##suffix, .columns = columns_##suffix }
 /* Bool is stored as bytes 0 and 1: it is counted as u8. */
 static const neap_reduction sums[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),   [NEAP_DTYPE_U8] = OF(u8),
+  [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),
+  [NEAP_DTYPE_U8] = OF(u8),   [NEAP_DTYPE_I16] = OF(i16), [NEAP_DTYPE_U16] = OF(u16),
   [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
 };
 

@@ -16,10 +16,8 @@
 #define UNARY_NUMBERS(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
   NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                             \
   NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                           \
-  NEAP_ROW1(NAME##_i8, int8_t, int8_t, , signed_expression)                                         \
-  NEAP_ROW1(NAME##_u8, uint8_t, uint8_t, , unsigned_expression)                                     \
-  NEAP_ROW1(NAME##_i32, int32_t, int32_t, , signed_expression)                                      \
-  NEAP_ROW1(NAME##_i64, int64_t, int64_t, , signed_expression)                                      \
+  NEAP_ROW1_SIGNED(NAME, signed_expression)                                                         \
+  NEAP_ROW1_UNSIGNED(NAME, unsigned_expression)                                                     \
   NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 
 UNARY_NUMBERS(Neg, -x, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)

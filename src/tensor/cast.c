@@ -1,6 +1,6 @@
 /* cast.c: dense casts and the scalar conversions of the halves.
  *
- * Any pair goes through a small buffer of the wide type (tensor_int.h): 9 loops to widen and 18 to narrow instead of 81.
+ * Any pair goes through a small buffer of the wide type (tensor_int.h): 11 loops to widen and 22 to narrow instead of 121.
  * The pairs with f32, which training and data loading use, have loops of their own. Their results are the same bits.
  */
 #include "tensor/tensor_int.h"
@@ -70,6 +70,8 @@ LOOP(f32_to_bf16_loop, uint16_t, float, f32_to_bf16(x))
 LOOP(f32_to_f16_loop, uint16_t, float, f32_to_f16(x))
 LOOP(f32_to_i8, int8_t, float, (int8_t)(int32_t)integral_within_f32(x, INT8_MIN, INT8_MAX))
 LOOP(f32_to_u8, uint8_t, float, (uint8_t)(int32_t)integral_within_f32(x, 0, UINT8_MAX))
+LOOP(f32_to_i16, int16_t, float, (int16_t)(int32_t)integral_within_f32(x, INT16_MIN, INT16_MAX))
+LOOP(f32_to_u16, uint16_t, float, (uint16_t)(int32_t)integral_within_f32(x, 0, UINT16_MAX))
 LOOP(f32_to_i32, int32_t, float, i32_from_f64((double)x))
 LOOP(f32_to_i64, int64_t, float, i64_from_f64((double)x))
 LOOP(f32_to_bool, uint8_t, float, x != 0)
@@ -78,21 +80,25 @@ LOOP(bf16_to_f32_loop, float, uint16_t, bf16_to_f32(x))
 LOOP(f16_to_f32_loop, float, uint16_t, f16_to_f32(x))
 LOOP(i8_to_f32, float, int8_t, x)
 LOOP(u8_to_f32, float, uint8_t, x)
+LOOP(i16_to_f32, float, int16_t, x)
+LOOP(u16_to_f32, float, uint16_t, x)
 LOOP(i32_to_f32, float, int32_t, (float)x)
 LOOP(i64_to_f32, float, int64_t, (float)x)
 LOOP(bool_to_f32, float, uint8_t, x != 0)
 
 /* By the other dtype of the pair. */
 static cast_loop *const from_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f32_to_f64, [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
-  [NEAP_DTYPE_I8] = f32_to_i8,   [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I32] = f32_to_i32,
-  [NEAP_DTYPE_I64] = f32_to_i64, [NEAP_DTYPE_BOOL] = f32_to_bool,
+  [NEAP_DTYPE_F64] = f32_to_f64,   [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
+  [NEAP_DTYPE_I8] = f32_to_i8,     [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I16] = f32_to_i16,
+  [NEAP_DTYPE_U16] = f32_to_u16,   [NEAP_DTYPE_I32] = f32_to_i32,        [NEAP_DTYPE_I64] = f32_to_i64,
+  [NEAP_DTYPE_BOOL] = f32_to_bool,
 };
 
 static cast_loop *const to_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f64_to_f32, [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
-  [NEAP_DTYPE_I8] = i8_to_f32,   [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I32] = i32_to_f32,
-  [NEAP_DTYPE_I64] = i64_to_f32, [NEAP_DTYPE_BOOL] = bool_to_f32,
+  [NEAP_DTYPE_F64] = f64_to_f32,   [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
+  [NEAP_DTYPE_I8] = i8_to_f32,     [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I16] = i16_to_f32,
+  [NEAP_DTYPE_U16] = u16_to_f32,   [NEAP_DTYPE_I32] = i32_to_f32,        [NEAP_DTYPE_I64] = i64_to_f32,
+  [NEAP_DTYPE_BOOL] = bool_to_f32,
 };
 
 /* Casts n elements from `in` to `out`, dense and apart. Float dtypes widen to f64, the others to i64, which is exact; the one

@@ -23,6 +23,8 @@
   X(F16, f16, uint16_t, f64)   \
   X(I8, i8, int8_t, i64)       \
   X(U8, u8, uint8_t, i64)      \
+  X(I16, i16, int16_t, i64)    \
+  X(U16, u16, uint16_t, i64)   \
   X(I32, i32, int32_t, i64)    \
   X(I64, i64, int64_t, i64)    \
   X(BOOL, bool, uint8_t, i64)
@@ -97,6 +99,8 @@ static inline double bf16_to_wide(uint16_t x) { return bf16_to_f32(x); }
 static inline double f16_to_wide(uint16_t x) { return f16_to_f32(x); }
 static inline int64_t i8_to_wide(int8_t x) { return x; }
 static inline int64_t u8_to_wide(uint8_t x) { return x; }
+static inline int64_t i16_to_wide(int16_t x) { return x; }
+static inline int64_t u16_to_wide(uint16_t x) { return x; }
 static inline int64_t i32_to_wide(int32_t x) { return x; }
 static inline int64_t i64_to_wide(int64_t x) { return x; }
 static inline int64_t bool_to_wide(uint8_t x) { return x != 0; } /* files may hold other values than 1 */
@@ -119,6 +123,8 @@ static inline double integral_within(double x, double low, double high) {
 
 static inline int8_t i8_from_f64(double x) { return (int8_t)(int32_t)integral_within(x, INT8_MIN, INT8_MAX); }
 static inline uint8_t u8_from_f64(double x) { return (uint8_t)(int32_t)integral_within(x, 0, UINT8_MAX); }
+static inline int16_t i16_from_f64(double x) { return (int16_t)(int32_t)integral_within(x, INT16_MIN, INT16_MAX); }
+static inline uint16_t u16_from_f64(double x) { return (uint16_t)(int32_t)integral_within(x, 0, UINT16_MAX); }
 static inline int32_t i32_from_f64(double x) { return (int32_t)integral_within(x, INT32_MIN, INT32_MAX); }
 static inline int64_t i64_from_f64(double x) {
   if (x >= 0x1p63) return INT64_MAX; /* which f64 does not hold */
@@ -131,6 +137,8 @@ static inline uint16_t bf16_from_i64(int64_t x) { return bf16_from_f64(i64_to_f6
 static inline uint16_t f16_from_i64(int64_t x) { return f16_from_f64(i64_to_f64_odd(x)); }
 static inline int8_t i8_from_i64(int64_t x) { return (int8_t)NEAP_MAX(NEAP_MIN(x, INT8_MAX), INT8_MIN); }
 static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)NEAP_MAX(NEAP_MIN(x, UINT8_MAX), 0); }
+static inline int16_t i16_from_i64(int64_t x) { return (int16_t)NEAP_MAX(NEAP_MIN(x, INT16_MAX), INT16_MIN); }
+static inline uint16_t u16_from_i64(int64_t x) { return (uint16_t)NEAP_MAX(NEAP_MIN(x, UINT16_MAX), 0); }
 static inline int32_t i32_from_i64(int64_t x) { return (int32_t)NEAP_MAX(NEAP_MIN(x, INT32_MAX), INT32_MIN); }
 static inline int64_t i64_from_i64(int64_t x) { return x; }
 static inline uint8_t bool_from_i64(int64_t x) { return x != 0; }

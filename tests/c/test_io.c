@@ -75,7 +75,7 @@ static void make_items(neap_io_item item[N_ITEMS]) {
   static char *names[] = {"a.weight", "b", "c/d", "e f",    "\"quoted\\\"", "\xc3\xa9t\xc3\xa9",
                           "g",        "h", "i",   "scalar", "empty",        "strided"};
   static const neap_dtype dtypes[] = {NEAP_DTYPE_F32,  NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16,
-                                      NEAP_DTYPE_I8,   NEAP_DTYPE_U8,  NEAP_DTYPE_I32,  NEAP_DTYPE_I64,
+                                      NEAP_DTYPE_I16,  NEAP_DTYPE_U16, NEAP_DTYPE_I32,  NEAP_DTYPE_I64,
                                       NEAP_DTYPE_BOOL, NEAP_DTYPE_F32, NEAP_DTYPE_U8,   NEAP_DTYPE_I32};
   for (int i = 0; i < N_ITEMS; i++) {
     neap_shape shape = i == 9 ? (neap_shape){0} : i == 10 ? NEAP_SHAPE(3, 0, 2) : NEAP_SHAPE(i + 1, 3, 1);
@@ -222,7 +222,7 @@ TEST(npy_versions_orders_and_number_formats) {
     check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4, sizeof f4), NEAP_DTYPE_F32,
               c_order);
   check_six(put_npy(1, "{\"shape\":(2,3),'fortran_order':True,'descr':'<f4'}   \n", f4, sizeof f4), NEAP_DTYPE_F32, fortran);
-  check_six(put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2), NEAP_DTYPE_I32, c_order);
+  check_six(put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2), NEAP_DTYPE_U16, c_order);
   check_six(put_npy(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 3)}", u8, sizeof u8), NEAP_DTYPE_I64, fortran);
   check_six(put_npy(2, "{'descr': '>i4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I32, c_order);
   check_six(put_npy(2, "{'descr': '>u4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I64, c_order);
@@ -408,7 +408,7 @@ TEST(safetensors_that_is_wrong_is_refused) {
   CHECK_OK(neap_io_load(
     put_safetensors("{\"e\":" TENSOR("F32", "[0,4611686018427387904,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
     NEAP_IO_COPY, &list, &error));
-  CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_I32);
+  CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_U16);
   neap_io_list_fini(&list);
 }
 
@@ -485,7 +485,7 @@ TEST(idx_numbers_are_big_endian) {
   neap_tensor t;
   CHECK_OK(neap_io_read_idx(put_file("small.idx", small_idx, sizeof small_idx), &t, &error));
   static const int expected[] = {1, 2, 3, -1, 256, 9};
-  CHECK(t.dtype == NEAP_DTYPE_I32 && t.shape.n_dim == 2 && t.shape.dim[0] == 2);
+  CHECK(t.dtype == NEAP_DTYPE_I16 && t.shape.n_dim == 2 && t.shape.dim[0] == 2);
   for (int i = 0; i < 6; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), expected[i]);
   neap_tensor_fini(&t);
   CHECK_FAILS(try_idx(put_file("more.idx", (char[]){0, 0, 8, 1, 0, 0, 0, 1, 5, 6}, 10), &error), NEAP_DATA, "bytes after");

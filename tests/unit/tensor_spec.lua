@@ -388,3 +388,49 @@ describe("memory", function()
     core.fail_nth(0)
   end)
 end)
+
+describe("i16 and u16 tensors", function()
+  local values = { -32768, -1, 0, 7, 32767 }
+  local x, u = neap.tensor(values, "i16"), neap.tensor({ 0, 1, 300, 65535, 32768 }, "u16")
+
+  it("saturate when they are made of other numbers, and keep every one of their own", function()
+    assert.same(values, x:totable())
+    assert.same({ 0, 0, 0, 7, 32767 }, x:to("u16"):totable())
+    assert.same({ 0, 1, 300, 32767, 32767 }, u:to("i16"):totable())
+    for _, dtype in ipairs { "i32", "i64", "f32", "f64" } do
+      assert.same(values, x:to(dtype):to("i16"):totable())
+      assert.same(u:totable(), u:to(dtype):to("u16"):totable())
+    end
+    assert.same({ 32767, -32768, 0, 3 }, neap.tensor({ 1e9, -1e9, 0 / 0, 2.6 }, "f32"):to("i16"):totable())
+    assert.are.equal(10, x:n_bytes())
+  end)
+
+  it("compute as the other integers do: wrapping around, sums in i64, quotients in f32", function()
+    assert.same({ 32767, -2, -1, 6, 32766 }, (x - 1):totable())
+    assert.same({ 1, 2, 301, 0, 32769 }, (u + 1):totable())
+    assert.same({ "i64", 5 }, { x:sum().dtype, x:sum():item() })
+    assert.are.equal(0 + 1 + 300 + 65535 + 32768, u:sum():item())
+    assert.same({ -32768, 32767, 65535 }, { x:min():item(), x:max():item(), u:max():item() })
+    assert.same({ "f32", 3.5 }, { (x / 2).dtype, (x / 2)[4] })
+    assert.same({ false, false, false, true, true }, x:gt(0):totable())
+    assert.same({ -1, -1, 0, 7, 32767 }, neap.maximum(x, neap.tensor({ -1, -1, -1, -1, -1 }, "i16")):totable())
+    assert.same({ 0, 1, 300, 2, 2 }, neap.minimum(u, neap.tensor({ 9, 9, 999, 2, 2 }, "u16")):totable())
+    assert.same({ -2, -1, 0, 1, 1 }, neap.tensor({ -7, -3, 0, 4, 7 }, "i16"):floor_div(neap.full({ 5 }, 4, "i16")):totable())
+    assert.same(x:totable(), neap.where(x:gt(0), x, x):totable())
+    assert.same({ x:to("i64"):argmax():item(), 9 }, { x:argmax():item(), neap.tensor({ 3 }, "u16"):square():item() })
+  end)
+
+  it("are saved and loaded as they are, and fed to nets", function()
+    for _, ending in ipairs { ".npy", ".safetensors" } do
+      local path = os.tmpname() .. ending
+      assert(neap.save(path, ending == ".npy" and u or { u = u, x = x }))
+      local back = neap.load(path)
+      assert.is_true((ending == ".npy" and back or back.u):equal(u))
+      os.remove(path)
+    end
+    local net = neap.net "f"
+    net:outputs { net:Add({ net:input("x", { 5 }, "i16"), net:input("y", { 5 }, "i16") }, "z") }
+    local ws <close> = neap.workspace { store = false }
+    assert.same({ 0, -2, 0, 14, -2 }, ws:run(net, { x = x, y = x }).z:totable())
+  end)
+end)
