@@ -58,7 +58,7 @@ local function look_at_layers(memory)
 end
 
 --- The memory of a model; one per model, made at its first use.
--- @param options table|nil { max_batch = integer, memory options as in net:plan }: how the next forward plans
+-- @param options table|nil { max_batch = the most rows that a forward may have, memory options as in net:plan }: how the next forward plans
 function model_memory.of(root, options)
   local memory = rawget(root, "_memory")
   if memory == nil then
@@ -113,11 +113,14 @@ local function nets_of(self, shape, dtype)
 end
 
 --- The chain for inputs like x, in the mode set; kept with the model's nets, and dropped when these change. Smaller batches run in
--- the memory of the largest, which is the one declared, or the largest so far.
+-- the memory of the largest, which is the one declared, or, where none is, the largest so far. One above a declared one is refused.
 local function chain_for(self, x)
   local training = Module.is_training(self.root)
   local n = x.shape[1]
   if n == nil then refuse("shape", "forward expects a batch as the first dimension, got ()") end
+  if self.max_batch and n > self.max_batch then
+    refuse("shape", ("forward expects 1 to %d rows, as max_batch says, got %d"):format(self.max_batch, n), "give model:memory a larger max_batch")
+  end
   local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2), range.text_of(self.options or {}) }, " ")
   local entry = self.root._nets[id]
   if entry and entry.chain:has_batch(n) then return entry.chain, training end

@@ -332,6 +332,22 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
+  it("refuse a batch above the largest declared, and grow where none is", function()
+    local model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }
+    local memory = model:memory { max_batch = 4 }
+    local kept = memory:forward(neap.ones(4, 2))
+    local bytes = held()
+    local err = raises("forward expects 1 to 4 rows, as max_batch says, got 5", memory.forward, memory, neap.ones(5, 2))
+    assert.are.equal("shape", err.code)
+    assert.is_truthy(err.hint:find("max_batch", 1, true))
+    assert.are.equal(bytes, held())
+    assert.is_true(memory.outputs[1].data:equal(kept)) -- the forward before it stays, with its backward
+    assert.are.same({ 4, 2 }, memory:backward(neap.ones(4, 2)).shape)
+    assert.are.same({ 5, 2 }, model:memory { max_batch = 6 }:forward(neap.ones(5, 2)).shape)
+    assert.are.same({ 9, 2 }, model:memory {}:forward(neap.ones(9, 2)).shape)
+    assert.are.same({ 11, 2 }, model:memory():forward(neap.ones(11, 2)).shape)
+  end)
+
   it("give the same bits under every policy and in dag, and refuse options that are none", function()
     local want
     for _, executor in ipairs { "simple", "dag" } do
