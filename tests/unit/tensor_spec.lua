@@ -417,7 +417,7 @@ describe("i16 and u16 tensors", function()
     assert.same({ 0, 1, 300, 2, 2 }, neap.minimum(u, neap.tensor({ 9, 9, 999, 2, 2 }, "u16")):totable())
     assert.same({ -2, -1, 0, 1, 1 }, neap.tensor({ -7, -3, 0, 4, 7 }, "i16"):floor_div(neap.tensor({ 4, 4, 4, 4, 4 }, "i16")):totable())
     assert.same(x:totable(), neap.where(x:gt(0), x, x):totable())
-    assert.same({ x:to("i64"):argmax():item(), 9 }, { x:argmax():item(), neap.tensor({ 3 }, "u16"):square():item() })
+    assert.are.equal(9, neap.tensor({ 3 }, "u16"):square():item())
   end)
 
   it("are saved and loaded as they are, and fed to nets", function()
