@@ -220,6 +220,8 @@ local function forget_program(self, net, key)
   entry.by_key[key], entry.n = nil, entry.n - 1
 end
 
+local function is_net(x) return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "neap.net" end
+
 local function full_name(x) return type(x) == "table" and x.name or x end
 
 local init = Workspace.init
@@ -227,12 +229,44 @@ local init = Workspace.init
 --- ws:init(net) -> ws: makes what the net declares and does not find, and fills it.
 function Workspace:init(net) return attempt(self, true, {}, init, self, net) end
 
+--- How much a dtype can say. A tensor is converted to a dtype that says no less, or rounded to a float; values of one that says
+-- more (fractions to an integer, numbers to a bool) would become others, silently. Integers of one rank don't hold each other.
+local rank = { bool = 0, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 3, i64 = 4, f16 = 5, bf16 = 5, f32 = 5, f64 = 5 }
+
+--- The tensor as the net declares the blob.
+local function as_declared(net, name, t)
+  local row = net:_blob(name)
+  if not row or not row.dtype or row.dtype == t.dtype then return t end
+  local from, to = rank[t.dtype], rank[row.dtype]
+  if from > to or (from == to and to < rank.f32) then
+    error(core.error { code = "dtype", message = ("ws:run: \"%s\" is %s, got a tensor of %s, whose values would change"):format(name, row.dtype, t.dtype),
+      blob = name, expected = row.dtype, got = t.dtype,
+      hint = ("x:to \"%s\" converts it, neap.tensor(values, \"%s\") makes it so"):format(row.dtype, row.dtype) })
+  end
+  return t:to(row.dtype)
+end
+
+--- Raises for a feed of a name that the net does not know: the run would go on with what the blob that is meant held before.
+local function check_feed(net, name)
+  if type(name) ~= "string" then
+    fail(("ws:run: feeds are { name = tensor }, got the key %s"):format(tostring(name)))
+  end
+  if net:_blob(name) or net:_has_local(name) or has_blob(net, name) then return end
+  local inputs, names = {}, {}
+  for _, row in ipairs(net:_blobs()) do
+    names[#names + 1] = row.name
+    if row.role == "input" then inputs[#inputs + 1] = row.name end
+  end
+  local near = options.nearest(name, inputs) or options.nearest(name, names)
+  error(core.error { code = "name", message = ("ws:run: net \"%s\" has no blob \"%s\""):format(net:name(), name), blob = name,
+    expected = #inputs > 0 and "one of its inputs: " .. table.concat(inputs, ", ") or nil, got = name,
+    hint = near and ("did you mean \"%s\"?"):format(near)
+      or (#inputs > 0 and "its inputs are " .. table.concat(inputs, ", ") .. "; " or "") .. "ws:feed(name, tensor) makes a blob that the net does not know" })
+end
+
 local function run_with(self, net, tensors, memory)
   init(self, net)
-  for name, t in pairs(tensors) do
-    local row = net:_blob(name)
-    self:feed(name, row and row.dtype and row.dtype ~= t.dtype and t:to(row.dtype) or t)
-  end
+  for name, t in pairs(tensors) do self:feed(name, t) end
   program_for(self, net, tensors, memory):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
@@ -240,16 +274,23 @@ local function run_with(self, net, tensors, memory)
 end
 
 --- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs. `memory` as of ws:compile.
+--
+-- Feeds are of blobs that the net knows; another name is an error. Numbers and tables become the blob's dtype; so do tensors whose
+-- values it can say: integers and bools become floats (rounded where there are too few bits), floats other floats, integers wider
+-- ones. Fractions for an integer blob, and numbers for a bool one, are an error.
 function Workspace:run(net, feeds, memory)
   if type(net) == "string" then net = self:net(net) end
+  if not is_net(net) then fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net)) end
+  if feeds ~= nil and (type(feeds) ~= "table" or op.is_blob(feeds)) then fail("ws:run expects feeds as { x = tensor }, got a " .. type(feeds)) end
   local tensors, fed = {}, {}
   for name, value in pairs(feeds or {}) do
     name = full_name(name)
+    check_feed(net, name)
     if not op.is_tensor(value) then
       local row = net:_blob(name)
       value = core.tensor(value, row and row.dtype)
     end
-    tensors[name], fed[#fed + 1] = value, name
+    tensors[name], fed[#fed + 1] = as_declared(net, name, value), name
   end
   local key = key_of(self, tensors, memory)
   local is_new, done = fresh_table(self, net).by_key[key] == nil, false

@@ -145,6 +145,58 @@ describe("running", function()
   end)
 end)
 
+describe("a feed", function()
+  local function scaled()
+    local net = neap.net "scaled"
+    net:outputs { net:Mul({ net:input("x", { 2 }), net:input("lr", {}) }, "y"), net:Copy(net:input("mask", { 2 }, "bool"), "m"),
+      net:Copy(net:input("ids", { 2 }, "i64"), "i") }
+    return net
+  end
+  local function good(more)
+    local given = { x = neap.ones(2), lr = 1, mask = { true, false }, ids = { 1, 2 } }
+    for name, value in pairs(more or {}) do given[name] = value end
+    return given
+  end
+
+  it("of a name that the net does not know is an error, and changes nothing", function()
+    local net, ws <close> = scaled(), neap.workspace { store = false }
+    ws:run(net, good())
+    local err = raises("no blob \"Lr\"", function() ws:run(net, good { Lr = neap.tensor(5) }) end)
+    assert.are.equal("name", err.code)
+    assert.is_truthy(err.hint:find("did you mean \"lr\"", 1, true))
+    assert.is_false(ws:has "Lr")
+    assert.is_truthy(raises("no blob \"other\"", function() ws:run(net, good { other = 1 }) end).hint:find("x, lr, mask, ids", 1, true))
+  end)
+
+  it("reaches what only a branch of the net reads", function()
+    local net, ws <close> = neap.net "branches", neap.workspace { store = false }
+    local yes, x, w = net:input("yes", {}, "bool"), net:input("x", { 2 }), net:input("w", { 2 })
+    net:outputs { net:If(yes, function() return x * w end, function() return x + w end) }
+    ws:run(net, { yes = true, x = neap.ones(2), w = neap.ones(2) })
+    raises("no blob \"W2\"", function() ws:run(net, { yes = true, x = neap.ones(2), w = neap.ones(2), W2 = neap.ones(2) }) end)
+  end)
+
+  it("is converted where its values can be said, and refused where they can't", function()
+    local net, ws <close> = scaled(), neap.workspace { store = false }
+    assert.are.same({ 3, 4 }, ws:run(net, good { x = neap.tensor({ 3, 4 }, "i64") }).y:totable())
+    assert.are.same({ 1, 0 }, ws:run(net, good { ids = neap.tensor({ true, false }) }).i:totable())
+    for name, t in pairs { mask = neap.tensor { 0.5, 2 }, ids = neap.tensor { 0.5, 2 } } do
+      local err = raises(name, function() ws:run(net, good { [name] = t }) end)
+      assert.are.equal("dtype", err.code)
+      assert.are.equal("f32", err.got)
+    end
+  end)
+
+  it("has a name, and a net to go to", function()
+    local net, ws <close> = scaled(), neap.workspace { store = false }
+    raises("feeds are { name = tensor }, got the key 1", function() ws:run(net, { neap.ones(2), lr = 1 }) end)
+    raises("expects feeds as", function() ws:run(net, 3) end)
+    raises("expects feeds as", function() ws:run(net, net:blob "x") end)
+    raises("expects (net or its name", function() ws:run(neap.ones(2), {}) end)
+    raises("expects (net or its name", function() ws:run() end)
+  end)
+end)
+
 describe("the fetch rule", function()
   local net, ws
   before_each(function()
