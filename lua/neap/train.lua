@@ -200,13 +200,30 @@ end
 --- Whether programs of several batch sizes can share addresses: not where addresses are found at run time.
 local function has_addresses(memory) return memory.policy ~= "pool" and memory.executor ~= "dynamic" end
 
+--- Memory options of the update: it is a part of training, and the blobs that mem_param excludes are the micro-batch's.
+local function update_memory(self)
+  local param, out = self.memory.mem_param, {}
+  if param == nil then return self.memory end
+  for key, value in pairs(self.memory) do out[key] = value end
+  out.mem_param = { optimize_test = param.optimize_train ~= false, debug_info = param.debug_info }
+  return out
+end
+
+--- Memory options of a mode's net: the total of a micro-batch counts its update too.
+local function memory_of(self, update)
+  if update == nil or self.memory.total == nil then return self.memory end
+  local out = copied(self.memory)
+  out.beside = core.micro_beside(update, update_memory(self))
+  return out
+end
+
 --- The range of a mode's batches, planned for the largest known so far. A larger one that comes later makes it anew.
 local function range_for(self, mode, n)
   local range = self.ranges[mode]
   if range == nil or range.batch < n then
     local most = math.max(n, self.most[mode] or 0)
-    local net = net_of(self, mode, most)
-    self.ranges[mode] = { batch = most, net = net, plans = require("neap").range(net, self.memory) }
+    local net, _, update = net_of(self, mode, most)
+    self.ranges[mode] = { batch = most, net = net, plans = require("neap").range(net, memory_of(self, update)) }
   end
   return self.ranges[mode].plans
 end
@@ -221,21 +238,13 @@ local function program_for(self, n, mode)
     local range = has_addresses(self.memory) and range_for(self, mode, n)
     local net, blobs, update = net_of(self, mode, n)
     self.ws:init(net)
-    local program = range and self.ws:compile_within(net, range, self.memory) or self.ws:compile(net, self.memory)
+    local memory = memory_of(self, update)
+    local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
     entry = { net = net, blobs = blobs, program = program, update = update }
     self.programs[key] = entry
     self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
   return entry
-end
-
---- Memory options of the update: it is a part of training, and the blobs that mem_param excludes are the micro-batch's.
-local function update_memory(self)
-  local param, out = self.memory.mem_param, {}
-  if param == nil then return self.memory end
-  for key, value in pairs(self.memory) do out[key] = value end
-  out.mem_param = { optimize_test = param.optimize_train ~= false, debug_info = param.debug_info }
-  return out
 end
 
 --- The program that ends a step of micro-batches, the same whatever their rows.
@@ -451,7 +460,7 @@ function forecast(self, rows, example)
   local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
   local size = self.micro and micro_rows(self, rows)
   local net, _, update = net_of(self, size and "micro" or "train", size or rows)
-  add(net:plan(self.memory), held)
+  add(net:plan(memory_of(self, update)), held)
   if size then -- parameters and accumulators are the same blobs
     add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
   end

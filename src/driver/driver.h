@@ -11,10 +11,17 @@
 #include "store/store.h"
 #include "workspace/workspace.h"
 
+/* What another program of the same step holds beside a net's regions. It runs in the same arena, which is as large as the larger
+ * of both. */
+typedef struct neap_beside {
+  size_t bytes, arena_bytes;
+} neap_beside;
+
 typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
   size_t total_bytes;       /* all regions; 0: none */
+  neap_beside beside;       /* what the total counts besides */
   size_t soft_bytes;        /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
   int n_thread;             /* 0: neap_threads() */
   const char *engine;       /* NULL: NEAP_ENGINE or free */
@@ -143,6 +150,11 @@ typedef struct neap_micro_step {
 /* Runs the parts, then the update. Floating-point outputs of a part's net that have one element become their weighted sums; others
  * are of the last part. A failure before the update has committed leaves parameters, optimizer state and the step counter as before. */
 neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
+
+/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total. MEMORY error when its
+ * arena can't keep the budget. */
+neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, neap_beside *beside,
+                              neap_error *error);
 
 /* The same with sessions of its own: neap.h says what holds. */
 typedef struct neap_micro neap_micro;

@@ -10,7 +10,8 @@ typedef struct neap_resolved {
   size_t arena_limit;     /* the arena's budget alone; 0: none */
   size_t total_bytes;     /* 0: none */
   size_t total_left;      /* what `total` leaves for arena and constants; SIZE_MAX without one */
-  size_t resident_bytes;  /* all other regions; known under a total */
+  size_t resident_bytes;  /* all other regions, and what others hold beside them; known under a total */
+  size_t least_arena;     /* what the total counts for the arena at least: another program's */
   neap_choose_options choose;
   int n_thread;
   bool no_constants, no_recompute, inexact;
@@ -49,10 +50,6 @@ void neap_range_reserve(const neap_range *range, neap_program *program);
 /* mem_param.c: the options with mem_param put into policy and keep, in *out; without one they are as they were. Lists in `room`. */
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
                                    neap_compile_options *out, neap_error *error);
-
-/* fit_batch.c: bytes that an update holds beside the program of a micro-batch: state and inputs of its own. MEMORY error when they
- * reach the total. */
-neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, size_t *beside, neap_error *error);
 
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);

@@ -42,28 +42,31 @@ static int64_t next_guess(const search *s) {
 static double share(const neap_forecast *forecast, const neap_compile_options *options) {
   size_t budget = options->plan.budget_bytes, total = options->total_bytes;
   double arena = budget > 0 ? (double)forecast->plan->arena_bytes / (double)budget : 0;
-  return NEAP_MAX(arena, total > 0 ? (double)forecast->total_bytes / (double)total : 0);
+  size_t held = forecast->total_bytes + options->beside.bytes, has = forecast->plan->arena_bytes;
+  if (options->beside.arena_bytes > has) held += options->beside.arena_bytes - has;
+  return NEAP_MAX(arena, total > 0 ? (double)held / (double)total : 0);
 }
 
 /* ---- micro-batches ------------------------------------------------------------------------------------------------ */
 
-/* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps to the budget in each. */
-neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, size_t *beside, neap_error *error) {
+/* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps to the budget in each. The
+ * total is the micro-batch's to refuse, which can say the least of both. */
+neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, neap_beside *beside,
+                              neap_error *error) {
   neap_forecast forecast;
-  NEAP_TRY(neap_driver_plan(update, options, &forecast, error));
+  neap_compile_options without = *options;
+  without.total_bytes = 0;
+  NEAP_TRY(neap_driver_plan(update, &without, &forecast, error));
   const size_t *region = forecast.plan->region_bytes;
-  *beside = forecast.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
+  beside->arena_bytes = region[NEAP_REGION_ARENA];
+  beside->bytes = forecast.total_bytes - beside->arena_bytes - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
   neap_forecast_fini(&forecast);
-  if (options->total_bytes == 0 || *beside < options->total_bytes) return NEAP_OK;
-  char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)*beside + 1;
-  return neap_fail(error, NEAP_MEMORY, "net \"%s\": state and inputs alone take %s, the total is %s", neap_net_name(update),
-                   neap_bytes_text((double)*beside, a), neap_bytes_text((double)options->total_bytes, b));
+  return NEAP_OK;
 }
 
 /* The same by the options of a micro-batch, whose inputs and names to keep are not the update's. */
-static neap_status find_beside(const neap_net *update, const neap_net *net, const neap_compile_options *options, size_t *beside,
-                               neap_error *error) {
+static neap_status find_beside(const neap_net *update, const neap_net *net, const neap_compile_options *options,
+                               neap_beside *beside, neap_error *error) {
   neap_arena room = {0};
   neap_compile_options own;
   neap_status status = neap_mem_param_resolve(net, options, &room, &own, error);
@@ -79,14 +82,14 @@ static neap_status find_beside(const neap_net *update, const neap_net *net, cons
 static bool is_too_large(const neap_error *error) { return error->code == NEAP_MEMORY && error->least_bytes > 0; }
 
 /* Plans a batch of n. *used: see share. */
-static neap_status plan_batch(const neap_fit *fit, int64_t n, size_t *beside, neap_forecast *out, double *used,
+static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside, neap_forecast *out, double *used,
                               neap_error *error) {
   const neap_net *net;
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
   if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit->update, net, &options, beside, error));
-  if (options.total_bytes > 0) options.total_bytes -= *beside;
+  if (fit->update != NULL) options.beside = *beside;
   NEAP_TRY(neap_driver_plan(net, &options, out, error));
   *used = share(out, &options);
   return NEAP_OK;
@@ -94,7 +97,7 @@ static neap_status plan_batch(const neap_fit *fit, int64_t n, size_t *beside, ne
 
 /* Each try replaces *best where it fits. */
 static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, neap_error *error) {
-  size_t beside = 0;
+  neap_beside beside = {0};
   for (int64_t n = 1; n > 0; n = s->low < s->max && s->high != s->low + 1 ? next_guess(s) : 0) {
     neap_error refused = {0};
     neap_forecast forecast;

@@ -43,7 +43,7 @@ static bool keeps(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
   if (r->arena_limit > 0 && arena > r->arena_limit) return false;
   size_t constants = r->total_left < SIZE_MAX ? constant_bytes(w) : 0;
-  return constants <= r->total_left && arena <= r->total_left - constants;
+  return constants <= r->total_left && NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
 }
 
 /* A loop that grows at run time keeps no limit. */
@@ -57,7 +57,8 @@ bool neap_way_fits(const neap_way *w) {
 static void note_refusal(ladder *l) {
   const neap_way *w = l->w;
   const neap_resolved *r = &w->resolved;
-  size_t beside = r->resident_bytes + (r->total_left < SIZE_MAX ? constant_bytes(w) : 0);
+  size_t beside = r->resident_bytes + (r->total_left < SIZE_MAX ? constant_bytes(w) : 0), arena = w->plan->arena_bytes;
+  if (r->least_arena > arena) beside += r->least_arena - arena;
   neap_error refused = {0};
   if (r->total_left < SIZE_MAX) neap_plan_check_budget(w->plan, w->graph, r->total_bytes, true, beside, &refused);
   if (r->arena_limit > 0 && refused.code == NEAP_OK)

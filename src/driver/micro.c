@@ -139,7 +139,7 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
 struct neap_micro {
   neap_workspace *ws; /* retained */
   neap_net *net, *update_net;
-  neap_compile_options options;        /* of the parts: the total without what the update holds beside them */
+  neap_compile_options options;        /* of the parts, whose total counts what the update holds beside them */
   neap_compile_options update_options; /* lists of both in `room` */
   neap_range *range;                   /* of the parts; NULL with policy `pool`, which has no addresses to share */
   neap_session *whole, *tail, *update;
@@ -219,7 +219,6 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
 static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared, neap_error *error) {
   const char *name = neap_net_name(micro->net);
   const neap_compile_options *options = &micro->options;
-  size_t beside = 0;
   if (rows < 0 || rows > declared)
     return neap_fail(error, NEAP_ARGUMENT,
                      "net \"%s\": rows of a micro-batch expects 0 (as many as fit) to %lld, the net's batch, got %lld", name,
@@ -227,8 +226,7 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
   if (rows == 0 && options->plan.budget_bytes == 0 && options->total_bytes == 0)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give budget_bytes or total_bytes", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
-  NEAP_TRY(neap_micro_beside(micro->update_net, &micro->update_options, &beside, error));
-  if (options->total_bytes > 0) micro->options.total_bytes -= beside;
+  NEAP_TRY(neap_micro_beside(micro->update_net, &micro->update_options, &micro->options.beside, error));
   micro->rows = rows;
   return rows > 0 ? NEAP_OK : neap_driver_fit_net(micro->net, options, declared, &micro->rows, NULL, error);
 }

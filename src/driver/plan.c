@@ -28,11 +28,12 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
   r->total_bytes = options->total_bytes;
   r->total_left = SIZE_MAX;
   if (options->total_bytes == 0) return;
-  size_t resident = 0;
+  size_t resident = options->beside.bytes;
   for (int region = 0; region < NEAP_N_REGION; region++)
     if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT)
       resident += neap_graph_region_bytes(graph, (neap_region)region);
   r->resident_bytes = resident;
+  r->least_arena = options->beside.arena_bytes;
   r->total_left = options->total_bytes > resident ? options->total_bytes - resident : 0;
   size_t left = NEAP_MAX(r->total_left, 1); /* 0 would be no budget */
   if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;

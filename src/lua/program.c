@@ -39,11 +39,12 @@ enum option {
   MEM_PARAM,
   RECOMPUTE,
   EXACT,
+  BESIDE,
   N_OPTION
 };
-static const char *const option_name[] = {"budget",  "total", "policy",  "executor", "in_place",  "keep",      "keep_all",
-                                          "rewrite", "fuse",  "engine",  "threads",  "profile",   "store",     "search",
-                                          "train",   "tag",   "layouts", "soft",     "mem_param", "recompute", "exact"};
+static const char *const option_name[] = {
+  "budget",  "total", "policy", "executor", "in_place", "keep",    "keep_all", "rewrite",   "fuse",      "engine", "threads",
+  "profile", "store", "search", "train",    "tag",      "layouts", "soft",     "mem_param", "recompute", "exact",  "beside"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -155,6 +156,11 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     }
     case RECOMPUTE: o->no_recompute = !boolean_at_top(L, key); break;
     case EXACT: o->inexact = !boolean_at_top(L, key); break;
+    case BESIDE: /* { bytes, arena }, as core.micro_beside gives them */
+      lua_geti(L, -1, 1);
+      lua_geti(L, -2, 2);
+      o->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, key), .arena_bytes = neap_lua_bytes(L, -1, key)};
+      break;
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = luaL_checkstring(L, -1); break;
     case KEEP:

@@ -125,11 +125,29 @@ static int fit_batch(lua_State *L) {
   return 2;
 }
 
+/* micro_beside(update's net, options) -> {bytes, arena}: for the option `beside` of the micro-batches. */
+static int micro_beside(lua_State *L) {
+  const neap_net *update = neap_lua_net_at(L, 1)->net;
+  lua_settop(L, 2);
+  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_beside beside = {0};
+  NEAP_LUA_TRY(L, neap_micro_beside(update, &options, &beside, &error));
+  lua_createtable(L, 2, 0);
+  lua_pushinteger(L, (lua_Integer)beside.bytes);
+  lua_seti(L, -2, 1);
+  lua_pushinteger(L, (lua_Integer)beside.arena_bytes);
+  lua_seti(L, -2, 2);
+  return 1;
+}
+
 void neap_lua_open_range(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
   static const neap_lua_reg methods[] = {{"close", release, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
-  static const neap_lua_reg functions[] = {
-    {"new_range", new_range, 2}, {"batch_inputs", batch_inputs, 2}, {"fit_batch", fit_batch, 8}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"new_range", new_range, 2},
+                                           {"batch_inputs", batch_inputs, 2},
+                                           {"fit_batch", fit_batch, 8},
+                                           {"micro_beside", micro_beside, 2},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

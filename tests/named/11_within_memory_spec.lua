@@ -87,6 +87,7 @@ describe("neap.fit_batch", function()
         local function micro_of(micro, total)
           local own = { store = false, total = total }
           for key, value in pairs(memory) do own[key] = value end
+          if total then own.recompute = false end -- as "fit" has it
           local t <close> = neap.trainer { model = make(), optimizer = optim.Adam { lr = 0.01 }, micro = micro, memory = own }
           local rows = make == transformer and { y = neap.zeros { 2, 6, dtype = "i64" } } or { y = neap.zeros { 2, dtype = "i64" } }
           rows.x = neap.zeros { 2, dtype = make == transformer and "i64" or "f32", table.unpack(shape) }
@@ -97,8 +98,7 @@ describe("neap.fit_batch", function()
         assert.is_true(found.micro >= 5 and found.micro < 64)
         assert.is_true(found.total_bytes <= total)
         assert.are.equal(found.total_bytes, micro_of(found.micro, total).total_bytes)
-        local ok, more = pcall(micro_of, found.micro + 1, total)
-        assert.is_true(ok and more.total_bytes > total or not ok and more.code == "memory", tostring(more))
+        assert.are.equal("memory", raises("least total", micro_of, found.micro + 1, total).code)
       end
     end
   end)
@@ -260,6 +260,56 @@ describe("gradient accumulation in the trainer", function()
       assert.are.equal(told.total_bytes, t.ws:held_bytes())
       assert.is_true(held() - empty >= told.arena_bytes)
     end
+  end)
+
+  it("keeps a total, accumulators and update counted, or refuses it with the least that would do", function()
+    local tight = 0
+    local function check(model_for, micro, data_of, optimizer)
+      local function step(total, recompute)
+        local memory = { store = false, total = total, recompute = recompute }
+        local t <close> = trainer { model = model_for(), optimizer = optimizer(), micro = micro, memory = memory }
+        local ok, err = pcall(t.step, t, data_of())
+        if ok then return t.ws:held_bytes(), t.model:state_dict() end
+        assert.are.equal("memory", err.code)
+        return nil, err
+      end
+      local free, want = step(nil)
+      assert.are.equal(free, (step(free)))
+      local none, err = step(free - 1, false)
+      assert.is_nil(none)
+      assert.are.equal(free, err.least_bytes)
+      for percent = 98, 50, -4 do
+        local total = free * percent // 100
+        local bytes, got = step(total)
+        if bytes == nil then
+          assert.is_true(got.least_bytes > total and step(got.least_bytes) <= got.least_bytes)
+        else
+          tight = tight + 1
+          assert.is_true(bytes <= total, ("%d for %d"):format(bytes, total))
+          for name, value in pairs(got) do assert.is_true(value:equal(want[name])) end
+        end
+      end
+    end
+    local function images()
+      local x, y = support.batch({ 20, 1, 10, 10 }, 5, 0.37)
+      return { x = x, y = y }
+    end
+    check(function() return model_of(32) end, 3, function() return batch(10, 1) end, function() return optim.Adam { lr = 0.1 } end)
+    check(function() return model_of(32) end, 1, function() return batch(4, 1) end, function() return optim.SGD { lr = 0.1, clip = 1 } end)
+    check(function() return convnet(true) end, 8, images, function() return optim.SGD { lr = 0.1, momentum = 0.9 } end)
+    assert.is_true(tight > 0)
+  end)
+
+  it("counts of two programs in one arena the larger one", function()
+    local net = model_of(8):net { batch = 4, train = true, loss = nn.CrossEntropyLoss {} }
+    local function plan(o) return net:plan { store = false, engine = "ref", recompute = false, total = o.total, beside = o.beside } end
+    local free = plan {}
+    for _, more in ipairs { 0, 1, 640 } do
+      local beside, want = { 100, free.arena_bytes + more }, free.total_bytes + 100 + more
+      assert.are.equal(free.arena_bytes, plan({ total = want, beside = beside }).arena_bytes)
+      assert.are.equal(want, raises("least total", plan, { total = want - 1, beside = beside }).least_bytes)
+    end
+    assert.are.equal(free.total_bytes + 100, raises("least total", plan, { total = free.total_bytes, beside = { 100, 0 } }).least_bytes)
   end)
 
   it("fits micro-batches into a budget or a total: the largest that do", function()
