@@ -74,6 +74,17 @@ describe("a data set", function()
     raises('last is "run"', data.tensors, { x = neap.ones(2, 2), last = "keep" })
     raises("x has 2 rows, y 3", data.tensors, { x = neap.ones(2, 2), y = neap.ones(3) })
     raises('did you mean "mnist"?', function() return data.minst end)
+    raises('shuffle expects true or false, got "yes"', data.tensors, { x = neap.ones(2, 2), shuffle = "yes" })
+    raises("shuffle expects true or false, got 1", data.from, { n = 2, x = {}, get = print, shuffle = 1 })
+  end)
+  it("counts epochs and batches from 1", function()
+    for _, set in ipairs { data.tensors { x = neap.ones(4, 2) }, data.from { n = 4, x = { 2 }, get = function() end } } do
+      raises("epoch's number, from 1, got 0", function() set:epoch(0) end)
+      raises("epoch's number, from 1, got 1.5", function() set:epoch(1.5) end)
+      raises("epoch's number, from 1, got x", function() set:epoch "x" end)
+      raises("first batch, from 1, got 0", function() set:epoch(1, 0) end)
+      assert.is_truthy(set:epoch()())
+    end
   end)
 end)
 
@@ -87,6 +98,50 @@ describe("rows from Lua", function()
     assert.are.same({ 10, 20, 30, 40, 50 }, all(set))
     for batch in set:epoch(1) do assert.are.equal(batch.y[1], 10 * batch.x[1][3]) end
     assert.are.same({ shape = { 2, 3 }, dtype = "f32" }, set:spec().x)
+  end)
+end)
+
+describe("a row's function", function()
+  local function first(get) return function() data.from { n = 2, batch = 2, x = { 2 }, get = get }:epoch(1)() end end
+
+  it("returns nothing", function()
+    raises("returned a userdata", first(function() return neap.ones(2) end))
+    raises("returned a table", first(function() return { x = { 1, 2 } } end))
+  end)
+  it("sets no field of its slot", function()
+    raises("sets slot.x, which the batch does not see", first(function(_, slot) slot.x = neap.ones(2) end))
+    raises("sets slot.z, and a row has x", first(function(_, slot) slot.z = 1 end))
+    raises("write into it: slot.x:copy_", first(function(_, s) s.x = neap.ones(2) end))
+  end)
+  it("finds and writes what a row has", function()
+    first(function(_, slot)
+      assert.is_nil(slot.z)
+      for name, view in pairs(slot) do assert.are.equal(slot[name], view) end
+      return slot.x:copy_(neap.ones(2))
+    end)()
+  end)
+end)
+
+describe("characters that a vocabulary lacks", function()
+  it("are an error that names them, or the number that `unknown` says", function()
+    local path = write "hello world"
+    local set = data.text { path = path, length = 5 }
+    raises('the character "z" at position 3', function() set.encode "hez" end)
+    raises("expects a text", function() set.encode() end)
+    raises("999 at position 2", function() set.decode { 1, 999 } end)
+    raises("-1 at position 1", function() set.decode { -1 } end)
+    assert.are.equal("he", set.decode(neap.tensor(set.encode "he", "i64")))
+    raises('the character "w" at position 7', data.text, { path = path, length = 5, vocabulary = { "h", "e", "l", "o", " ", "]", "%", "^" } })
+    local small = data.text { path = path, length = 5, vocabulary = { "?", "h", "e", "l", "o", " " }, unknown = 0 }
+    assert.are.same({ 0, 2, 0 }, small.encode "wed")
+    raises("unknown expects a number of the vocabulary, 0 to 0", data.text, { path = path, length = 5, vocabulary = { "h" }, unknown = 7 })
+    local lines = data.chars { path = path }
+    raises('the character "z" at position 1', function() lines.encode "z" end)
+    raises("999 at position 1", function() lines.decode { 999 } end)
+    assert.are.equal("he", lines.decode(lines.encode "he"))
+    raises("is not in the vocabulary", data.chars, { path = path, vocabulary = { "h", "e" } })
+    assert.are.equal(2, data.chars { path = path, vocabulary = { "h", "e" }, unknown = 2 }:epoch(1)().x[1][3])
+    os.remove(path)
   end)
 end)
 

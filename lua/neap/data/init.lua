@@ -91,6 +91,9 @@ local function read_options(who, spec, given)
   if o.last ~= "run" and o.last ~= "drop" then
     fail(("neap.data.%s: last is \"run\" (the last, smaller batch runs) or \"drop\", not \"%s\""):format(who, tostring(o.last)))
   end
+  if o.shuffle ~= nil and type(o.shuffle) ~= "boolean" then
+    fail(("neap.data.%s: shuffle expects true or false, got %s"):format(who, type(o.shuffle) == "string" and ("%q"):format(o.shuffle) or tostring(o.shuffle)))
+  end
   if math.type(o.seed) ~= "integer" then fail(("neap.data.%s: seed expects an integer, got %s"):format(who, tostring(o.seed))) end
   if o.map ~= nil and type(o.map) ~= "function" then fail(("neap.data.%s: map expects a function of a batch"):format(who)) end
   return o
@@ -143,12 +146,23 @@ local function mapped(self, batch)
   return out
 end
 
+--- The number of an epoch and of its first batch, both from 1 on and 1 where they are not given.
+local function epoch_arguments(k, first)
+  k, first = k == nil and 1 or k, first == nil and 1 or first
+  if math.type(k) ~= "integer" or k < 1 then fail(("data:epoch expects the epoch's number, from 1, got %s"):format(tostring(k))) end
+  if math.type(first) ~= "integer" or first < 1 then
+    fail(("data:epoch expects the number of its first batch, from 1, got %s"):format(tostring(first)))
+  end
+  return k, first
+end
+
 --- Iterator over the batches of epoch k (from 1); the same k gives the same batches. `first` begins at that batch, from 1. The
 -- tensors of a batch are overwritten by the next one: clone what you keep.
 -- @return iterator of {x = tensor, y = tensor, n = rows}
 -- @usage for batch in set:epoch(1) do print(batch.x.shape[1]) end
 function Data:epoch(k, first)
-  local rows, from = order(self, k or 1), ((first or 1) - 1) * self.batch
+  k, first = epoch_arguments(k, first)
+  local rows, from = order(self, k), (first - 1) * self.batch
   if from > 0 then rows = table.move(rows, from + 1, math.max(#rows, from), 1, {}) end
   local list = {}
   for i, name in ipairs(self.names) do list[i] = self.fields[name] end
@@ -228,14 +242,61 @@ function data.cifar10(given)
     range(math.min(n, o.limit or n)), { n_class = 10 })
 end
 
+-- ---- characters by number -------------------------------------------------------------------------------------------------------
+
+local function check_unknown(who, unknown, least, most)
+  if unknown == nil or (math.type(unknown) == "integer" and unknown >= least and unknown <= most) then return end
+  fail(("neap.data.%s: unknown expects a number of the vocabulary, %d to %d, got %s"):format(who, least, most, tostring(unknown)))
+end
+
+--- Raises for the character of a text that has no number.
+local function fail_unknown(who, text, at)
+  fail(("%s: the character %q at position %d is not in the vocabulary; the data set's unknown = NUMBER would stand for it"):format(who,
+    text:sub(at, at), at))
+end
+
+--- The numbers of a text's characters. One without a number becomes `unknown`; where that is nil it is an error.
+local function encode(who, text, number, unknown)
+  if type(text) ~= "string" then fail(("%s expects a text, got a %s"):format(who, type(text))) end
+  local list = {}
+  for i = 1, #text do list[i] = number[text:sub(i, i)] or unknown or fail_unknown(who, text, i) end
+  return list
+end
+
+--- The text of numbers, a list or a tensor. char_of(number) is nil for what is no number of a character.
+local function decode(who, list, char_of, least, most)
+  if type(list) == "userdata" then list = list:reshape(-1):totable() end
+  if type(list) ~= "table" then fail(("%s expects a list of numbers, got a %s"):format(who, type(list))) end
+  local out = {}
+  for i, id in ipairs(list) do
+    out[i] = char_of(id) or fail(("%s: %s at position %d is no character's number; these are %d to %d"):format(who, tostring(id), i, least, most))
+  end
+  return table.concat(out)
+end
+
+--- A text as a tensor of numbers (core.encode_bytes); unknown characters as in `encode`.
+local function encode_text(who, text, number, unknown)
+  local of_byte, strange = {}, {}
+  for b = 0, 255 do
+    local c = string.char(b)
+    of_byte[c] = number[c] or unknown
+    if not of_byte[c] then strange[#strange + 1] = c:gsub("%p", "%%%0") end
+  end
+  local at = #strange > 0 and text:find("[" .. table.concat(strange) .. "]")
+  if at then fail_unknown(who, text, at) end
+  return core.encode_bytes(text, of_byte)
+end
+
 --- The characters of a text file (or several) by number: x (B,length), y the same one character later.
--- `split` = "train" takes the first part, "valid" the last `holdout` of it. `vocabulary` of one set fits the other.
+-- `split` = "train" takes the first part, "valid" the last `holdout` of it. `vocabulary` of one set (its `chars`) fits the other; a
+-- character that is not in it is an error, unless `unknown` says what number such characters get.
 -- @field path string|string[]
 -- @field length integer characters a row
 -- @field stride integer distance of rows' starts; length when nil
 -- @return data set with `chars` (number from 0 -> character), `n_class`, `encode(text)`, `decode(numbers)`
 function data.text(given)
-  local o = read_options("text", { path = none, length = 64, stride = none, split = "all", holdout = 0.1, vocabulary = none }, given)
+  local o = read_options("text", { path = none, length = 64, stride = none, split = "all", holdout = 0.1, vocabulary = none,
+    unknown = none }, given)
   if o.path == nil then fail("neap.data.text takes { path = \"FILE\", length = characters a row }") end
   one_of("text", "split", o.split, "all", "train", "valid")
   local parts = {}
@@ -251,9 +312,10 @@ function data.text(given)
     table.sort(chars)
   end
   for i, c in ipairs(chars) do number[c] = i - 1 end
+  check_unknown("text", o.unknown, 0, #chars - 1)
   local cut = math.floor(#text * (1 - o.holdout))
   if o.split == "train" then text = text:sub(1, cut) elseif o.split == "valid" then text = text:sub(cut + 1) end
-  local ids = core.encode_bytes(text, number) -- u8 (n)
+  local ids = encode_text("neap.data.text", text, number, o.unknown) -- u8 (n)
   local rows, stride = {}, o.stride or o.length
   for start = 0, #text - o.length - 1, stride do rows[#rows + 1] = start end
   if #rows == 0 then
@@ -262,15 +324,9 @@ function data.text(given)
   end
   local self = new(o, { x = { source = ids, dtype = "i64", window = o.length }, y = { source = ids, dtype = "i64", window = o.length, offset = 1 } },
     rows, { n_class = #chars, chars = chars })
-  function self.encode(s)
-    local list = {}
-    for c in s:gmatch "." do list[#list + 1] = number[c] or 0 end
-    return list
-  end
+  function self.encode(s) return encode("text.encode", s, number, o.unknown) end
   function self.decode(list)
-    local out = {}
-    for i, id in ipairs(list) do out[i] = chars[id + 1] or "?" end
-    return table.concat(out)
+    return decode("text.decode", list, function(id) return math.type(id) == "integer" and chars[id + 1] or nil end, 0, #chars - 1)
   end
   return self
 end
@@ -408,11 +464,12 @@ function data.csv(given)
 end
 
 --- Lines of a text file, each an example of characters: x (N,length) = start, c1, c2 .., y = c1, c2 .., end; 0 is both start and
--- end, and stands after the end in x; in y that is `ignore_index` = -1. length is that of the longest line and its end.
+-- end, and stands after the end in x; in y that is `ignore_index` = -1. length is that of the longest line and its end. `unknown`
+-- is the number of characters that `vocabulary` (another set's `chars`) does not have; without it they are an error.
 -- @usage local names = neap.data.chars { path = "names.txt", batch = 32, split = "train" }
 -- @return data set with `chars` (number from 1 -> character), `n_class`, `encode(text)`, `decode(numbers)`, `ignore_index`
 function data.chars(given)
-  local o = read_options("chars", { path = none, length = none, split = "all", holdout = 0.1, vocabulary = none }, given)
+  local o = read_options("chars", { path = none, length = none, split = "all", holdout = 0.1, vocabulary = none, unknown = none }, given)
   if type(o.path) ~= "string" then fail("neap.data.chars takes { path = \"FILE\" }, a file of lines") end
   one_of("chars", "split", o.split, "all", "train", "valid")
   local path = exists(o.path) and o.path or must_find(o.path, "where you have it", o.path, "text/" .. o.path)
@@ -430,6 +487,7 @@ function data.chars(given)
     table.sort(chars)
   end
   for i, c in ipairs(chars) do number[c] = i end
+  check_unknown("chars", o.unknown, 0, #chars)
   -- y is held one higher, so that bytes can say -1.
   local xs, ys, higher = {}, {}, { ["\0"] = 1, ["\1"] = 0 }
   for c, k in pairs(number) do higher[c] = k + 1 end
@@ -438,8 +496,9 @@ function data.chars(given)
     xs[i] = "\0" .. line .. ("\0"):rep(length - 1 - #line)
     ys[i] = line .. "\0" .. ("\1"):rep(length - 1 - #line)
   end
-  local x = core.encode_bytes(table.concat(xs), number):view(#lines, length)
-  local y = core.encode_bytes(table.concat(ys), higher):view(#lines, length)
+  local ends = setmetatable({ ["\0"] = 0 }, { __index = number })
+  local x = encode_text("neap.data.chars", table.concat(xs), ends, o.unknown):view(#lines, length)
+  local y = encode_text("neap.data.chars", table.concat(ys), higher, o.unknown and o.unknown + 1):view(#lines, length)
   local rows = range(#lines)
   if o.split ~= "all" then
     rows = order({ rows = rows, shuffle = true, seed = o.seed }, 0)
@@ -448,22 +507,38 @@ function data.chars(given)
   end
   local self = new(o, { x = { source = x, dtype = "i64" }, y = { source = y, dtype = "i64", shift = -1 } }, rows,
     { chars = chars, n_class = #chars + 1, ignore_index = -1, length = length })
-  function self.encode(s)
-    local list = {}
-    for c in s:gmatch "." do list[#list + 1] = number[c] or 0 end
-    return list
-  end
-  function self.decode(list)
-    local out = {}
-    for i, id in ipairs(list) do out[i] = chars[id] or "" end
-    return table.concat(out)
+  function self.encode(s) return encode("chars.encode", s, number, o.unknown) end
+  function self.decode(list) -- start and end are no characters
+    return decode("chars.decode", list, function(id) return id == 0 and "" or chars[id] end, 0, #chars)
   end
   return self
 end
 
 -- ---- rows from Lua -----------------------------------------------------------------------------------------------------------------
 
---- Rows made by a Lua function, between steps: get(i, slot) fills slot.x and slot.y (views of the batch) for row i, from 1.
+--- get's slot for row i of a batch: its tensors, views of the batch. Setting a field would leave the batch as it is, and raises.
+local function slot_of(names, batch, i)
+  local views = {}
+  for _, name in ipairs(names) do views[name] = batch[name]:select(1, i) end
+  return setmetatable({}, { __index = views, __pairs = function() return next, views end, __newindex = function(_, key)
+    fail(views[key] ~= nil and ("neap.data.from: get sets slot.%s, which the batch does not see; write into it: slot.%s:copy_(tensor), "
+      .. "slot.%s:fill_(number)"):format(key, key, key)
+      or ("neap.data.from: get sets slot.%s, and a row has %s; write into these, slot.x:copy_(tensor)"):format(tostring(key), table.concat(names, ", ")))
+  end })
+end
+
+--- What get has returned, which nobody reads: nothing, or a tensor of the slot, as methods that write into it return it.
+local function check_returned(slot, value)
+  for _, view in pairs(slot) do
+    if rawequal(view, value) then return end
+  end
+  if value == nil then return end
+  fail(("neap.data.from: get returned a %s, which nobody reads; it writes into its slot: slot.x:copy_(tensor), slot.y:fill_(number)")
+    :format(type(value)))
+end
+
+--- Rows made by a Lua function, between steps: get(i, slot) writes into slot.x and slot.y, views of the batch, for row i, from 1. It
+-- returns nothing and sets no field of the slot.
 -- @field n integer rows
 -- @field x table {shape of one row, dtype =}; y the same, {} for one number
 -- @usage neap.data.from { n = 1000, batch = 10, x = { 2 }, y = { dtype = "i64" }, get = function(i, slot) slot.x:fill_(i); slot.y:fill_(i % 2) end }
@@ -483,16 +558,16 @@ function data.from(given)
   end
   local self = new(o, fields, range(o.n))
   function self.epoch(_, k, first)
-    local rows, at = order(self, k or 1), ((first or 1) - 1) * o.batch
+    k, first = epoch_arguments(k, first)
+    local rows, at = order(self, k), (first - 1) * o.batch
     return function()
       local n = math.min(o.batch, #rows - at)
       if n <= 0 or (n < o.batch and o.last == "drop") then return nil end
       local batch = { n = n }
       for _, name in ipairs(self.names) do batch[name] = fields[name].source:narrow(1, 1, n) end
       for i = 1, n do
-        local slot = {}
-        for _, name in ipairs(self.names) do slot[name] = batch[name]:select(1, i) end
-        o.get(rows[at + i] + 1, slot)
+        local slot = slot_of(self.names, batch, i)
+        check_returned(slot, o.get(rows[at + i] + 1, slot))
       end
       at = at + n
       return mapped(self, batch)
