@@ -7,6 +7,7 @@
 local core = require "neap.core"
 local op = require "neap.op"
 local naming = require "neap.naming"
+local scope_flow = require "neap.scope_flow"
 local fail = core.fail
 
 local Net = core.Net
@@ -90,8 +91,7 @@ function choose(net, type_name, cond, f, g)
   local branch_name = net:fresh_name "branch"
   local function build(builder, which)
     local sub, results = build_branch(net, branch_name .. "." .. which, builder)
-    local reads, writes, defined = uses(sub)
-    branches[#branches + 1] = { sub = sub, results = results, reads = reads, writes = writes, defined = defined }
+    branches[#branches + 1] = { sub = sub, results = results }
   end
   build(f, "then")
   if g then build(g, "else") end
@@ -100,11 +100,16 @@ function choose(net, type_name, cond, f, g)
     fail(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results))
   end
   if not second and #first.results > 0 then fail(who .. ": a branch that returns blobs needs another one for when the condition is false") end
+  local scopes = scope_flow.leave_branches(net, first.sub, second and second.sub)
+  local hidden = scope_flow.hidden(net, scopes)
+  for _, b in ipairs(branches) do b.reads, b.writes, b.defined = uses(b.sub) end
   local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
-  -- Written by name: outer blobs in any branch; without results also what both branches define.
+  -- Written by name: outer blobs in any branch; without results also what both branches define; what scopes leave.
   local written_names, seen = {}, {}
   for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
-  if second and #first.results == 0 then append(written_names, seen, first.writes, function(name) return second.defined[name] end) end
+  local function both(name) return second.defined[name] and not first.sub:_is_scope(name) end
+  if second and #first.results == 0 then append(written_names, seen, first.writes, both) end
+  append(written_names, seen, first.writes, function(name) return hidden[name] end)
   -- Captured: what is read, results that come from outside, and the old values of what may stay as it is.
   local captures, taken = {}, {}
   for _, b in ipairs(branches) do
@@ -125,8 +130,11 @@ function choose(net, type_name, cond, f, g)
   local ins = { reader(net, cond, type_name), table.unpack(captures) }
   local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net))
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
+  scope_flow.arrive(net, scopes)
   local blobs = {}
-  for i, name in ipairs(names) do blobs[i] = handle(net, name) end
+  for _, name in ipairs(names) do
+    if not hidden[name] then blobs[#blobs + 1] = handle(net, name) end
+  end
   return blobs, #first.results
 end
 
@@ -244,8 +252,10 @@ local function loop(net, spec)
   if #results < #states then
     fail(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results))
   end
-  local reads, writes, defined = uses(body)
   local cond, flags, cond_reads = condition(net, spec, loop_name .. ".cond", states, outside)
+  local scopes = scope_flow.leave_loop(net, spec.who, body, cond)
+  local hidden = scope_flow.hidden(net, scopes)
+  local reads, writes, defined = uses(body)
   -- Outer blobs that the body writes are states under their own names.
   local by_name, captures, seen = {}, {}, {}
   append(by_name, seen, writes, outside)
@@ -275,10 +285,11 @@ local function loop(net, spec)
   local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line)
   naming.keep_subnet(net, body)
   naming.keep_subnet(net, cond)
+  scope_flow.arrive(net, scopes)
   local parts = { {}, {}, {} }
   for i, name in ipairs(names) do
     local part = parts[i <= #states and 1 or i <= n_state and 3 or 2]
-    part[#part + 1] = handle(net, name)
+    if not hidden[name] then part[#part + 1] = handle(net, name) end
   end
   return parts
 end

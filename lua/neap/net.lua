@@ -11,6 +11,7 @@ local named = require "neap.options"
 local naming = require "neap.naming"
 local range = require "neap.range"
 local report = require "neap.report"
+local scope_flow = require "neap.scope_flow"
 local fail = core.fail
 
 local Net = core.Net
@@ -145,7 +146,20 @@ function Net:op(type_name, ins, outs, attrs, name)
       end
     end
   end
+  local check_read = state_of(self).check_read
+  for _, in_name in ipairs(check_read and in_names or {}) do
+    if in_name and not self:_blob(in_name) then check_read(in_name) end
+  end
+  local uses_scope = type_name == "HasScope" or type_name == "Do"
+  if uses_scope then scope_flow.enter(self, in_names[#in_names]) end
+  if type_name == "HasScope" and #in_names == 1 and next(attrs or {}) == nil then
+    type_name, in_names, attrs = scope_flow.has_scope(self, in_names[1])
+  elseif type_name == "CreateScope" and out_names and out_names[1] then
+    scope_flow.before_create(self, out_names[1])
+  end
   local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self), state_of(self).line, state_of(self).device)
+  if type_name == "CreateScope" then scope_flow.created(self, names[1]) end
+  if type_name == "Do" then scope_flow.did(self, names[#names], attrs) end
   local blobs = {}
   for i, out in ipairs(names) do blobs[i] = out and handle(self, out) end
   return table.unpack(blobs, 1, #names)

@@ -7,6 +7,7 @@ local core = require "neap.core"
 local op = require "neap.op"
 local options = require "neap.options"
 local naming = require "neap.naming"
+local scope_flow = require "neap.scope_flow"
 local fail = core.fail
 
 local Net = core.Net
@@ -55,11 +56,12 @@ local function build(net, body, f, list, scope, reuse)
   end
   local state = state_of(body)
   state.take = function(name)
-    local label = reuse and net:_local(scope, name)
+    local label = reuse and (net:_local(scope, name) or scope_flow.import(net, scope, name))
     if label then body:_take(name, net:_type(label)) end
     return label ~= nil and label
   end
-  local _ <close> = setmetatable({}, { __close = function() state.take = nil end })
+  state.check_read = reuse and function(name) scope_flow.check_read(net, scope, name) end or nil
+  local _ <close> = setmetatable({}, { __close = function() state.take, state.check_read = nil, nil end })
   local results = table.pack(naming.inside(body, f, body))
   local names = {}
   for i = 1, results.n do names[i] = reader(body, results[i], "the body of a Do") end
@@ -82,12 +84,16 @@ function Net:Do(given, ...)
   if o.body == nil then refuse "net:Do: the body is missing: a function, or a net" end
   if o.scope == nil then refuse("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one") end
   local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings)
+  scope_flow.enter(self, scope)
   local body, results
   if type(o.body) == "function" then
     body = self:_sub(self:fresh_name "body", true)
     results = build(self, body, o.body, list, scope, o.reuse)
   else
     body, results = self:_copy_sub(o.body), {}
+    for _, row in ipairs(o.reuse and body:_blobs() or {}) do
+      if row.role == "input" and not self:_local(scope, row.name) then scope_flow.import(self, scope, row.name) end
+    end
   end
   for i, name in ipairs(results) do list[#list + 1] = { inner = name, outer = written(self, self:fresh_name "do"), result = i } end
   local reads, writes = uses(body)
@@ -103,8 +109,9 @@ function Net:Do(given, ...)
     if b.result or #results == 0 and (writes[b.inner] or not b.exists) then shown[#shown + 1] = b.outer end
   end
   ins[#ins + 1], outs[#outs + 1] = scope, scope
-  self:_add("Do", ins, outs, { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse,
-    copy_external_blobs = o.copy }, nil, scope_of(self), state_of(self).line)
+  local attrs = { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse, copy_external_blobs = o.copy }
+  self:_add("Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line)
+  scope_flow.did(self, scope, attrs)
   naming.keep_subnet(self, body)
   for i, name in ipairs(shown) do shown[i] = handle(self, name) end
   return table.unpack(shown)
