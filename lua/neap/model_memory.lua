@@ -37,7 +37,7 @@ Memory.__index = Memory
 local function layers_of(root, list)
   list = list or {}
   if root._class == "Sequential" then
-    for _, child in ipairs(module.Module.children(root)) do layers_of(child, list) end
+    for _, child in ipairs(tree.layers(root)) do layers_of(child, list) end
   else
     list[#list + 1] = root
   end

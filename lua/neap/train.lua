@@ -28,10 +28,11 @@ Trainer.__index = Trainer
 
 -- ---- making ------------------------------------------------------------------------------------------------------------
 
---- A loss given as a function of (output, target) is a module whose target looks like the data's.
+--- A loss given as a function of (output, target), or of several outputs and the target, is a module whose target looks like the
+-- data's.
 local function as_loss(loss)
   if type(loss) ~= "function" then return loss end
-  return nn.module { "Loss", name = "loss", forward = function(_, y, t) return loss(y, t) end } {}
+  return nn.module { "Loss", name = "loss", init = function(self) self.f = loss end, forward = function(self, ...) return self.f(...) end } {}
 end
 
 local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
@@ -237,6 +238,7 @@ local function program_for(self, n, mode)
   if entry == nil then
     local range = has_addresses(self.memory) and range_for(self, mode, n)
     local net, blobs, update = net_of(self, mode, n)
+    find_workspace(self) -- layers that only this net has met bring their numbers along
     self.ws:init(net)
     local memory = memory_of(self, update)
     local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
@@ -360,7 +362,8 @@ local function check_batch(batch)
 end
 
 local function step(self, batch)
-  if not self.input then learn_spec(self, { x = batch.x, y = batch.y }) end
+  local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
+  if not self.input or is_new then learn_spec(self, { x = batch.x, y = batch.y }) end
   local rows = batch.x:size(1)
   self.batch = self.batch or rows
   local lr = self.optimizer.lr
@@ -415,12 +418,12 @@ end
 -- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set) return attempt(self, nil, find_workspace(self), evaluate, set) end
 
---- Output of the model for a batch x, in evaluation mode; a copy.
+--- Outputs of the model for a batch x, in evaluation mode; copies.
 function Trainer:predict(x)
   local mode = rawget(self.model, "_mode")
   local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
   rawset(self.model, "_mode", false)
-  return (self.model(x))
+  return self.model(x)
 end
 
 local function program_of(self, batch)
@@ -518,11 +521,44 @@ local function prepare(self)
   update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
 end
 
+--- Raises for a file that no trainer of this model and optimizer has written.
+-- @param has bool whether the workspace has all that such a file holds
+local function check_file(self, path, has)
+  local t, meta = core.load(path, { map = "r" })
+  if t == nil then return end -- ws:load says why
+  local function refuse(message, hint) error(core.error { code = "data", message = path .. ": " .. message, hint = hint }) end
+  if type(t) ~= "table" or not meta["trainer.step"] then refuse("no trainer has written this", "m:load(path) reads parameters alone") end
+  if not has then return end
+  local names, n = {}, 0
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local there = self.ws:has(name) and self.ws:view(name)
+    if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end -- ws:load says it
+  end
+  for _, name in ipairs(names) do
+    if name:sub(1, 6) ~= "@best/" then
+      if not self.ws:has(name) then
+        refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), "a checkpoint is of one model and one kind of optimizer")
+      end
+      n = n + 1
+    end
+  end
+  for _, row in ipairs(self.ws:_blobs()) do
+    local is_saved = not row.borrowed and row.kind == "tensor" and (row.role == "parameter" or row.role == "state")
+    if is_saved and row.name:sub(1, 6) ~= "@best/" and t[row.name] == nil and n > 0 then
+      refuse(("\"%s\" is missing"):format(row.name), "a checkpoint is of one model and one kind of optimizer")
+    end
+  end
+end
+
 --- Goes back to a saved state. Names and shapes that are not this trainer's raise, and change nothing.
 -- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
   find_workspace(self)
-  if self.batch or self.input then prepare(self) end -- so that names and shapes are compared with the model's
+  local is_known = self.batch or self.input
+  if is_known then prepare(self) end -- so that names and shapes are compared with the model's
+  check_file(self, path, is_known)
   local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
   if not ok then
     if type(meta) == "table" then meta.message = ("%s: %s"):format(path, meta.message) end

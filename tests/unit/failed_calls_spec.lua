@@ -499,10 +499,6 @@ local left_out = { ["workspace.close"] = true, ["program.close"] = true, ["plan.
 
 --- Functions that nothing can make fail: they take nothing, or anything.
 local never = { ["workspace.drop_gradients"] = true }
-for _, name in ipairs { "as_parameter", "blob_names", "children", "eval", "expect", "is_training", "modules", "parameters", "state_dict", "train", "undo",
-  "workspace" } do
-  never["module." .. name] = true
-end
 
 for _, class in ipairs(classes) do
   describe("each function of a " .. class.name, function()

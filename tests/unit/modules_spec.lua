@@ -312,3 +312,99 @@ describe("what a class is called with", function()
     raises("before the table, or in it", nn.Linear, 3, { 4 })
   end)
 end)
+
+describe("what a module is given and gives", function()
+  local x = neap.ones(2, 8)
+  local Two = nn.module { "Two", init = function(self) self.a, self.b = nn.Linear { 8, 2 }, nn.Linear { 8, 2 } end,
+    forward = function(self, v) return self.a(v), self.b(v) end }
+  local function trainer(model, loss)
+    return neap.trainer { model = model, loss = loss, optimizer = neap.optim.SGD { lr = 0.1 } }
+  end
+  local batch = { x = x, y = neap.ones(2, 2) }
+
+  it("is read, or raises: inputs that a forward does not have", function()
+    for class, m in pairs { Linear = nn.Linear { 8, 2 }, Lambda = nn.Lambda(function(v) return v end), ReLU = nn.ReLU() } do
+      raises(("nn.%s takes 1 input, got 2"):format(class), m, x, x)
+    end
+    raises("nn.Linear takes 1 input, got 2", nn.Sequential { nn.Linear { 8, 2 } }, x, x)
+    raises("takes 1 input, got 2", nn.SelfAttention { 8, heads = 2 }, neap.ones(1, 2, 8), x)
+    raises("nn.Linear takes 1 input, got 2", nn.Sequential { Two {}, nn.Linear { 2, 2 } }, x)
+  end)
+
+  it("comes through: all outputs of a layer go to the next one, to the loss and to predict", function()
+    local sum = nn.Sequential { Two {}, nn.Lambda(function(a, b) return a + b end) }
+    local a, b = sum:children()[1](x)
+    assert.is_true(sum(x):close(a + b))
+    local m = Two {}
+    local t <close> = trainer(m, function(p, q, y) return ((p + q - y) ^ 2):mean() end)
+    local before = m:state_dict()["b.weight"]
+    local loss = t:step(batch).loss
+    assert.is_true(t:step(batch).loss < loss)
+    assert.is_false(m:state_dict()["b.weight"]:equal(before))
+    assert.are.equal(2, select("#", t:predict(x)))
+    local short <close> = trainer(Two {}, function(p, y) return ((p - y) ^ 2):mean() end)
+    raises("nn.Loss takes 2 inputs, got 3", short.step, short, batch)
+  end)
+
+  it("is a loss of one blob that depends on the model", function()
+    for words, loss in pairs { ["the loss gives 0 values"] = function(_, _) end, ["the loss gives a number"] = function(_, _) return 3 end,
+      ["the loss gives 2 values"] = function(p, y) return (p - y):mean(), y end,
+      ["depends on no trainable parameter"] = function(_, y) return y:mean() end } do
+      local t <close> = trainer(nn.Linear { 8, 2 }, loss)
+      raises(words, t.step, t, batch)
+    end
+    raises("they expect one shape", nn.BceWithLogitsLoss(), neap.ones(2, 1), neap.ones(2))
+  end)
+
+  it("is not run twice: a layer that only the loss met is no layer of the model", function()
+    local m, p = nn.Sequential { input = { 8 }, nn.Linear { 8, 2 } }, nn.Linear { 2, 2 }
+    p:freeze "*"
+    local out = m(x):clone()
+    local t <close> = neap.trainer { model = m, loss = function(o, y) return (p(o) - y):abs():mean() end, optimizer = neap.optim.SGD { lr = 0 } }
+    assert.are.equal((p(out) - batch.y):abs():mean():item(), t:step(batch).loss)
+    assert.is_true(t:predict(x):equal(out))
+    assert.is_true(m(x):equal(out))
+  end)
+
+  it("is built anew when a field that the forward reads is set", function()
+    local Scale = nn.module { "Scale", init = function(self) self.by = 2 end, forward = function(self, v) return v * self.by end }
+    local s = Scale {}
+    assert.are.equal(2, s(neap.ones(1)):item())
+    s.by = 4
+    assert.are.equal(4, s(neap.ones(1)):item())
+  end)
+end)
+
+describe("modes", function()
+  it("are set by a boolean too, and hold for a child of a model that evaluates", function()
+    local m = nn.Sequential { nn.Linear { 8, 64 }, nn.Dropout(0.5) }
+    local x = neap.ones(2, 8)
+    assert.is_false(m:train(false).training)
+    assert.is_true(m:train(true).training)
+    raises("expects nothing, true or false", m.train, m, 3)
+    m:eval()
+    m:children()[2]:train()
+    assert.are_not.equal(m(x):hash(), m(x):hash())
+    m:eval()
+    assert.are.equal(m(x):hash(), m(x):hash())
+  end)
+end)
+
+describe("names of a child", function()
+  it("are its own in what it gives and takes", function()
+    local body = nn.Sequential { nn.Linear { 8, 4 } }
+    local whole, other = nn.Sequential { body, nn.Linear { 4, 2 } }, nn.Sequential { nn.Linear { 8, 4 } }
+    local x = neap.ones(2, 8)
+    whole(x)
+    other(x)
+    body:load_state_dict(other:state_dict())
+    assert.is_true(body(x):equal(other(x)))
+    local names = {}
+    for name in body:parameters() do names[#names + 1] = name end
+    assert.same({ "linear1.weight", "linear1.bias" }, names)
+    body:freeze "linear1.*"
+    assert.is_false(whole:param("block1.linear1.weight").trainable)
+    assert.is_not_nil(whole:state_dict()["block1.linear1.weight"])
+  end)
+end)
+

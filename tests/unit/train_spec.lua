@@ -197,6 +197,24 @@ describe("a run that was stopped", function()
     assert.are.equal("2", meta["trainer.step"])
     os.remove(path)
   end)
+  it("says when the file is no checkpoint, or of another kind of optimizer, and changes nothing", function()
+    local path = os.tmpname() .. ".safetensors"
+    neap.save(path, { zzz = neap.ones(3) })
+    local t <close> = make()
+    raises("no trainer has written this", t.load, t, path)
+    raises("no trainer has written this", t.fit, t, points(), with { checkpoint = path, resume = true })
+    t:fit(points(), with { checkpoint = path })
+    local other <close> = neap.trainer { model = t.model, optimizer = optim.SGD { lr = 0.1 } }
+    local a = points():epoch(1)()
+    other:step { x = a.x, y = a.y }
+    local before = t.model:state_dict()["linear1.weight"]
+    local fresh <close> = make()
+    fresh.optimizer = optim.SGD { lr = 0.1 }
+    fresh:step { x = a.x, y = a.y }
+    raises("neither the model nor its optimizer has", fresh.load, fresh, path)
+    assert.is_true(t.model:state_dict()["linear1.weight"]:equal(before))
+    os.remove(path)
+  end)
   it("says when the file is another model's", function()
     local path = os.tmpname() .. ".safetensors"
     local t <close> = make()

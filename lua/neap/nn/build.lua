@@ -6,6 +6,7 @@ local core = require "neap.core"
 local count_memory = require "neap.count_memory"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
+local is_blob = require("neap.op").is_blob
 local naming = require "neap.naming"
 local net_module = require "neap.net"
 local options = require "neap.options"
@@ -82,6 +83,20 @@ function build.metric_names(metrics)
   return names
 end
 
+--- Whether some trainable parameter is among what a blob is computed of.
+local function reads_parameters(net, blob)
+  local wanted, all = { [blob.name] = true }, net:_ops()
+  for i = #all, 1, -1 do
+    local reached = false
+    for _, name in ipairs(all[i].outputs) do reached = reached or name and wanted[name] end
+    for _, name in ipairs(reached and all[i].inputs or {}) do wanted[name] = true end
+  end
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" and row.trainable and wanted[row.name] then return true end
+  end
+  return false
+end
+
 --- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the update, or, without an
 -- optimizer, the gradients as blobs of their own, param "w".grad.
 local function add_backward(record, loss, optimizer)
@@ -123,10 +138,20 @@ function Module.net(self, given)
   local record = building(o.name or self._wanted_name or "model", root, o.train, o.traced, function(record)
     local net = record.net
     blobs.x = net:input("x", with_batch(shape, o.batch), o.input_dtype or self._fields.input_dtype or "f32")
-    blobs.output = self(blobs.x)
+    local outs = table.pack(self(blobs.x))
+    blobs.output = outs[1]
     if not o.loss then return end
     blobs.y = target_of(net, o, blobs.output)
-    blobs.loss = o.loss(blobs.output, blobs.y)
+    outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
+    outs[outs.n] = blobs.y
+    local losses = table.pack(o.loss(table.unpack(outs, 1, outs.n)))
+    if losses.n ~= 1 or not is_blob(losses[1]) then
+      fail(("the loss gives %s; one blob of one number is expected"):format(losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
+    end
+    blobs.loss = losses[1]
+    if o.train and not reads_parameters(net, blobs.loss) then
+      fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
+    end
     if o.train and o.guard then blobs.loss = net:op("CheckFinite", { blobs.loss }, { "checked_loss" }, {}) end
     for _, name in ipairs(metrics) do blobs[name] = metric_of(o, name, blobs.output, blobs.y) end
     if o.train then add_backward(record, blobs.loss, o.optimizer) end

@@ -6,6 +6,7 @@ local module = require "neap.nn.module"
 require "neap.nn.build"
 require "neap.nn.state"
 local options = require "neap.options"
+local tree = require "neap.nn.tree"
 local init = require "neap.initializers"
 
 local Module, class, none = module.Module, module.class, options.none
@@ -39,9 +40,10 @@ nn.Sequential = class { "Sequential", name = "block",
     self.input_shape, self.input_dtype, self._seed = fields.input, fields.dtype, fields.seed
     Module.add_all(self, o)
   end,
-  forward = function(self, x)
-    for _, child in ipairs(Module.children(self)) do x = child(x) end
-    return x
+  forward = function(self, ...)
+    local xs = table.pack(...)
+    for _, child in ipairs(tree.layers(self)) do xs = table.pack(child(table.unpack(xs, 1, xs.n))) end
+    return table.unpack(xs, 1, xs.n)
   end }
 
 --- x + f(x), f being the layers in order; `shortcut` (a module) stands for x where shapes differ.
@@ -54,7 +56,7 @@ nn.Residual = class { "Residual",
   end,
   forward = function(self, x)
     local y, short = x, self.shortcut
-    for _, child in ipairs(Module.children(self)) do
+    for _, child in ipairs(tree.layers(self)) do
       if child ~= short then y = child(y) end
     end
     return y + (short and short(x) or x)
@@ -69,7 +71,7 @@ nn.Concat = class { "Concat",
   end,
   forward = function(self, x)
     local ys = {}
-    for i, child in ipairs(Module.children(self)) do ys[i] = child(x) end
+    for i, child in ipairs(tree.layers(self)) do ys[i] = child(x) end
     return Module.op(self, "Concat", ys, { axis = self.axis })
   end }
 

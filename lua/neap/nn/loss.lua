@@ -56,7 +56,11 @@ loss.L1Loss = loss_class("L1Loss", { options = { name = none }, target = like_ou
 
 --- Binary cross entropy of logits and targets in 0..1, mean over elements: softplus(y) - y t.
 loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", { options = { name = none }, target = like_output,
-  forward = function(_, y, t) return (y:softplus() - y * t):mean() end,
+  forward = function(_, y, t)
+    local a, b = table.concat(y.shape, ","), table.concat(t.shape, ",")
+    if a ~= b then fail(("BceWithLogitsLoss: the target is (%s), the output (%s): they expect one shape"):format(b, a)) end
+    return (y:softplus() - y * t):mean()
+  end,
   metric = function(_, name, y, t)
     if name ~= "accuracy" then fail("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"") end
     local zero, half = y.net:const(0, y.dtype), y.net:const(0.5, y.dtype)

@@ -158,6 +158,12 @@ local function records(self)
   return list
 end
 
+--- The dotted name of a record as `self` calls it: without the path of self, where the record lies below it.
+function Module.name_in(self, record, t)
+  local full, above = dotted(record, t), t.path[self]:gsub("/", ".") .. "."
+  return above ~= "." and full:sub(1, #above) == above and full:sub(#above + 1) or full
+end
+
 --- "*" stands for any text, "?" for one character.
 local function glob_to_pattern(glob, who)
   if type(glob) ~= "string" then fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob))) end
@@ -177,8 +183,8 @@ end
 function Module.find(self, glob) return matching(self, glob, "find") end
 
 --- Whether the pattern matches the dotted name of a record, or the path of a module that it lies in.
-local function matches(pattern, record, t)
-  if dotted(record, t):match(pattern) then return true end
+local function matches(self, pattern, record, t)
+  if dotted(record, t):match(pattern) or Module.name_in(self, record, t):match(pattern) then return true end
   local above = t.path[record.owner]:gsub("/", ".")
   while above ~= "" do
     if above:match(pattern) then return true end
@@ -191,7 +197,7 @@ end
 function Module.freeze(self, glob, frozen)
   local pattern, n, root, t = glob_to_pattern(glob or "*", "freeze"), 0, tree.home(self)
   for _, record in ipairs(records(self)) do
-    if record.role == "parameter" and matches(pattern, record, t) then
+    if record.role == "parameter" and matches(self, pattern, record, t) then
       record.trainable, n = frozen == false, n + 1
     end
   end
@@ -222,12 +228,22 @@ end
 --- Training mode (the default) and evaluation mode of eager calls. On a child it also holds in nets built for training: a
 -- batch norm in evaluation mode keeps its statistics.
 local function set_mode(self, mode)
-  for _, m in ipairs(tree.modules(self)) do rawset(m, "_mode", nil) end
-  rawset(self, "_mode", mode)
-  if self._parent then changed(self) end
+  local root = tree.root_of(self)
+  local is_new = self._parent -- nets are kept by their root's mode; other modes they were built for
+  for _, m in ipairs(tree.modules(self)) do
+    is_new = is_new or m ~= self and rawget(m, "_mode") ~= nil
+    rawset(m, "_mode", nil)
+  end
+  -- A child put into training mode while its model evaluates stays in it: Monte Carlo dropout.
+  rawset(self, "_mode", mode and root ~= self and rawget(root, "_mode") == false and "always" or mode)
+  if is_new then changed(self) end
   return self
 end
-function Module.train(self) return set_mode(self, true) end
+--- @param mode boolean|nil m:train(false) is m:eval()
+function Module.train(self, mode)
+  if mode ~= nil and type(mode) ~= "boolean" then fail("m:train expects nothing, true or false, got " .. tostring(mode)) end
+  return set_mode(self, mode ~= false)
+end
 function Module.eval(self) return set_mode(self, false) end
 
 --- Whether the net being built is for training where `self` is; without a net, the mode set. `self.training` is the same.
@@ -236,6 +252,7 @@ function Module.is_training(self)
   while m._parent do
     local mode = rawget(m, "_mode")
     if mode == false then return false end
+    if mode == "always" then return true end
     if mode then break end
     m = m._parent
   end
@@ -340,8 +357,24 @@ local function forward_of(self, building, ...)
   return table.unpack(out, 1, out.n)
 end
 
+local own_function = { Lambda = true, Loss = true } -- what the user's f takes is what they take
+
+--- Raises where a forward is given more than it takes: what nobody reads would be dropped.
+local function check_arity(self, ...)
+  local f = own_function[self._class] and self.f or self._methods.forward
+  local info = f and debug.getinfo(f, "u")
+  if f == nil or info.isvararg then return end
+  local most = info.nparams - (f == self._methods.forward and 1 or 0)
+  for i = most + 1, select("#", ...) do
+    if (select(i, ...)) ~= nil then
+      fail(("nn.%s takes %d input%s, got %d"):format(self._class, most, most == 1 and "" or "s", select("#", ...)))
+    end
+  end
+end
+
 local function call(self, ...)
   local building = context.building
+  check_arity(self, ...)
   if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
@@ -386,6 +419,8 @@ local function newindex(self, key, value)
   end
   if type(key) == "string" then check_free(self, key) end
   if self._children[key] or self._lists[key] then tree.put(self, key, nil) end
+  -- A forward may read it: what was built of the old value is old. (What a forward itself sets is not.)
+  if self._fields[key] ~= value and not context.building then changed(self) end
   self._fields[key] = value
   if tree.note_list(self, key, value) then changed(self) end
 end

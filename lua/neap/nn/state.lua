@@ -283,7 +283,7 @@ function Module.parameters(self)
   end
   return function()
     i = i + 1
-    if list[i] then return dotted(list[i], t), Module.as_parameter(list[i], root) end
+    if list[i] then return Module.name_in(self, list[i], t), Module.as_parameter(list[i], root) end
   end
 end
 
@@ -304,12 +304,12 @@ end
 
 -- ---- all of them -------------------------------------------------------------------------------------------------------
 
---- Parameters and statistics as {dotted name = tensor (a copy)}, names as from the root; tied ones once.
+--- Parameters and statistics as {dotted name = tensor (a copy)}, names as from this module; tied ones once.
 function Module.state_dict(self)
   local list, root, t = records(self)
   local ws, out = ensure(root, list), {}
   for _, record in ipairs(list) do
-    if not record.tied then out[dotted(record, t)] = ws:fetch(blob_name(record, t)) end
+    if not record.tied then out[Module.name_in(self, record, t)] = ws:fetch(blob_name(record, t)) end
   end
   return out
 end
@@ -338,7 +338,7 @@ end
 local function copy_in(self, t, strict)
   local list, root, names = records(self)
   local by_name = {}
-  for _, record in ipairs(list) do by_name[dotted(record, names)] = record end
+  for _, record in ipairs(list) do by_name[Module.name_in(self, record, names)] = record end
   local message = objection(by_name, t, strict)
   if message then return message end
   ensure(root, list)

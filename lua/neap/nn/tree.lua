@@ -126,6 +126,15 @@ function tree.children(m)
   return list, names
 end
 
+--- Those that were given to m. What only a forward met ("@linear1") is m's to keep, and no part of what a container runs.
+function tree.layers(m)
+  local list, names = {}, {}
+  each_child(m, function(name, child)
+    if name:sub(1, 1) ~= "@" then list[#list + 1], names[#names + 1] = child, name end
+  end)
+  return list, names
+end
+
 --- Whether there are any.
 function tree.has_children(m)
   return #m._order > 0 and #tree.children(m) > 0
