@@ -435,7 +435,8 @@ NEAP_API void neap_session_free(neap_session *session);
 
 /* The plan of a net at its largest batch. Sessions of smaller batches take its choices and addresses where they can, and never
  * more bytes in any region: in one workspace they all hold what the largest holds, in whatever order they run. A kernel that a
- * size can't have is replaced by one that needs no more. The batch is the first dimension of the net's first input; inputs that
+ * size can't have is replaced by one that needs no more; only a batch whose graph does more than the largest one's may take more
+ * arena, within the options' limits. The batch is the first dimension of the net's first input; inputs that
  * declare the same number there change with it. An op whose attributes spell the batch out (a Reshape) stands in the way: then
  * the error names it. */
 typedef struct neap_range neap_range;

@@ -95,8 +95,8 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, con
 
 /* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs. Choices, order and addresses
  * are those of the largest wherever the smaller graph differs in sizes alone and its kernels can be had; else it is planned on
- * its own, with no more scratch and no more arena. INVARIANT: programs of one range in one workspace hold the same bytes,
- * whichever run and in whatever order. */
+ * its own, with no more scratch and no more arena if that can be, else within the range's budget and total. INVARIANT: programs of
+ * one range whose graphs differ in sizes alone hold the same bytes in one workspace, whichever run and in whatever order. */
 typedef struct neap_range neap_range;
 /* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share: ARGUMENT error. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error);

@@ -78,8 +78,7 @@ static neap_status find_beside(const neap_net *update, const neap_net *net, cons
 
 /* ---- the search --------------------------------------------------------------------------------------------------- */
 
-/* MEMORY with least_bytes set: planned, and too large. Without: the system refused memory, which says nothing of the batch. */
-static bool is_too_large(const neap_error *error) { return error->code == NEAP_MEMORY && error->least_bytes > 0; }
+bool neap_is_too_large(const neap_error *error) { return error->code == NEAP_MEMORY && error->least_bytes > 0; }
 
 /* Plans a batch of n. *used: see share. */
 static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside, neap_forecast *out, double *used,
@@ -110,7 +109,7 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
       s->low = n;
       s->before = s->last;
       s->last = (point){n, used};
-    } else if (n > 1 && is_too_large(&refused)) {
+    } else if (n > 1 && neap_is_too_large(&refused)) {
       s->high = n;
     } else {
       if (error != NULL && error->code == NEAP_OK) *error = refused;

@@ -3,11 +3,13 @@
  * The range keeps the largest batch's way: prepared graph, choices, laid-out graph, plan. A smaller batch goes the same way
  * with every decision given: prepare -> the same form? -> choose as there -> lay out -> the same form? -> shrink -> verify.
  * Where a step is refused (a rewrite that depends on a size, a kernel that this size can't have), the batch is planned on its
- * own with the largest one's scratch and arena as limits: other choices, the same memory.
+ * own with the largest one's scratch and arena as limits: other choices, the same memory. Where not even that can be (its graph
+ * does more than the largest one's), it gets what it needs, within the limits that the caller gave: the arena grows.
  *
  * A program's constants (packed weights at inference) would be held once for every batch; so those of a range pack in the arena.
  *
- * INVARIANT: what a range gives never needs more bytes than its largest batch, in any region.
+ * INVARIANT: what a range gives needs no more bytes than its largest batch in any region but the arena, and there only where
+ * another graph can't do with them. It keeps the budget and total of the range.
  */
 #include "driver/driver_int.h"
 
@@ -138,8 +140,8 @@ static neap_status follow(const neap_range *range, neap_way *w, neap_error *erro
   return neap_plan_verify(w->plan, w->graph, error);
 }
 
-/* Planned alone, within the bytes of the largest batch. What it does not need of them is held all the same. */
-static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
+/* Planned alone, within the bytes of the largest batch. */
+static neap_status plan_within_most(const neap_range *range, neap_way *w, neap_error *error) {
   const neap_plan *most = range->most.plan;
   neap_choose_options choose = w->resolved.choose;
   neap_plan_options plan = w->resolved.plan;
@@ -149,14 +151,31 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   w->choices.no_constants = true;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   NEAP_TRY(neap_plan_make(w->graph, &plan, &w->plan, error));
-  NEAP_TRY(neap_plan_verify(w->plan, w->graph, error));
-  w->plan->arena_bytes = most->arena_bytes;
-  w->plan->proved = w->plan->arena_bytes == w->plan->lower_bound_bytes;
+  return neap_plan_verify(w->plan, w->graph, error);
+}
+
+/* Planned alone, if need be in more arena, as far as the limits of the range allow. What it does not need of the largest batch's
+ * bytes is held all the same. */
+static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
+  const neap_plan *most = range->most.plan;
+  neap_error refused = {0};
+  neap_status status = plan_within_most(range, w, &refused);
+  if (status != NEAP_OK && !neap_is_too_large(&refused)) {
+    if (error != NULL && error->code == NEAP_OK) *error = refused;
+    return status;
+  }
+  if (status != NEAP_OK) {
+    neap_way_drop_result(w);
+    NEAP_TRY(neap_ladder_climb(w, error));
+  }
+  size_t arena = NEAP_MAX(w->plan->arena_bytes, most->arena_bytes);
   memcpy(w->plan->region_bytes, most->region_bytes, sizeof most->region_bytes);
+  w->plan->arena_bytes = w->plan->region_bytes[NEAP_REGION_ARENA] = arena;
+  w->plan->proved = arena == w->plan->lower_bound_bytes;
   return NEAP_OK;
 }
 
-/* The two ways, the cheap one first; refused memory ends both, since the second would need more of it. */
+/* The ways, the cheap one first; refused memory ends both, since the second would need more of it. */
 static neap_status plan_within(const neap_range *range, neap_way *w, const neap_compile_options *options, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(check_room(range, w->prepared, error));

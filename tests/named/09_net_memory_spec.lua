@@ -542,6 +542,32 @@ describe("the option max_batch", function()
       assert.are.equal(bytes, ws:held_bytes())
     end
   end)
+
+  it("grows for a batch whose graph takes more than the largest one's, as far as a budget or total lets it", function()
+    -- The batch is a constant of the graph, which another batch has other ways with.
+    local x, y = support.filler(0.1)(neap.zeros { 10, 3 }), support.filler(0.7)(neap.zeros { 10, 1 })
+    local function trainer(memory)
+      return neap.trainer { model = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 1 } }, optimizer = optim.SGD { lr = 0 }, memory = memory,
+        loss = function(p, t) return ((p - t) ^ 2):sum() / p.shape[1] end }
+    end
+    local function evaluate(t) return t:evaluate(neap.data.tensors { x = x, y = y, batch = 4 }) end
+    local t <close> = trainer { store = false }
+    local found = evaluate(t)
+    assert.is_true(math.abs(found.loss - ((t.model(x) - y) ^ 2):mean():item()) < 1e-6)
+    local whole, part = t.programs["eval 4"].program.plan, t.programs["eval 2"].program.plan
+    assert.is_true(part.arena_bytes > whole.arena_bytes and part:verify())
+    local bytes = t.ws:held_bytes()
+    evaluate(t)
+    assert.are.equal(bytes, t.ws:held_bytes())
+    for _, limit in ipairs { "budget", "total" } do
+      local tight <close> = trainer { store = false, [limit] = limit == "budget" and whole.arena_bytes or whole.total_bytes }
+      local err = raises("least", evaluate, tight)
+      assert.are.equal("memory", err.code)
+      local enough <close> = trainer { store = false, [limit] = err.least_bytes }
+      assert.are.equal(found.loss, evaluate(enough).loss)
+      if limit == "budget" then assert.is_true(enough.ws:arena_bytes() <= err.least_bytes) else assert.is_true(enough.ws:held_bytes() <= err.least_bytes) end
+    end
+  end)
 end)
 
 describe("awnn's recorded values", function()
