@@ -10,16 +10,29 @@ local db = {}
 --- neap.db([path]) -> db, or nil, message, code. Without a path: $NEAP_DB, or the default of DESIGN section 6.
 function db.open(path) return core.open_db(path) end
 
---- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name. nil, message, code when the query fails.
--- @usage db:sql("select blob, bytes from v_peak where net = :net and newest", { net = "lenet" })
-function Db:sql(query, params)
-  local rows, columns, code = self:_query(query, params)
+--- Report of a query; `lenient`: parameters that are not given are NULL.
+local function ask(self, query, params, lenient)
+  local rows, columns, code = self:_query(query, params, lenient)
   if rows == nil then return nil, columns, code end
   return report.new { rows = rows, columns = columns }
 end
 
+--- Raises for a query that is no text.
+local function check_text(who, query)
+  if type(query) ~= "string" then core.fail(("%s expects a query in SQL, got a %s"):format(who, type(query))) end
+end
+
+--- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name, a value for each. nil, message, code when the query
+-- fails.
+-- @usage db:sql("select blob, bytes from v_peak where net = :net and newest", { net = "lenet" })
+function Db:sql(query, params)
+  check_text("db:sql", query)
+  return ask(self, query, params)
+end
+
 --- db:rows(query [, params]): iterator of rows as tables.
 function Db:rows(query, params)
+  check_text("db:rows", query)
   local rows = assert(self:_query(query, params))
   local i = 0
   return function()
@@ -35,13 +48,14 @@ function db.queries()
   return names
 end
 
---- db:query(name, params) -> Report of a canned query (db/queries/NAME.sql).
+--- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters may be left out.
 function Db:query(name, params)
+  if type(name) ~= "string" then core.fail("db:query expects a canned query's name, got a " .. type(name)) end
   local text = core.embedded("db/queries/" .. name .. ".sql")
   if text == nil then
     error(core.error { code = "name", message = ("there is no query \"%s\""):format(name), hint = "there are " .. table.concat(db.queries(), ", ") })
   end
-  return self:sql(text, params)
+  return ask(self, text, params, true)
 end
 
 --- db:info() -> Report: path, version, bytes, rows of each table.
@@ -78,9 +92,9 @@ function db.runs(given)
     if not opened then return nil, message, code end
     o.db = opened
   end
-  return o.db:sql([[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns, planned_bytes, held_bytes, status,
+  return ask(o.db, [[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns, planned_bytes, held_bytes, status,
     datetime(started_at, 'unixepoch') as started from v_run where :net is null or net = :net order by run_id desc limit :last]],
-    { net = o.net, last = o.last })
+    { net = o.net, last = o.last }, true)
 end
 
 return db

@@ -204,16 +204,17 @@ static void push_cell(lua_State *L, const rows *r, const cell *c) {
   }
 }
 
-/* db:_query(sql, params) -> rows, column names; or nil, message, code. */
+/* db:_query(sql, params [, lenient]) -> rows, column names; or nil, message, code. Lenient: parameters without a value are NULL. */
 static int query(lua_State *L) {
   neap_store *store = db_at(L, 1);
   const char *sql = luaL_checkstring(L, 2);
   int n_param;
-  lua_settop(L, 3);
+  lua_settop(L, 4);
+  bool lenient = lua_toboolean(L, 4);
   const neap_sql_value *param = take_params(L, 3, &n_param);
   rows *r = new_rows(L);
   neap_error error = {0};
-  neap_status status = neap_store_query(store, sql, n_param, param, take_row, r, &error);
+  neap_status status = (lenient ? neap_store_query : neap_store_query_complete)(store, sql, n_param, param, take_row, r, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
   if (r->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the rows of a query was refused");
   int n_row = r->n_column > 0 ? r->n / r->n_column - 1 : 0;
@@ -292,7 +293,7 @@ static int embedded(lua_State *L) {
 
 void neap_lua_open_db(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const neap_lua_reg methods[] = {{"_query", query, 3}, {"_path", path, 1},    {"_check", check, 1}, {"backup", backup, 2},
+  static const neap_lua_reg methods[] = {{"_query", query, 4}, {"_path", path, 1},    {"_check", check, 1}, {"backup", backup, 2},
                                          {"_prune", prune, 2}, {"close", release, 1}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {
     {"open_db", open_db, 1}, {"db_path", db_path, 0}, {"use_db", use_db, 1}, {"embedded", embedded, 1}, {NULL, NULL, 0}};

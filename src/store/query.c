@@ -41,16 +41,39 @@ static int bind_at(sqlite3_stmt *stmt, int at, const neap_sql_value *value) {
   return sqlite3_bind_null(stmt, at);
 }
 
+/* The first position behind `at` whose parameter has no name, such as ? and ?3. */
+static int next_position(sqlite3_stmt *stmt, int at) {
+  const char *name;
+  do name = sqlite3_bind_parameter_name(stmt, ++at);
+  while (name != NULL && name[0] != '?');
+  return at;
+}
+
 /* By name where a parameter has one, else the next position. */
 static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
   int next = 0;
   for (int i = 0; i < n; i++) {
-    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name) : ++next;
+    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name) : (next = next_position(stmt, next));
     if (at == 0) return neap_fail(error, NEAP_DB, "query: it has no parameter \"%s\"", param[i].name);
     if (at > sqlite3_bind_parameter_count(stmt))
       return neap_fail(error, NEAP_DB, "query: it has %d parameters, got %d", sqlite3_bind_parameter_count(stmt), n);
     int rc = bind_at(stmt, at, &param[i]);
     if (rc != SQLITE_OK) return fail_query(store, rc, error);
+  }
+  return NEAP_OK;
+}
+
+/* DB error for a parameter of the statement that none of `param` is for. */
+static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
+  int n_positional = 0;
+  for (int i = 0; i < n; i++) n_positional += param[i].name == NULL;
+  for (int at = 1; at <= sqlite3_bind_parameter_count(stmt); at++) {
+    const char *name = sqlite3_bind_parameter_name(stmt, at);
+    bool is_named = name != NULL && name[0] != '?', bound = !is_named && n_positional-- > 0;
+    for (int i = 0; i < n && is_named; i++) bound = bound || (param[i].name != NULL && strcmp(param[i].name, name) == 0);
+    if (bound) continue;
+    if (!is_named) return neap_fail(error, NEAP_DB, "query: parameter %d has no value", at);
+    return neap_fail(error, NEAP_DB, "query: the parameter \"%s\" has no value", name);
   }
   return NEAP_OK;
 }
@@ -72,12 +95,14 @@ static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
   }
 }
 
-neap_status neap_store_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, neap_sql_row *row,
-                             void *context, neap_error *error) {
+/* `complete`: a parameter without a value is an error, not NULL. */
+static neap_status run_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, bool complete,
+                             neap_sql_row *row, void *context, neap_error *error) {
   sqlite3_stmt *stmt = NULL;
   neap_sql_value *value = NULL;
   neap_status status = prepare(store, text, &stmt, error);
   if (status == NEAP_OK) status = bind_all(store, stmt, n_param, param, error);
+  if (status == NEAP_OK && complete) status = check_bound(stmt, n_param, param, error);
   if (status != NEAP_OK) goto done;
   int n = sqlite3_column_count(stmt), rc;
   value = neap_alloc_zeroed((size_t)n * sizeof *value);
@@ -94,6 +119,16 @@ done:
   neap_free(value);
   sqlite3_finalize(stmt);
   return status;
+}
+
+neap_status neap_store_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, neap_sql_row *row,
+                             void *context, neap_error *error) {
+  return run_query(store, text, n_param, param, false, row, context, error);
+}
+
+neap_status neap_store_query_complete(neap_store *store, const char *text, int n_param, const neap_sql_value *param,
+                                      neap_sql_row *row, void *context, neap_error *error) {
+  return run_query(store, text, n_param, param, true, row, context, error);
 }
 
 /* ---- care -------------------------------------------------------------------------------------------------------- */

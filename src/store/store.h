@@ -73,6 +73,9 @@ typedef struct neap_sql_value {
 typedef bool neap_sql_row(void *context, int n, const neap_sql_value *value); /* false stops */
 neap_status neap_store_query(neap_store *store, const char *sql, int n_param, const neap_sql_value *param, neap_sql_row *row,
                              void *context, neap_error *error);
+/* The same, but a parameter without a value is a DB error rather than NULL. */
+neap_status neap_store_query_complete(neap_store *store, const char *sql, int n_param, const neap_sql_value *param,
+                                      neap_sql_row *row, void *context, neap_error *error);
 neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error *error); /* integrity, foreign keys */
 neap_status neap_store_backup(neap_store *store, const char *path, neap_error *error);
 neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_plan, neap_error *error);

@@ -36,6 +36,24 @@ describe("the database", function()
     assert.equal(1, plans[1].proved)
   end)
 
+  it("takes a value for each parameter of a query", function()
+    assert.equal(3, rows(db, "select :a + ? as n", { 1, a = 2 })[1].n)
+    for sql, params in pairs { ["select :a"] = {}, ["select :a + :b"] = { b = 1 }, ["select :a + ?"] = { 1 } } do
+      local r, message, code = db:sql(sql, params)
+      assert.is_nil(r, sql)
+      assert.matches('the parameter ":a" has no value', message, 1, true)
+      assert.equal("db", code)
+    end
+    assert.matches("parameter 2 has no value", select(2, db:sql("select ? + ?", { 1 })), 1, true)
+    assert.is_false(pcall(db.rows, db, "select :a"))
+    assert.is_true(#db:query "plans" > 0) -- the canned ones' may be left out
+    for _, f in ipairs { db.sql, db.rows, db.query } do
+      local ok, err = pcall(function() f(db) end)
+      assert.is_false(ok)
+      assert.matches("db_spec", tostring(err), 1, true)
+    end
+  end)
+
   it("says what is live at the peak, to the byte", function()
     -- Bytes are live in steps of 64, where they are laid out.
     local peak = rows(db, [[select sum((bytes + 63) / 64 * 64) + (max(scratch_bytes) + 63) / 64 * 64 as bytes, max(live_bytes) as live from v_peak

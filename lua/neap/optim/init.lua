@@ -67,11 +67,16 @@ local function state(net, parameter, suffix, shape, dtype)
   return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape, dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
 end
 
+--- Shares of what was: at 1 and above nothing new would ever count, or sums would grow without end.
+local below_one = { momentum = true, beta1 = true, beta2 = true }
+
 local function check_numbers(who, o)
   for name, value in pairs(o) do
     if name ~= "nesterov" and (type(value) ~= "number" or value ~= value or value < 0) then
       fail(("%s: %s expects a number of at least 0, got %s"):format(who, name, tostring(value)))
     end
+    if below_one[name] and value >= 1 then fail(("%s: %s expects a number from 0 to below 1, got %s"):format(who, name, tostring(value))) end
+    if name == "dampening" and value > 1 then fail(("%s: dampening expects a number from 0 to 1, got %s"):format(who, tostring(value))) end
   end
 end
 
