@@ -40,27 +40,44 @@ static const char *name_largest(const neap_program *program, char text[160], nea
   return text;
 }
 
-/* MEMORY errors that say the least that would do, before anything is allocated. */
-static neap_status check_limits(const neap_workspace *ws, const neap_program *program, neap_error *error) {
+/* What the blobs `fresh` will count for once they are the workspace's: see neap_workspace_held_bytes. */
+static size_t fresh_bytes(const neap_program *program, const neap_tensor *fresh) {
+  size_t bytes = 0;
+  for (int b = 0; fresh != NULL && b < neap_program_n_blobs(program); b++) {
+    const neap_program_blob *blob = neap_program_blob_at((neap_program *)program, b);
+    if (fresh[b].storage != NULL) bytes += neap_align(NEAP_MAX(neap_type_bytes(&blob->type), blob->reserve_bytes));
+  }
+  return bytes;
+}
+
+/* Arena and pool are two regions, which the programs of a workspace share; each is as large as the largest of its programs needs.
+ * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. MEMORY errors that say the least that would do. */
+static neap_status check_limits(const neap_workspace *ws, const neap_program *program, const neap_tensor *fresh,
+                                neap_error *error) {
   const char *name = neap_program_graph(program)->name;
-  size_t need = neap_program_plan(program)->arena_bytes;
-  char a[24], b[24];
-  if (ws->budget_bytes > 0 && need > ws->budget_bytes) {
-    char text[160];
+  size_t need = neap_program_plan(program)->arena_bytes, pool = neap_workspace_pool(ws).reserved_bytes;
+  size_t has = takes(program) ? pool : ws->arena_bytes, other = takes(program) ? ws->arena_bytes : pool;
+  size_t want = NEAP_MAX(need, has);
+  char a[24], b[24], beside[96] = "";
+  if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
+    char text[160], c[24];
     (void)name_largest(program, text, error);
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s exceeds the workspace's budget of %s%s", name,
-                     takes(program) ? "pool" : "arena", neap_bytes_text((double)need, a),
+    if (error != NULL && error->least_bytes > 0) error->least_bytes = (int64_t)(want + other);
+    if (other > 0)
+      snprintf(beside, sizeof beside, ", beside %s of %s for other programs,", takes(program) ? "an arena" : "a pool",
+               neap_bytes_text((double)other, c));
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
+                     takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
                      neap_bytes_text((double)ws->budget_bytes, b), text);
   }
-  size_t has = takes(program) ? neap_workspace_pool(ws).reserved_bytes : ws->arena_bytes;
-  size_t held =
-    neap_workspace_held_bytes(ws) - has + NEAP_MAX(need, has) + neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
-  if (ws->total_bytes > 0 && held > ws->total_bytes) {
-    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
-                     neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
-  }
-  return NEAP_OK;
+  if (ws->total_bytes == 0) return NEAP_OK;
+  const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
+  size_t constants = own != NULL && own->constants != NULL ? 0 : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
+  size_t held = neap_workspace_held_bytes(ws) - has + want + constants + fresh_bytes(program, fresh);
+  if (held <= ws->total_bytes) return NEAP_OK;
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
+                   neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
 /* Puts a larger arena in the old one's place. Its values do not move over. */
@@ -87,7 +104,7 @@ static neap_status reserve_pool(neap_workspace *ws, const neap_program *program,
   size_t need = neap_program_plan(program)->arena_bytes, has = neap_pool_read(ws->pool).reserved_bytes;
   size_t want = NEAP_MAX(need, has);
   if (ws->pool_soft_bytes > 0 && want > ws->pool_soft_bytes) want = NEAP_MAX(need, NEAP_MIN(has, ws->pool_soft_bytes));
-  if (want > has) NEAP_TRY(check_limits(ws, program, error)); /* other programs may have taken of the total since */
+  if (want > has) NEAP_TRY(check_limits(ws, program, NULL, error)); /* other programs may have taken of the total since */
   return neap_pool_reserve(ws->pool, want, neap_program_pool_blocks(program)) ? NEAP_OK : fail_pool(program, error);
 }
 
@@ -164,7 +181,7 @@ static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap
   neap_tensor *fresh = neap_alloc_zeroed((size_t)n * sizeof *fresh);
   if (fresh == NULL) return refused(error, (size_t)n * sizeof *fresh);
   neap_status status = neap_resident_make(ws, a->program, a, true, fresh, error);
-  if (status == NEAP_OK) status = check_limits(ws, a->program, error);
+  if (status == NEAP_OK) status = check_limits(ws, a->program, fresh, error);
   if (status == NEAP_OK) status = neap_resident_publish(ws, a->program, a, fresh, error);
   for (int b = 0; b < n; b++) neap_tensor_fini(&fresh[b]);
   neap_free(fresh);
@@ -223,7 +240,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(neap_resident_name(a->program, a, error));
   NEAP_TRY(neap_resident_make(ws, a->program, a, false, fresh, error));
   NEAP_TRY(neap_resident_make_room(ws, a->program, a, error));
-  NEAP_TRY(check_limits(ws, a->program, error));
+  NEAP_TRY(check_limits(ws, a->program, fresh, error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);

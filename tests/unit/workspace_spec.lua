@@ -315,6 +315,52 @@ describe("a program", function()
   end)
 end)
 
+describe("limits of a workspace", function()
+  local function net_of(name, width)
+    local net = neap.net(name)
+    net:input("x", { 8, 6 })
+    net:param("w_" .. name, { width, 6 }, neap.init.normal { std = 0.5 })
+    net:Tanh(net:FC { "x", "w_" .. name }, "a_" .. name)
+    net:Mul({ "a_" .. name, "a_" .. name }, "b_" .. name)
+    net:Exp("b_" .. name, "y_" .. name)
+    net:outputs { "y_" .. name }
+    return net
+  end
+  local nets, policies = { net_of("small", 20), net_of("large", 30) }, { "offset", "pool", "none" }
+
+  --- Runs both nets, by turns, until one is refused. @return workspace, error or nil
+  local function run(limit, first, second)
+    limit.store, limit.seed = false, 3
+    local ws = neap.workspace(limit)
+    for turn = 1, 4 do
+      local net, policy = nets[2 - turn % 2], turn % 2 == 1 and first or second
+      local ok, err = pcall(ws.run, ws, net, { x = neap.ones { 8, 6 } }, { policy = policy })
+      if not ok then return ws, err end
+    end
+    return ws
+  end
+
+  it("count all its programs: two that keep them alone can't exceed them together", function()
+    for _, first in ipairs(policies) do
+      for _, second in ipairs(policies) do
+        local free <close> = run({}, first, second)
+        local total = free:held_bytes()
+        local regions = free:arena_bytes() + free:trim_pool()
+        for name, needs in pairs { budget = regions, total = total } do
+          local enough <close>, refused = run({ [name] = needs }, first, second)
+          assert.is_nil(refused)
+          assert.are.equal(total, enough:held_bytes())
+          local less <close>, err = run({ [name] = needs - 1 }, first, second)
+          assert.are.equal("memory", err and err.code, ("%s and %s within a %s of one byte less"):format(first, second, name))
+          assert.are.equal(needs, err.least_bytes)
+          local got = name == "total" and less:held_bytes() or less:arena_bytes() + less:trim_pool()
+          assert.is_true(got < needs)
+        end
+      end
+    end
+  end)
+end)
+
 describe("children", function()
   it("read through to the parent and write their own", function()
     local parent <close> = neap.workspace {}
