@@ -121,7 +121,7 @@ local class_help = {
   ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() x:totable() x:to(dtype) x:clone() x:view(..) "
     .. "x:transpose(a, b) x:stats(), operators, and every op in lower case (neap.ops()).",
   ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
-    .. "net:If(cond, f, g) net:scope(name, f) net:summary{} net:forecast{} net:plan{} net:text().",
+    .. "net:If(cond, f, g) net:scope(name, f) net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} net:text().",
   ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
     .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
     .. "ws:run_op(type, ins, outs) ws:run_steps{..} ws:drop_gradients().",
@@ -188,8 +188,8 @@ for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:"
 end
 
 -- What adds to a net adds all or nothing.
-require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "const", "declare", "device", "gradient",
-  "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
+require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "const", "declare", "device", "export_scope",
+  "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

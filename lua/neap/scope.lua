@@ -117,6 +117,36 @@ function Net:Do(given, ...)
   return table.unpack(shown)
 end
 
+-- ---- from net to net -------------------------------------------------------------------------------------------------------------
+
+--- net:export_scope(scope) -> net: other nets of the workspace see the scope as it is here: whether it has a frame, and the locals of
+-- the top one. Call it behind the last op on the scope.
+-- @usage net:CreateScope({}, "s")
+-- net:Do { bindings = { x = "a" }, scope = "s", body = function(d) d:Neg("x", "h") end }
+-- net:export_scope "s"
+function Net:export_scope(scope)
+  local name = type(scope) == "string" and reader(self, scope, "net:export_scope") or op.is_blob(scope) and scope.name
+  if not name then fail(("net:export_scope expects a scope, got a %s"):format(type(scope))) end
+  if not self:_blob(name) or not self:_is_scope(name) then fail(("net:export_scope: \"%s\" is no scope of net \"%s\""):format(name, self:_name())) end
+  if state_of(self).outer or state_of(self).take then fail "net:export_scope is for a net that runs, not for a branch or body" end
+  scope_flow.export(self, name)
+  return self
+end
+
+--- net:import_scope(scope, other) -> net: the scope that net `other` leaves by export_scope, as its last run in the workspace left
+-- it. HasScope is false until it has run; locals are read by a Do with reuse, and then `other` must have run. What this net does to
+-- the scope stays its own.
+-- @usage second:import_scope("s", net)
+-- local y = second:Do { scope = "s", reuse = true, body = function(d) return d:Exp "h" end }
+function Net:import_scope(scope, other)
+  if type(scope) ~= "string" or scope == "" then fail(("net:import_scope expects a name, got a %s"):format(type(scope))) end
+  if type(other) ~= "userdata" or getmetatable(other) ~= Net.meta then fail(("net:import_scope expects a net, got a %s"):format(type(other))) end
+  if state_of(self).outer or state_of(self).take then fail "net:import_scope is for a net that runs, not for a branch or body" end
+  if is_known(self, scope) then fail(("net:import_scope: net \"%s\" has a \"%s\" already"):format(self:_name(), scope)) end
+  scope_flow.import_from(self, scope, other)
+  return self
+end
+
 -- ---- variable scopes -----------------------------------------------------------------------------------------------------------
 
 --- net:param inside a variable scope: makes the parameter, or gives the one that is there where `reuse` is asked.

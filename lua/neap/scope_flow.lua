@@ -16,7 +16,8 @@ local M = {}
 --- What is known of scope `s` in `net`, made at its first use: { sure = it has a frame whatever ran, flag = name of "s.top", carried =
 -- {local = blob}, current = {local = whether its blob holds its newest value}, lost = locals that are there on some ways only; and
 -- where it belongs to a net around: outer = the next net, changed = locals written here, imported = locals brought in, taken = those
--- of them that are read, pushed = the top frame was made here }.
+-- of them that are read, pushed = the top frame was made here }. A scope that another net has left in the workspace has a source =
+-- {local = {blob =, dtype =, shape =}} in the place of an outer net; one that is left there, exported = the same.
 local function record(net, s)
   local state = state_of(net)
   if not state.scope_flow then set(net, state, "scope_flow", {}) end
@@ -39,6 +40,13 @@ local function unused(net, base)
     name = ("%s_%d"):format(base, n)
   end
   return name
+end
+
+local function sorted(set_)
+  local list = {}
+  for name in pairs(set_) do list[#list + 1] = name end
+  table.sort(list)
+  return list
 end
 
 local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line) end
@@ -66,6 +74,7 @@ end
 local function has(net, s, name)
   local r = known(net, s)
   if net:_local(s, name) then return true end
+  if r and r.source and not r.pushed and r.source[name] then return true end
   return r ~= nil and r.outer ~= nil and not r.pushed and has(r.outer, s, name)
 end
 
@@ -86,11 +95,20 @@ local function carried(net, s, name)
   return blob
 end
 
---- Brings local `name` of the frame that a net around left into that of `net`; nil when there is none, else its full name.
+--- Brings local `name` of the frame that a net around or before left into that of `net`; nil when there is none, else its full name.
+-- Asked for names that `net` has no local of yet.
 function M.import(net, s, name)
   local r = known(net, s)
-  if not r or not r.outer or r.pushed or not has(r.outer, s, name) then return nil end
-  move(net, s, { { name, carried(r.outer, s, name) } }, true, true)
+  if not r or r.pushed or not has(net, s, name) then return nil end
+  local blob
+  if r.source then
+    local left = r.source[name]
+    blob = left.blob
+    net:_declare(blob, "input", left.shape, left.dtype, nil, false, state_of(net).line)
+  else
+    blob = carried(r.outer, s, name)
+  end
+  move(net, s, { { name, blob } }, true, true)
   set(net, r.imported, name, true)
   return net:_local(s, name)
 end
@@ -187,6 +205,51 @@ function M.has_scope(net, s)
   return "Copy", { r.flag }
 end
 
+-- ---- from net to net -------------------------------------------------------------------------------------------------------------
+
+local function shared_flag(net, s)
+  local name = s .. ".shared"
+  if naming.is_known(net, name) then
+    core.fail(("scope \"%s\" can't be shared: \"%s\" is a blob of net \"%s\" already"):format(s, name, net:_name()))
+  end
+  net:_declare(name, "state", { 1 }, "bool", { op = "Constant", value = 0 }, false, state_of(net).line)
+  return name
+end
+
+--- Leaves in the workspace what `s` holds here: "s.shared", which lasts from run to run, and "s.shared/h" for local h.
+function M.export(net, s)
+  local r, flag = record(net, s), unused(net, s .. ".left")
+  if r.source then core.fail(("net:export_scope: scope \"%s\" came from another net, which leaves it"):format(s)) end
+  local type_name, ins, attrs = M.has_scope(net, s)
+  add(net, type_name, ins, { flag }, attrs)
+  add(net, "Copy", { flag }, { shared_flag(net, s) })
+  local list, exported = {}, {}
+  for _, name in ipairs(sorted(r.changed)) do
+    if net:_local(s, name) then list[#list + 1] = { name, s .. ".shared/" .. name } end
+  end
+  move(net, s, list, false, true)
+  for _, pair in ipairs(list) do
+    local dtype, shape = net:_type(pair[2])
+    net:_keep(pair[2])
+    exported[pair[1]] = { blob = pair[2], dtype = dtype, shape = shape }
+  end
+  set(net, r, "exported", exported)
+end
+
+--- Makes `s` in `net` the scope that `from` leaves in the workspace. Its locals become inputs when they are read first.
+function M.import_from(net, s, from)
+  local other = known(from, s)
+  if not other or not other.exported then
+    error(core.error { code = "graph", blob = s, message = ("net:import_scope: net \"%s\" does not leave a scope \"%s\""):format(from:_name(), s),
+      hint = ("call its export_scope(\"%s\") first, when the scope is as others are to see it"):format(s) })
+  end
+  add(net, "CreateScope", {}, { s })
+  local flag, r = unused(net, s .. ".top"), record(net, s)
+  add(net, "Copy", { shared_flag(net, s) }, { flag })
+  set(net, r, "flag", flag)
+  set(net, r, "source", other.exported)
+end
+
 -- ---- where ways meet ---------------------------------------------------------------------------------------------------------------
 
 --- Scopes of nets around that some of the nets use, in order.
@@ -200,13 +263,6 @@ local function used(subs)
       end
     end
   end
-  table.sort(list)
-  return list
-end
-
-local function sorted(set_)
-  local list = {}
-  for name in pairs(set_) do list[#list + 1] = name end
   table.sort(list)
   return list
 end

@@ -598,6 +598,112 @@ describe("CreateScope and HasScope", function()
   end)
 end)
 
+-- ---- between nets --------------------------------------------------------------------------------------------------------------
+
+describe("A scope shared between nets", function()
+  --- a pushes a frame with h = -x where `c` is not zero; without = what else it does.
+  local function first(without)
+    local net = neap.net "a"
+    net:input("x", { 2 })
+    net:input("c", {}, "bool")
+    net:CreateScope({}, "s")
+    local function frame(op)
+      return function(b) b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op(op, "x", "h") end } end
+    end
+    net:If("c", frame "Neg", not without and frame "Exp" or nil)
+    net:export_scope "s"
+    return net:outputs { net:Abs "x" }
+  end
+
+  local function second(a)
+    local net = neap.net "b"
+    net:import_scope("s", a)
+    local y = net:Do { scope = "s", reuse = true, body = function(d) return d:Add { "h", "h" } end }
+    return net:outputs { y }, y.name
+  end
+
+  local function asks(a)
+    local net = neap.net "asks"
+    net:import_scope("s", a)
+    net:HasScope("s", "has")
+    return net:outputs { "has" }
+  end
+
+  it("has a frame once the net that pushes it has run, and the locals of its last run", function()
+    for _, o in ipairs { {}, { policy = "none" }, { policy = "pool" }, { executor = "dag" } } do
+      local ws <close> = neap.workspace { store = false, policy = o.policy, executor = o.executor }
+      ws:poison(true)
+      local a = first()
+      local b, y = second(a)
+      assert.is_false(ws:run(asks(a)).has[1])
+      raises("\"s.shared/h\" has not been fed", ws.run, ws, b)
+      ws:run(a, { x = neap.tensor { 1, 2 }, c = true })
+      assert.is_true(ws:run(asks(a)).has[1])
+      assert.are.same({ -2, -4 }, ws:run(b)[y]:totable())
+      ws:run(a, { x = neap.tensor { 0, 0 }, c = false })
+      assert.are.same({ 2, 2 }, ws:run(b)[y]:totable())
+      local other <close> = neap.workspace { store = false }
+      assert.is_false(other:run(asks(a)).has[1])
+    end
+  end)
+
+  it("says after each run whether that one has pushed a frame, as a condition of an If in another net", function()
+    local ws <close> = neap.workspace { store = false }
+    local a, b = first(true), neap.net "b"
+    b:import_scope("s", a)
+    local y = b:If(b:HasScope "s", function(q) return q:const(1) end, function(q) return q:const(2) end)
+    b:outputs { y }
+    for i, taken in ipairs { true, false, true } do
+      ws:run(a, { x = neap.tensor { i, i }, c = taken })
+      assert.are.equal(taken and 1 or 2, ws:run(b)[y.name]:item())
+    end
+    raises("is not defined here", second, a) -- h is there on one way only
+  end)
+
+  it("is read in branches and loops of the other net, whose own frames stay its own", function()
+    local ws <close> = neap.workspace { store = false }
+    local a, b = first(), neap.net "b"
+    b:import_scope("s", a)
+    b:input("n", {})
+    b:Constant({}, "sum", { shape = { 2 }, value = 0 })
+    b:While { init = { b:const(0) }, max = 5, cond = function(q, i) return q:Lt { i, "n" } end, body = function(q, i)
+      local h = q:Do { scope = "s", reuse = true, body = function(d) return d:Copy "h" end }
+      q:Add({ "sum", h }, "sum")
+      q:Do { scope = "s", bindings = { h0 = h }, body = function(d) d:Add({ "h0", "h0" }, "h") end }
+      return i + 1
+    end }
+    b:outputs { "sum" }
+    ws:run(a, { x = neap.tensor { 1, 2 }, c = true })
+    for _ = 1, 2 do
+      for n, times in pairs { [0] = 0, 1, 3, 7 } do
+        assert.are.same({ -times, -2 * times }, (ws:run(b, { n = n }).sum + 0):totable())
+      end
+    end
+    assert.is_true(ws:run(asks(a)).has[1])
+  end)
+
+  it("refuses what it can't hand on, and adds nothing then", function()
+    local a, plain = first(), neap.net "plain"
+    local b = second(a)
+    plain:CreateScope({}, "t")
+    local before = plain:text()
+    raises("does not leave a scope \"s\"", plain.import_scope, plain, "s", neap.net "empty")
+    raises("has a \"t\" already", plain.import_scope, plain, "t", a)
+    raises("expects a net, got a string", plain.import_scope, plain, "u", "a")
+    raises("expects a name", plain.import_scope, plain, 1, a)
+    raises("is no scope of net", plain.export_scope, plain, "u")
+    raises("is for a net that runs", plain.scope, plain, "inner", function()
+      plain:If(plain:const(true), function(q)
+        q:CreateScope({}, "v")
+        q:export_scope "v"
+      end)
+    end)
+    assert.are.equal(before, plain:text())
+    raises("came from another net", b.export_scope, b, "s")
+    raises("is a blob of net \"a\" already", a.export_scope, a, "s")
+  end)
+end)
+
 -- ---- the workspace stack -------------------------------------------------------------------------------------------------------
 
 local function workspace() return neap.workspace { store = false } end
