@@ -3,6 +3,8 @@
 -- Lua itself lets a call give more arguments than a function has parameters. Here that is an error, unless the further ones are
 -- nil. Functions of C say how many they read where they are registered (src/lua/check.c); those of Lua are wrapped here, once,
 -- when their table is complete. INVARIANT: a wrapper ends in a tail call, so that it is on nobody's stack.
+--
+-- The functions get their names here, too, by which errors about arguments and neap.help know them (core.name_function).
 -- @module neap.guard
 local core = require "neap.core"
 
@@ -29,8 +31,13 @@ function guard.functions(t, prefix)
   local n_self = prefix:sub(-1) == ":" and 1 or 0
   for name, f in next, t do
     if type(f) == "function" and type(name) == "string" and name:sub(1, 1) ~= "_" then
+      core.name_function(f, prefix .. name)
       local info = debug.getinfo(f, "Su")
-      if info.what == "Lua" and not info.isvararg then rawset(t, name, checked(f, prefix .. name, info.nparams, n_self)) end
+      if info.what == "Lua" and not info.isvararg then
+        local g = checked(f, prefix .. name, info.nparams, n_self)
+        core.name_function(g, prefix .. name)
+        rawset(t, name, g)
+      end
     end
   end
   return t

@@ -37,6 +37,9 @@ neap.workspace_names = workspace.names
 neap.db, neap.runs = db.open, db.runs
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.
 function neap.range(largest, memory, batch)
+  if (debug.getmetatable(largest) or {}).__name ~= "neap.net" then
+    core.fail(("neap.range expects (net, memory, batch), got a %s for the net"):format(type(largest)))
+  end
   memory = require("neap.mem_param").checked(memory)
   if batch then return require("neap.range").new(largest, memory, batch) end
   return core.new_range(largest, memory)
@@ -165,6 +168,7 @@ end
 
 --- neap.with({seed =, threads =}, f, ...) -> f's results, with these settings for the while.
 function neap.with(given, f, ...)
+  if type(f) ~= "function" then core.fail("neap.with expects ({ seed =, threads = }, function, ..), got a " .. type(f) .. " for the function") end
   local settings, threads = options.read("neap.with", { seed = options.none, threads = options.none }, given), core.threads()
   local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
   if settings.threads then core.threads(settings.threads) end

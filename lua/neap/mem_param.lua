@@ -51,7 +51,11 @@ end
 -- @param memory table|nil
 -- @return table|nil
 function mem_param.checked(memory)
-  if type(memory) ~= "table" or memory.mem_param == nil then return memory end
+  if memory ~= nil and (type(memory) ~= "table" or memory.net) then
+    fail(("memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got %s"):format(type(memory) == "table" and "a blob or a model"
+      or type(memory) == "number" and tostring(memory) or "a " .. type(memory)))
+  end
+  if memory == nil or memory.mem_param == nil then return memory end
   local out = {}
   for key, value in pairs(memory) do out[key] = value end
   out.mem_param = mem_param.new(memory.mem_param)
@@ -65,6 +69,7 @@ end
 --   scratch included, and what has bytes of its own), arena_bytes, scratch_bytes_max, saved (1 - planned / raw), layers and slots (Reports), plan
 -- @usage print(net:dry_run { mem_param = { optimize_test = true } }.slots)
 function mem_param.dry_run(net, memory)
+  memory = mem_param.checked(memory)
   local given = {}
   for key, value in pairs(memory or {}) do given[key] = value end
   if given.mem_param == nil and given.policy == nil and given.executor ~= "dynamic" then given.mem_param = {} end

@@ -39,6 +39,9 @@ function net_module.read(text) return core.read_net(text) end
 -- @param trainable boolean|nil
 -- @return blob
 function Net:declare(name, role, shape, dtype, init, trainable)
+  if type(name) ~= "string" then
+    fail(("net \"%s\": a blob's name is expected, got a %s; net:input(name, shape), net:param(name, shape, init)"):format(self:_name(), type(name)))
+  end
   self:_declare(name, role, shape, dtype, init, trainable, state_of(self).line)
   return handle(self, name)
 end
@@ -81,6 +84,7 @@ end
 --- net:const(value [, dtype]) -> blob of fixed values. A number or boolean is made by a Constant op; a tensor, of any size, is a
 -- blob of its own, which the net's text and files carry along and no gradient reaches.
 function Net:const(value, dtype)
+  if value == nil then fail "net:const expects a number, a boolean, a table or a tensor, got nothing" end
   local state = state_of(self)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
   if type(value) == "number" then
@@ -99,6 +103,7 @@ end
 --- net:made_by(line, f, ...) -> f's results: what f adds is said to come from `line`, "gpt.lua:31" (nil: from the line that
 -- calls). Layers use it: the line worth knowing is the one that made the layer.
 function Net:made_by(line, f, ...)
+  if type(f) ~= "function" then fail("net:made_by expects (line, function, ..), got a " .. type(f) .. " for the function") end
   local state = state_of(self)
   local before = state.line
   local _ <close> = setmetatable({}, { __close = function() state.line = before end })
@@ -108,6 +113,7 @@ end
 
 --- A name that no blob has: base, base_2, base_3 ...
 function Net:fresh_name(base)
+  if type(base) ~= "string" then fail("net:fresh_name expects a text that the name begins with, got a " .. type(base)) end
   local counts = state_of(self).counts
   local name
   repeat
@@ -120,6 +126,11 @@ end
 --- net:op(type, ins, outs, attrs) -> blobs. ins and outs: a name, a blob, or a list of them; outs a number: so many, named
 -- here; outs nil: those the record requires, named here.
 function Net:op(type_name, ins, outs, attrs, name)
+  if type(type_name) ~= "string" then fail("net:op expects (type, inputs, outputs, attributes), got a " .. type(type_name) .. " for the type") end
+  if attrs ~= nil and (type(attrs) ~= "table" or op.is_blob(attrs)) then
+    fail(("%s: attributes are a table, { axis = -1 }, got a %s; net:%s(inputs, outputs, attributes)"):format(type_name,
+      type(attrs) == "table" and "blob" or type(attrs), type_name))
+  end
   local in_names = read_list(self, ins, type_name)
   local out_names
   if math.type(outs) == "integer" then
@@ -230,6 +241,7 @@ end
 
 --- net:blob(name) -> its handle.
 function Net:blob(name)
+  if type(name) ~= "string" and not op.is_blob(name) then fail("net:blob expects a name, got a " .. type(name)) end
   local full = read(self, name)
   if not is_known(self, full) then
     error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name })

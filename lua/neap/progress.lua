@@ -63,6 +63,9 @@ end
 --- neap.progress(i, n, {loss = ..}): a bar of one's own loop.
 local current
 function progress.show(i, n, values)
+  if type(i) ~= "number" or type(n) ~= "number" then
+    core.fail(("neap.progress expects (step, number of steps, { loss = .. }), got a %s and a %s"):format(type(i), type(n)))
+  end
   if current == nil or i <= 1 then current = progress.new { title = "step", total = n } end
   current:update(i, values)
   if i >= n then

@@ -109,6 +109,7 @@ local attempt = workspace.attempt
 -- ---- programs --------------------------------------------------------------------------------------------------------
 
 local function with_defaults(ws, memory)
+  memory = mem_param.checked(memory)
   local state, out = state_of(ws), {}
   for key, value in pairs(state.defaults) do out[key] = value end
   for key, value in pairs(memory or {}) do out[key] = value end
@@ -315,6 +316,7 @@ end
 
 --- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the forwarded ones.
 function Workspace:child(given)
+  if given ~= nil and type(given) ~= "table" then fail("ws:child expects options, { forward = { .. } }, got a " .. type(given)) end
   local o = {}
   for key, value in pairs(given or {}) do o[key] = value end
   o.parent = self
@@ -335,6 +337,7 @@ end
 --- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
 -- overwritten; programs of the old net go on.
 function Workspace:add_net(net, given)
+  if not is_net(net) then fail("ws:add_net expects a net, got a " .. type(net)) end
   local o, name = options.read("ws:add_net", { overwrite = false }, given), net:name()
   self:_add_net(net, o.overwrite)
   state_of(self).handles[name] = net
@@ -357,6 +360,7 @@ end
 
 --- ws:net(name) -> net, the workspace's own or its parent's, whoever stored it there, Lua or C.
 function Workspace:net(name)
+  if type(name) ~= "string" then fail("ws:net expects the name of a net, got a " .. type(name)) end
   local net = find_net(self, name)
   if net then return net end
   error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" })
@@ -368,6 +372,7 @@ end
 
 --- ws:delete_net(name) -> whether there was one of its own.
 function Workspace:delete_net(name)
+  if type(name) ~= "string" then fail("ws:delete_net expects the name of a net, got a " .. type(name)) end
   state_of(self).handles[name] = nil
   return self:_delete_net(name)
 end
@@ -540,6 +545,7 @@ function workspace.all() return core.workspaces() end
 
 --- neap.for_each_workspace(f): f(ws) for each of them.
 function workspace.for_each(f)
+  if type(f) ~= "function" then fail("neap.for_each_workspace expects a function of a workspace, got a " .. type(f)) end
   for _, ws in ipairs(core.workspaces()) do f(ws) end
 end
 

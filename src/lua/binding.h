@@ -27,6 +27,19 @@ void neap_lua_push_error(lua_State *L, const neap_error *error);
 /* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there is none. */
 const char *neap_lua_line(lua_State *L);
 
+/* As luaL_check.. and luaL_opt.., which say "bad argument" at the line of Neap's own Lua file: these raise at the user's line, and
+ * name the function of the surface that the user has called (core.name_function). */
+lua_Integer neap_lua_check_integer(lua_State *L, int arg);
+lua_Integer neap_lua_opt_integer(lua_State *L, int arg, lua_Integer missing);
+lua_Number neap_lua_check_number(lua_State *L, int arg);
+lua_Number neap_lua_opt_number(lua_State *L, int arg, lua_Number missing);
+const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n); /* n may be NULL */
+const char *neap_lua_check_string(lua_State *L, int arg);
+const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing);
+void neap_lua_check_type(lua_State *L, int arg, int type);
+/* The position of the text at `arg` (nil: of `missing`, where that isn't NULL) in the NULL-ended list. */
+int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list);
+
 /* `call` may use `&error` and must return a neap_status. Refused memory gets a second chance after a full collection. */
 #define NEAP_LUA_TRY(L, call)                            \
   do {                                                   \

@@ -40,7 +40,7 @@ static int cache_to_text(lua_State *L) {
 
 /* new_cache(name) -> cache */
 static int new_cache(lua_State *L) {
-  const char *name = neap_intern(luaL_optstring(L, 1, "?"));
+  const char *name = neap_intern(neap_lua_opt_string(L, 1, "?"));
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
   h->own.name = name != NULL ? name : "?";
   h->at = &h->own;
@@ -52,7 +52,7 @@ static int cache_push(lua_State *L) {
   neap_cache *cache = cache_at(L, 1);
   if (!neap_lua_is_tensor(L, 2))
     neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s", cache->name, luaL_typename(L, 2));
-  const char *label = luaL_optstring(L, 3, NULL);
+  const char *label = neap_lua_opt_string(L, 3, NULL);
   NEAP_LUA_TRY(L, neap_cache_push(cache, neap_lua_tensor_at(L, 2), label, &error));
   lua_settop(L, 1);
   return 1;
@@ -63,14 +63,14 @@ static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
   neap_cache_want want = {0};
   if (lua_istable(L, 2)) {
     neap_lua_only_fields(L, 2, "cache:pop", (const char *const[]){"label", "dtype", "shape", NULL});
-    if (lua_getfield(L, 2, "label") != LUA_TNIL) want.label = luaL_checkstring(L, -1);
+    if (lua_getfield(L, 2, "label") != LUA_TNIL) want.label = neap_lua_check_string(L, -1);
     if (lua_getfield(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
     if (lua_getfield(L, 2, "shape") != LUA_TNIL) {
       neap_lua_shape(L, lua_gettop(L), shape, "pop");
       want.shape = shape;
     }
   } else {
-    want.label = luaL_optstring(L, 2, NULL);
+    want.label = neap_lua_opt_string(L, 2, NULL);
   }
   return want;
 }
@@ -125,7 +125,7 @@ static int release(lua_State *L) {
 
 /* Nets of the list at `index`, in order; the room stays on the stack. */
 static const neap_net **nets_at(lua_State *L, int index, int *n) {
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   *n = (int)luaL_len(L, index);
   const neap_net **net = neap_lua_room(L, (size_t)(*n + 1) * sizeof *net);
   for (int i = 0; i < *n; i++) {
@@ -140,7 +140,7 @@ static const neap_net **nets_at(lua_State *L, int index, int *n) {
 static int new_chain(lua_State *L) {
   int n;
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  int64_t most = luaL_checkinteger(L, 3);
+  int64_t most = neap_lua_check_integer(L, 3);
   lua_settop(L, 4);
   const neap_net **net = nets_at(L, 2, &n);
   lua_rawgeti(L, 2, 1);
@@ -151,14 +151,14 @@ static int new_chain(lua_State *L) {
 }
 
 static int has_batch(lua_State *L) {
-  lua_pushboolean(L, neap_chain_has_batch(chain_at(L, 1), luaL_checkinteger(L, 2)));
+  lua_pushboolean(L, neap_chain_has_batch(chain_at(L, 1), neap_lua_check_integer(L, 2)));
   return 1;
 }
 
 /* chain:add_batch(n, {net, ..}) */
 static int add_batch(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
-  int64_t batch = luaL_checkinteger(L, 2);
+  int64_t batch = neap_lua_check_integer(L, 2);
   int n;
   const neap_net **net = nets_at(L, 3, &n);
   if (n != neap_chain_n_layers(chain))
@@ -186,14 +186,14 @@ static int backward(lua_State *L) {
 
 static neap_list list_at(lua_State *L, int index) {
   static const char *const name[] = {"params", "outputs", "inputs", "caches", NULL};
-  return (neap_list)luaL_checkoption(L, index, NULL, name);
+  return (neap_list)neap_lua_check_option(L, index, NULL, name);
 }
 
 /* chain:item(list, i) -> {name, layer, blob, diff_blob, data, diff} */
 static int item(lua_State *L) {
   const neap_chain *chain = chain_at(L, 1);
   neap_list list = list_at(L, 2);
-  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 3), neap_chain_n(chain, list), "the entry");
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
   neap_chain_item entry = {0};
   lua_createtable(L, 0, 6);
   neap_lua_tensor *data = neap_lua_new_tensor(L), *diff = neap_lua_new_tensor(L);
@@ -223,7 +223,7 @@ static int length(lua_State *L) {
 static int drop(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   neap_list list = list_at(L, 2);
-  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 3), neap_chain_n(chain, list), "the entry");
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
   NEAP_LUA_TRY(L, neap_chain_drop(chain, list, (int)i, &error));
   return 0;
 }
@@ -236,7 +236,7 @@ static int clear(lua_State *L) {
 /* chain:cache(layer) -> cache */
 static int cache(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
-  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 2), neap_chain_n_layers(chain), "the layer");
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
   h->at = neap_chain_cache(chain, (int)i);
   lua_pushvalue(L, 1);

@@ -137,6 +137,140 @@ int neap_lua_failure(lua_State *L, const neap_error *error) {
   return 3;
 }
 
+/* ---- single arguments -------------------------------------------------------------------------------------------------- */
+
+static const char names_key; /* its address: in the registry, the names of functions */
+
+/* The table of the surface's names by function, pushed. Weak in its keys: it keeps no function alive. */
+static void push_names(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &names_key) != LUA_TNIL) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &names_key);
+}
+
+/* core.name_function(f, name): "neap.seed", "net:input": what messages call it. */
+static int name_function(lua_State *L) {
+  lua_settop(L, 2);
+  push_names(L);
+  lua_insert(L, 1);
+  lua_rawset(L, 1);
+  return 0;
+}
+
+/* core.function_name(f) -> what name_function has said, or nil */
+static int function_name(lua_State *L) {
+  lua_settop(L, 1);
+  push_names(L);
+  lua_insert(L, 1);
+  lua_rawget(L, 1);
+  return 1;
+}
+
+/* Pushes and returns the name of the function that the user has called: the outermost one with a name below the user's line. Sets
+ * *level to its level; NULL, with nothing pushed, when none has a name. */
+static const char *push_called(lua_State *L, int *level) {
+  lua_Debug ar;
+  push_names(L);
+  const int names = lua_gettop(L);
+  const char *name = NULL;
+  lua_pushnil(L);
+  for (int at = 0; lua_getstack(L, at, &ar) != 0; at++) {
+    lua_getinfo(L, "Slf", &ar);
+    const bool own = is_own(&ar);
+    if (own && lua_rawget(L, names) == LUA_TSTRING) {
+      name = lua_tostring(L, -1);
+      lua_replace(L, names + 1);
+      *level = at;
+    } else {
+      lua_pop(L, 1);
+    }
+    if (!own && ar.currentline > 0) break;
+  }
+  lua_remove(L, names);
+  if (name == NULL) lua_pop(L, 1);
+  return name;
+}
+
+/* What stands at `arg`, pushed as text: a number as it is, else its type or class. */
+static const char *push_got(lua_State *L, int arg) {
+  if (lua_type(L, arg) == LUA_TNUMBER) return luaL_tolstring(L, arg, NULL);
+  if (lua_type(L, arg) == LUA_TSTRING) return lua_pushfstring(L, "the text \"%s\"", lua_tostring(L, arg));
+  if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING) return lua_pushfstring(L, "a %s", lua_tostring(L, -1));
+  return lua_isnoneornil(L, arg) ? lua_pushliteral(L, "nothing") : lua_pushfstring(L, "a %s", luaL_typename(L, arg));
+}
+
+/* The number of the argument is said where it is the user's own: where C has been called directly. */
+static _Noreturn void fail_argument(lua_State *L, int arg, const char *expected) {
+  luaL_checkstack(L, 8, "error");
+  arg = lua_absindex(L, arg);
+  const char *got = push_got(L, arg);
+  int level = -1;
+  const char *name = push_called(L, &level);
+  if (name == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "%s is expected, got %s", expected, got);
+  if (level != 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects %s, got %s", name, expected, got);
+  neap_lua_fail(L, NEAP_ARGUMENT, "%s: argument %d expects %s, got %s", name, arg - (strchr(name, ':') != NULL), expected, got);
+}
+
+lua_Integer neap_lua_check_integer(lua_State *L, int arg) {
+  int is_integer;
+  lua_Integer x = lua_tointegerx(L, arg, &is_integer);
+  if (!is_integer) fail_argument(L, arg, "an integer");
+  return x;
+}
+
+lua_Integer neap_lua_opt_integer(lua_State *L, int arg, lua_Integer missing) {
+  return lua_isnoneornil(L, arg) ? missing : neap_lua_check_integer(L, arg);
+}
+
+lua_Number neap_lua_check_number(lua_State *L, int arg) {
+  int is_number;
+  lua_Number x = lua_tonumberx(L, arg, &is_number);
+  if (!is_number) fail_argument(L, arg, "a number");
+  return x;
+}
+
+lua_Number neap_lua_opt_number(lua_State *L, int arg, lua_Number missing) {
+  return lua_isnoneornil(L, arg) ? missing : neap_lua_check_number(L, arg);
+}
+
+const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n) {
+  const char *text = lua_tolstring(L, arg, n);
+  if (text == NULL) fail_argument(L, arg, "a text");
+  return text;
+}
+
+const char *neap_lua_check_string(lua_State *L, int arg) { return neap_lua_check_lstring(L, arg, NULL); }
+
+const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing) {
+  return lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
+}
+
+int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list) {
+  arg = lua_absindex(L, arg);
+  const char *text = missing != NULL && lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
+  for (int i = 0; list[i] != NULL; i++)
+    if (strcmp(list[i], text) == 0) return i;
+  luaL_Buffer all;
+  luaL_buffinit(L, &all);
+  for (int i = 0; list[i] != NULL; i++) {
+    luaL_addstring(&all, i == 0 ? "one of " : ", ");
+    luaL_addstring(&all, list[i]);
+  }
+  luaL_pushresult(&all);
+  fail_argument(L, arg, lua_tostring(L, -1));
+}
+
+void neap_lua_check_type(lua_State *L, int arg, int type) {
+  if (lua_type(L, arg) == type) return;
+  fail_argument(L, arg, type == LUA_TTABLE ? "a table" : type == LUA_TFUNCTION ? "a function" : lua_typename(L, type));
+}
+
 /* ---- classes ----------------------------------------------------------------------------------------------------------------- */
 
 /* Lua's own memory, so that a raise between here and its use loses nothing. */
@@ -226,7 +360,7 @@ void neap_lua_class(lua_State *L, const char *name, const char *field, const lua
 
 /* core.fail(message): raises it at the user's line, however many of Neap's own functions lie between. */
 static int fail_text(lua_State *L) {
-  luaL_checkstring(L, 1);
+  neap_lua_check_string(L, 1);
   push_where(L);
   lua_pushvalue(L, 1);
   lua_concat(L, 2);
@@ -235,7 +369,7 @@ static int fail_text(lua_State *L) {
 
 /* core.error{code =, message =, ..} -> error object; the line is the user's when it names none. */
 static int make_error(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
+  neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
   if (lua_getfield(L, 1, "line") == LUA_TNIL && neap_lua_line(L)[0] != '\0') lua_setfield(L, 1, "line");
   lua_settop(L, 1);
@@ -245,8 +379,8 @@ static int make_error(lua_State *L) {
 
 /* core.nearest(word, list) -> the text of the list nearest to word, or nil when none is near. */
 static int nearest(lua_State *L) {
-  const char *word = luaL_checkstring(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
+  const char *word = neap_lua_check_string(L, 1);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   int least = 2 + (int)strlen(word) / 3;
   lua_Integer best = 0, n = luaL_len(L, 2);
   for (lua_Integer i = 1; i <= n; i++) {
@@ -263,8 +397,12 @@ static int nearest(lua_State *L) {
 }
 
 void neap_lua_open_check(lua_State *L) {
-  static const neap_lua_reg functions[] = {
-    {"fail", fail_text, 1}, {"error", make_error, 1}, {"nearest", nearest, 2}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"fail", fail_text, 1},
+                                           {"error", make_error, 1},
+                                           {"nearest", nearest, 2},
+                                           {"name_function", name_function, 2},
+                                           {"function_name", function_name, 1},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }
 
@@ -272,7 +410,7 @@ void neap_lua_open_check(lua_State *L) {
 
 void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *const *known) {
   if (lua_isnoneornil(L, index)) return;
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     const char *key = luaL_tolstring(L, -2, NULL), *near = NULL;
     bool is_text = lua_type(L, -3) == LUA_TSTRING;

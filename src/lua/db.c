@@ -31,7 +31,7 @@ static int to_text(lua_State *L) {
 
 /* open_db([path]) -> db, or nil, message, code. Without a path: the default one. */
 static int open_db(lua_State *L) {
-  const char *path = luaL_optstring(L, 1, NULL);
+  const char *path = neap_lua_opt_string(L, 1, NULL);
   if (path == NULL) path = neap_store_default_path();
   if (path == NULL) {
     lua_pushnil(L);
@@ -207,7 +207,7 @@ static void push_cell(lua_State *L, const rows *r, const cell *c) {
 /* db:_query(sql, params [, lenient]) -> rows, column names; or nil, message, code. Lenient: parameters without a value are NULL. */
 static int query(lua_State *L) {
   neap_store *store = db_at(L, 1);
-  const char *sql = luaL_checkstring(L, 2);
+  const char *sql = neap_lua_check_string(L, 2);
   int n_param;
   lua_settop(L, 4);
   bool lenient = lua_toboolean(L, 4);
@@ -259,7 +259,7 @@ static int check(lua_State *L) {
 
 static int backup(lua_State *L) {
   neap_error error = {0};
-  if (neap_store_backup(db_at(L, 1), luaL_checkstring(L, 2), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_store_backup(db_at(L, 1), neap_lua_check_string(L, 2), &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -268,7 +268,8 @@ static int backup(lua_State *L) {
 static int prune(lua_State *L) {
   neap_error error = {0};
   int64_t n = 0;
-  if (neap_store_prune(db_at(L, 1), (int64_t)luaL_checknumber(L, 2), &n, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_store_prune(db_at(L, 1), (int64_t)neap_lua_check_number(L, 2), &n, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_pushinteger(L, n);
   return 1;
 }
@@ -277,7 +278,7 @@ static int prune(lua_State *L) {
 static int embedded(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
     size_t n;
-    const char *text = neap_embedded_find(luaL_checkstring(L, 1), &n);
+    const char *text = neap_embedded_find(neap_lua_check_string(L, 1), &n);
     if (text == NULL) return 0;
     lua_pushlstring(L, text, n);
     return 1;

@@ -36,7 +36,7 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
 
 /* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil, message, code */
 static int load(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
   neap_io_list *list = neap_lua_new(L, sizeof *list, LIST_CLASS);
   neap_error error = {0};
@@ -77,7 +77,7 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
 
 /* save(path, tensor | {name = tensor} [, {meta = {key = text}}]) -> true, or nil, message, code */
 static int save(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   neap_io_item single = {.name = (char[]){""}}, *item = &single;
   neap_io_pair *meta = NULL;
   int n = 1, n_meta = 0;
@@ -109,7 +109,7 @@ static int save(lua_State *L) {
 
 /* read_idx(path) -> tensor, or nil, message, code */
 static int read_idx(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_error error = {0};
   if (neap_io_read_idx(path, &out->t, &error) != NEAP_OK) return neap_lua_failure(L, &error);
@@ -119,7 +119,7 @@ static int read_idx(lua_State *L) {
 
 /* read_bytes(path) -> u8 tensor of a whole file, unpacked if it is gzip */
 static int read_bytes(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
@@ -135,7 +135,7 @@ static int read_bytes(lua_State *L) {
 
 /* read_text(path) -> text, or nil, message, code */
 static int read_text(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
   if (neap_io_read_text(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
@@ -146,7 +146,7 @@ static int read_text(lua_State *L) {
 
 /* core.write_png(path, u8 tensor (H,W) or (H,W,3), dense) -> true, or nil, message, code */
 static int write_png(lua_State *L) {
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = neap_lua_check_string(L, 1);
   const neap_tensor *t = neap_lua_tensor_at(L, 2);
   neap_error error = {0};
   if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 || t->shape.n_dim > 3)
@@ -162,7 +162,7 @@ static int write_png(lua_State *L) {
 /* core.write_text(path, text) -> true, or nil, message, code */
 static int write_text(lua_State *L) {
   size_t n;
-  const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &n);
+  const char *path = neap_lua_check_string(L, 1), *text = neap_lua_check_lstring(L, 2, &n);
   neap_error error = {0};
   if (neap_io_write_text(path, text, n, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
@@ -172,7 +172,7 @@ static int write_text(lua_State *L) {
 /* make_folder(path) -> true: with the folders above it, where missing; or nil, message, code */
 static int make_folder(lua_State *L) {
   size_t n;
-  const char *path = luaL_checklstring(L, 1, &n);
+  const char *path = neap_lua_check_lstring(L, 1, &n);
   char *part = neap_lua_room(L, n + 1);
   memcpy(part, path, n);
   for (size_t i = 1; i <= n; i++) {
@@ -192,14 +192,14 @@ static int make_folder(lua_State *L) {
 /* encode_bytes(text, {char = number}) -> u8 tensor of the numbers, i32 when one is above 255; unknown characters are 0. */
 static int encode_bytes(lua_State *L) {
   size_t n;
-  const unsigned char *text = (const unsigned char *)luaL_checklstring(L, 1, &n);
-  luaL_checktype(L, 2, LUA_TTABLE);
+  const unsigned char *text = (const unsigned char *)neap_lua_check_lstring(L, 1, &n);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   int64_t number[256] = {0}, most = 0;
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
     size_t length = 0;
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &length) : NULL;
     if (length != 1) neap_lua_fail(L, NEAP_ARGUMENT, "encode_bytes expects numbers by character");
-    number[(unsigned char)key[0]] = luaL_checkinteger(L, -1);
+    number[(unsigned char)key[0]] = neap_lua_check_integer(L, -1);
     most = NEAP_MAX(most, number[(unsigned char)key[0]]);
   }
   neap_dtype dtype = most > 255 ? NEAP_DTYPE_I32 : NEAP_DTYPE_U8;
@@ -226,7 +226,7 @@ static int reader_release(lua_State *L) {
 }
 
 static double number_field(lua_State *L, const char *key, double missing) {
-  if (lua_getfield(L, -1, key) != LUA_TNIL) missing = luaL_checknumber(L, -1);
+  if (lua_getfield(L, -1, key) != LUA_TNIL) missing = neap_lua_check_number(L, -1);
   lua_pop(L, 1);
   return missing;
 }
@@ -234,7 +234,7 @@ static double number_field(lua_State *L, const char *key, double missing) {
 /* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack */
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
-  luaL_checktype(L, -1, LUA_TTABLE);
+  neap_lua_check_type(L, -1, LUA_TTABLE);
   lua_getfield(L, -1, "source");
   field.source = *neap_lua_tensor_at(L, -1); /* borrowed: the reader retains it */
   lua_pop(L, 1);
@@ -250,10 +250,10 @@ static neap_batch_field field_at_top(lua_State *L) {
 
 /* batch_reader(fields, n_batch, rows from 0, drop_last) -> reader; reader:next() -> n, {tensors} */
 static int batch_reader(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  luaL_checktype(L, 3, LUA_TTABLE);
+  neap_lua_check_type(L, 1, LUA_TTABLE);
+  neap_lua_check_type(L, 3, LUA_TTABLE);
   int n_field = (int)luaL_len(L, 1);
-  lua_Integer n_batch = luaL_checkinteger(L, 2), n_index = luaL_len(L, 3);
+  lua_Integer n_batch = neap_lua_check_integer(L, 2), n_index = luaL_len(L, 3);
   bool drop_last = lua_toboolean(L, 4);
   if (n_batch < 1) neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
@@ -265,7 +265,7 @@ static int batch_reader(lua_State *L) {
   }
   for (lua_Integer i = 0; i < n_index; i++) {
     lua_geti(L, 3, i + 1);
-    index[i] = luaL_checkinteger(L, -1);
+    index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }
   reader *r = neap_lua_new(L, sizeof *r, READER_CLASS);

@@ -33,7 +33,7 @@ static int *positions(lua_State *L, int index, int *n) {
   *n = 0;
   if (lua_isnoneornil(L, index)) return NULL;
   index = lua_absindex(L, index);
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   *n = (int)luaL_len(L, index);
   int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
   for (int i = 0; i < *n; i++) {
@@ -61,7 +61,7 @@ static const char *const *names(lua_State *L, int index, const char *key, int *n
 /* Text of a field, which must stay in its table; NULL for nil. */
 static const char *word(lua_State *L, int index, const char *key) {
   lua_getfield(L, index, key);
-  const char *text = luaL_optstring(L, -1, NULL);
+  const char *text = neap_lua_opt_string(L, -1, NULL);
   lua_pop(L, 1);
   return text;
 }
@@ -69,7 +69,7 @@ static const char *word(lua_State *L, int index, const char *key) {
 /* Of an exact search; 0: the default. */
 static int64_t most_steps(lua_State *L, int index) {
   lua_getfield(L, index, "most_steps");
-  int64_t steps = luaL_optinteger(L, -1, 0);
+  int64_t steps = neap_lua_opt_integer(L, -1, 0);
   if (steps < 0 || (steps == 0 && !lua_isnil(L, -1)))
     neap_lua_fail(L, NEAP_ARGUMENT, "most_steps expects a number of steps, at least 1");
   lua_pop(L, 1);
@@ -80,7 +80,7 @@ static int64_t most_steps(lua_State *L, int index) {
 static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_recycle_options o = {0};
   if (lua_isnoneornil(L, index)) return o;
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   o.dag = flag(L, index, "dag");
   o.gradients_only = flag(L, index, "gradients_only");
   o.mix_dtypes = flag(L, index, "mix_dtypes");
@@ -90,7 +90,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   o.order = word(L, index, "order");
   o.most_steps = most_steps(L, index);
   lua_getfield(L, index, "keep_last");
-  o.keep_last = (int)luaL_optinteger(L, -1, 0);
+  o.keep_last = (int)neap_lua_opt_integer(L, -1, 0);
   lua_pop(L, 1);
   o.head = names(L, index, "heads", &o.n_head);
   o.shareable = names(L, index, "shareable", &o.n_shareable);
@@ -147,8 +147,8 @@ static int blobs(lua_State *L) {
 /* handle:conflict(i, j) -> whether the two blobs may not share */
 static int conflict(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
-  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 2), r->n_blob, "blob");
-  int64_t j = neap_lua_position(L, luaL_checkinteger(L, 3), r->n_blob, "blob");
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), r->n_blob, "blob");
+  int64_t j = neap_lua_position(L, neap_lua_check_integer(L, 3), r->n_blob, "blob");
   bool alive = (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0;
   lua_pushboolean(L, alive || r->blob[i].class_id != r->blob[j].class_id);
   return 1;
@@ -245,7 +245,7 @@ static int release(lua_State *L) {
 
 /* estimate({nets}, inference options, device or nil) -> rows {type, bytes}, total bytes, high-water bytes */
 static int estimate(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
+  neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
   int n = (int)luaL_len(L, 1);
   const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
@@ -256,7 +256,7 @@ static int estimate(lua_State *L) {
     if (i == 0) compile = neap_lua_compile_options(L, 2, lua_gettop(L));
   }
   neap_memory_estimate e;
-  NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, luaL_optstring(L, 3, NULL), &e, &error));
+  NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
   struct neap_type_bytes *row = neap_lua_room(L, ((size_t)e.n_type + 1) * sizeof *row);
   if (e.n_type > 0) memcpy(row, e.by_type, (size_t)e.n_type * sizeof *row);
   neap_free(e.by_type);
@@ -276,7 +276,7 @@ static int estimate(lua_State *L) {
 static int sort(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = neap_net_n_ops(net), *order = neap_lua_room(L, ((size_t)n + 1) * sizeof *order);
-  NEAP_LUA_TRY(L, neap_net_sort(net, luaL_checkstring(L, 2), order, &error));
+  NEAP_LUA_TRY(L, neap_net_sort(net, neap_lua_check_string(L, 2), order, &error));
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_pushinteger(L, order[i] + 1);
@@ -290,7 +290,7 @@ static int reorder(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_net_edit e = {0};
   int n = 0;
-  luaL_checktype(L, 2, LUA_TTABLE);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   e.order = positions(L, 2, &n);
   if (n != neap_net_n_ops(from->net))
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions", neap_net_name(from->net),
@@ -356,12 +356,12 @@ static int64_t field(lua_State *L, int index, const char *key, int64_t missing) 
 
 /* Items from the ranges {name, defined, used, size = 1, class = 1} of the list at `index`. Names stay in their tables. */
 static neap_assign_item *read_items(lua_State *L, int index, int *n) {
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   *n = (int)luaL_len(L, index);
   neap_assign_item *item = neap_lua_room(L, ((size_t)*n + 1) * sizeof *item);
   for (int i = 0; i < *n; i++) {
     lua_geti(L, index, i + 1);
-    luaL_checktype(L, -1, LUA_TTABLE);
+    neap_lua_check_type(L, -1, LUA_TTABLE);
     int row = lua_gettop(L);
     item[i] = (neap_assign_item){.bytes = field(L, row, "size", 1),
                                  .class_id = (int)field(L, row, "class", 1),
@@ -384,7 +384,7 @@ static void push_assign_figures(lua_State *L, const neap_assign_figures *f) {
 
 /* assign(ranges, {exact, most_steps}) -> slot of each, number of slots, whether proved the least */
 static int assign(lua_State *L) {
-  luaL_checktype(L, 2, LUA_TTABLE);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_assign_options options = {.exact = flag(L, 2, "exact"), .most_steps = most_steps(L, 2)};
   int n;
   neap_assign_item *item = read_items(L, 1, &n);
@@ -430,8 +430,8 @@ static int verify(lua_State *L) {
 
 /* best_slot({bytes or false, ..}, want) -> index of the best fitting usable slot, or nil */
 static int best_slot(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TTABLE);
-  lua_Integer want = luaL_checkinteger(L, 2);
+  neap_lua_check_type(L, 1, LUA_TTABLE);
+  lua_Integer want = neap_lua_check_integer(L, 2);
   int n = (int)luaL_len(L, 1);
   int64_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
   bool *usable = neap_lua_room(L, (size_t)n + 1);

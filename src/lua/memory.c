@@ -54,7 +54,7 @@ static int reset_peak(lua_State *L) {
 
 /* fail_nth(n [, persist]): the n-th allocation from now fails, for tests; failed() -> whether it has happened. */
 static int fail_nth(lua_State *L) {
-  neap_memory_fail_nth(luaL_checkinteger(L, 1), lua_toboolean(L, 2));
+  neap_memory_fail_nth(neap_lua_check_integer(L, 1), lua_toboolean(L, 2));
   return 0;
 }
 
@@ -65,7 +65,7 @@ static int failed(lua_State *L) {
 
 static int threads(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
-    lua_Integer n = luaL_checkinteger(L, 1);
+    lua_Integer n = neap_lua_check_integer(L, 1);
     if (n < 1 || n > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %lld", (long long)n);
     neap_threads_set((int)n);
   }
@@ -80,7 +80,7 @@ static int clock_seconds(lua_State *L) {
 
 /* is_terminal([fd]): whether output goes to a person; 1 by default. */
 static int is_terminal(lua_State *L) {
-  lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
+  lua_pushboolean(L, isatty((int)neap_lua_opt_integer(L, 1, 1)));
   return 1;
 }
 
@@ -99,7 +99,7 @@ static int parse_bytes(lua_State *L) {
 
 static int bytes_text(lua_State *L) {
   char text[24];
-  lua_pushstring(L, neap_bytes_text(luaL_checknumber(L, 1), text));
+  lua_pushstring(L, neap_bytes_text(neap_lua_check_number(L, 1), text));
   return 1;
 }
 

@@ -63,7 +63,7 @@ static int line(lua_State *L) {
 
 /* new_net(name) */
 static int new_net(lua_State *L) {
-  const char *name = luaL_optstring(L, 1, "net");
+  const char *name = neap_lua_opt_string(L, 1, "net");
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   NEAP_LUA_TRY(L, neap_net_new(name, &net->net, &error));
   return 1;
@@ -72,7 +72,7 @@ static int new_net(lua_State *L) {
 /* net:_sub(name [, closed]): a net whose free names are this one's; closed: one that sees its own names only. */
 static int sub(lua_State *L) {
   neap_lua_net *outer = neap_lua_net_at(L, 1);
-  const char *name = luaL_checkstring(L, 2);
+  const char *name = neap_lua_check_string(L, 2);
   bool closed = lua_toboolean(L, 3);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   lua_pushvalue(L, 1);
@@ -100,19 +100,19 @@ static int copy_sub(lua_State *L) {
 
 /* net:_local(scope, name): the full name of a local of the scope's top frame, or nil. */
 static int local_name(lua_State *L) {
-  lua_pushstring(L, neap_net_local(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2), luaL_checkstring(L, 3)));
+  lua_pushstring(L, neap_net_local(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2), neap_lua_check_string(L, 3)));
   return 1;
 }
 
 /* net:_is_scope(name): whether the name means a scope here. */
 static int is_scope(lua_State *L) {
-  lua_pushboolean(L, neap_net_is_scope(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2)));
+  lua_pushboolean(L, neap_net_is_scope(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2)));
   return 1;
 }
 
 /* net:_has_local(name): whether that is the full name of a local of some frame. */
 static int has_local(lua_State *L) {
-  lua_pushboolean(L, neap_net_has_local(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2)));
+  lua_pushboolean(L, neap_net_has_local(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2)));
   return 1;
 }
 
@@ -120,7 +120,7 @@ static int has_local(lua_State *L) {
  * there, as far as it is known now, is for those who ask while the body is written. */
 static int take(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
-  const char *name = luaL_checkstring(L, 2);
+  const char *name = neap_lua_check_string(L, 2);
   lua_settop(L, 4);
   NEAP_LUA_TRY(L, neap_net_declare(net->net, name, NEAP_ROLE_INPUT, NULL, false, NULL, NULL, neap_lua_line(L), &error));
   if (lua_isnil(L, 3)) return 0;
@@ -139,7 +139,7 @@ static int clone(lua_State *L) {
 
 /* read_net(text) */
 static int read_net(lua_State *L) {
-  const char *text = luaL_checkstring(L, 1);
+  const char *text = neap_lua_check_string(L, 1);
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
   NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
   NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error));
@@ -157,7 +157,7 @@ static int split_micro(lua_State *L) {
 /* net:rename{old = "new"} -> net */
 static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   int n = 0;
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) n++;
   const char **old = neap_lua_room(L, (size_t)n * sizeof *old), **new = neap_lua_room(L, (size_t)n * sizeof *new);
@@ -182,13 +182,13 @@ static neap_role role_at(lua_State *L, int index) {
     NEAP_ROLE_MAP(X)
 #undef X
       NULL};
-  return (neap_role)luaL_checkoption(L, index, NULL, names);
+  return (neap_role)neap_lua_check_option(L, index, NULL, names);
 }
 
 /* net:_declare(name, role, shape, dtype, init, trainable [, line]): init is {op = "Xavier", its attributes} or {"Xavier", ..} or nil. */
 static int declare(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
-  const char *name = luaL_checkstring(L, 2), *init = NULL;
+  const char *name = neap_lua_check_string(L, 2), *init = NULL;
   neap_role role = role_at(L, 3);
   neap_type type = {.dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_F32)};
   if (!lua_istable(L, 4)) neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name, luaL_typename(L, 4));
@@ -208,7 +208,7 @@ static int declare(lua_State *L) {
     neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
                   luaL_typename(L, 6));
   }
-  const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
+  const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   NEAP_LUA_TRY(L, neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
   return 0;
 }
@@ -219,12 +219,12 @@ static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 9);
-  neap_net_call call = {.type = op->name, .name = luaL_optstring(L, 6, NULL), .scope = luaL_optstring(L, 7, NULL)};
+  neap_net_call call = {.type = op->name, .name = neap_lua_opt_string(L, 6, NULL), .scope = neap_lua_opt_string(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, op->name, true, &call.n_in);
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
-  call.line = lua_isnil(L, 8) ? neap_lua_line(L) : luaL_checkstring(L, 8);
-  call.device = luaL_optstring(L, 9, NULL);
+  call.line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
+  call.device = neap_lua_opt_string(L, 9, NULL);
   call.check = neap_lua_type_check;
   call.context = net;
   int at = 0;
@@ -389,7 +389,7 @@ static int blobs(lua_State *L) {
 
 /* net:_blob(name) -> the same for one, or nil: not in this net. */
 static int blob(lua_State *L) {
-  const neap_net_blob *found = neap_net_find_blob(neap_lua_net_at(L, 1)->net, luaL_checkstring(L, 2));
+  const neap_net_blob *found = neap_net_find_blob(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2));
   if (found == NULL) return 0;
   push_blob(L, found);
   return 1;
@@ -410,7 +410,7 @@ static int output_names(lua_State *L) {
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   char **text = (char **)neap_lua_new_block(L);
-  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, (int)luaL_optinteger(L, 2, 0), text, &error));
+  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, (int)neap_lua_opt_integer(L, 2, 0), text, &error));
   lua_pushstring(L, *text);
   return 1;
 }
@@ -437,7 +437,7 @@ static int mark(lua_State *L) {
 
 static int end_mark(lua_State *L) {
   const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
-  if (net->net != NULL) neap_net_end_mark(net->net, (int)luaL_checkinteger(L, 2), lua_toboolean(L, 3));
+  if (net->net != NULL) neap_net_end_mark(net->net, (int)neap_lua_check_integer(L, 2), lua_toboolean(L, 3));
   return 0;
 }
 
@@ -455,7 +455,7 @@ static int is_train(lua_State *L) {
 static int graph(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
-  enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)luaL_checkoption(L, 3, NULL, choice);
+  enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)neap_lua_check_option(L, 3, NULL, choice);
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
   neap_lua_net *made = what == NET ? neap_lua_new(L, sizeof *made, NEAP_LUA_NET) : NULL;
   neap_graph *prepared = NULL;

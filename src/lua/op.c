@@ -6,7 +6,7 @@
 #include <string.h>
 
 const neap_op *neap_lua_op(lua_State *L, int index) {
-  const char *name = luaL_checkstring(L, index);
+  const char *name = neap_lua_check_string(L, index);
   const neap_op *op = neap_op_find(name);
   if (op != NULL) return op;
   neap_error error = {0};
@@ -186,7 +186,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   index = lua_absindex(L, index);
   int n_key = 0, n_item = 0;
   if (!lua_isnoneornil(L, index)) {
-    luaL_checktype(L, index, LUA_TTABLE);
+    neap_lua_check_type(L, index, LUA_TTABLE);
     for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
       n_key++;
       if (lua_type(L, -2) != LUA_TSTRING) n_item++;
@@ -236,8 +236,8 @@ static int n_required_outputs(const neap_op *op) {
 /* eager(type, {tensor|false, ..}, attrs, n_out) -> tensors. n_out nil: those that must be there. */
 static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
-  int n_in = (int)NEAP_MIN(luaL_len(L, 2), 4096), n_out = (int)luaL_optinteger(L, 4, n_required_outputs(op));
+  neap_lua_check_type(L, 2, LUA_TTABLE);
+  int n_in = (int)NEAP_MIN(luaL_len(L, 2), 4096), n_out = (int)neap_lua_opt_integer(L, 4, n_required_outputs(op));
   if (n_out < 0 || n_out > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "%s: %d outputs are asked for", op->name, n_out);
   neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in), *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
   for (int k = 0; k < n_in; k++) {
@@ -257,7 +257,7 @@ static int eager(lua_State *L) {
 
 /* seed(n): of eager random ops. */
 static int seed(lua_State *L) {
-  neap_draw_seed((uint64_t)luaL_checkinteger(L, 1));
+  neap_draw_seed((uint64_t)neap_lua_check_integer(L, 1));
   return 0;
 }
 
@@ -417,7 +417,7 @@ static int op_help(lua_State *L) {
 }
 
 static int suggest(lua_State *L) {
-  lua_pushstring(L, neap_op_suggest(luaL_checkstring(L, 1)));
+  lua_pushstring(L, neap_op_suggest(neap_lua_check_string(L, 1)));
   return 1;
 }
 

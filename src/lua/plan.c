@@ -251,7 +251,7 @@ static int rewrites(lua_State *L) {
 /* plan:_gone(name) -> the op that has absorbed the blob, or nil */
 static int gone(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  const char *name = luaL_checkstring(L, 2);
+  const char *name = neap_lua_check_string(L, 2);
   for (int i = 0; i < h->graph->n_gone; i++) {
     if (strcmp(h->graph->gone[i].name, name) != 0) continue;
     lua_pushstring(L, h->graph->gone[i].into);
@@ -402,7 +402,7 @@ static int graph_text(lua_State *L) {
 static int dot(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer out = {0};
-  neap_plan_dot(h->plan, h->graph, (int)luaL_optinteger(L, 2, 0), &out);
+  neap_plan_dot(h->plan, h->graph, (int)neap_lua_opt_integer(L, 2, 0), &out);
   return push_buffer(L, &out);
 }
 

@@ -138,14 +138,14 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case KEEP_ALL: o->graph.keep_all = boolean_at_top(L, key); break;
     case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
     case FUSE: take_fuse(L, o); break;
-    case ENGINE: o->engine = luaL_checkstring(L, -1); break;
-    case THREADS: o->n_thread = (int)luaL_checkinteger(L, -1); break;
+    case ENGINE: o->engine = neap_lua_check_string(L, -1); break;
+    case THREADS: o->n_thread = (int)neap_lua_check_integer(L, -1); break;
     case PROFILE: o->profile = boolean_at_top(L, key); break;
     case STORE:
       if (lua_toboolean(L, -1) == 0) o->store = NULL;
       break;
     case SEARCH:
-      o->plan.most_steps = luaL_checkinteger(L, -1);
+      o->plan.most_steps = neap_lua_check_integer(L, -1);
       if (o->plan.most_steps < 1) neap_lua_fail(L, NEAP_ARGUMENT, "search expects a number of steps, at least 1");
       break;
     case LAYOUTS: {
@@ -162,7 +162,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
       o->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, key), .arena_bytes = neap_lua_bytes(L, -1, key)};
       break;
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
-    case TAG: o->tag = luaL_checkstring(L, -1); break;
+    case TAG: o->tag = neap_lua_check_string(L, -1); break;
     case KEEP:
     case MEM_PARAM: /* both need room that outlives the walk over the options */
     case TRAIN:
@@ -209,7 +209,7 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   const char *profile = getenv("NEAP_PROFILE");
   o.profile = profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0;
   if (lua_isnoneornil(L, index)) return o;
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   int n = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
   const char **names = neap_lua_room(L, (size_t)n * sizeof *names);
@@ -313,7 +313,7 @@ void neap_lua_raise_run(lua_State *L, const neap_error *error) {
 /* program:run([n]): n steps, 1 by default. */
 static int run(lua_State *L) {
   handle *h = program_at(L, 1);
-  lua_Integer n = luaL_optinteger(L, 2, 1);
+  lua_Integer n = neap_lua_opt_integer(L, 2, 1);
   neap_error error = {0};
   for (lua_Integer i = 0; i < n; i++)
     if (neap_session_run(h->session, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
@@ -326,8 +326,8 @@ static int run(lua_State *L) {
 /* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, update): one step as micro-batches. */
 static int run_micro(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  luaL_checktype(L, 2, LUA_TTABLE);
-  luaL_checktype(L, 3, LUA_TTABLE);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
+  neap_lua_check_type(L, 3, LUA_TTABLE);
   neap_micro_step step = {.n_part = (int)lua_rawlen(L, 3), .update = program_at(L, 4)->session};
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) step.n_input++;
   neap_micro_input *input = neap_lua_room(L, (size_t)step.n_input * sizeof *input);
@@ -346,9 +346,9 @@ static int run_micro(lua_State *L) {
     lua_getfield(L, -1, "program");
     part[p].session = program_at(L, -1)->session;
     lua_getfield(L, top + 1, "n");
-    part[p].n = luaL_checkinteger(L, -1);
+    part[p].n = neap_lua_check_integer(L, -1);
     lua_getfield(L, top + 1, "weight");
-    part[p].weight = luaL_checknumber(L, -1);
+    part[p].weight = neap_lua_check_number(L, -1);
     lua_settop(L, top);
   }
   neap_error error = {0};
@@ -359,7 +359,7 @@ static int run_micro(lua_State *L) {
 /* program.plan, net, workspace; methods. */
 static int index_any(lua_State *L) {
   const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
-  const char *key = luaL_checkstring(L, 2);
+  const char *key = neap_lua_check_string(L, 2);
   if (strcmp(key, "plan") == 0 || strcmp(key, "net") == 0 || strcmp(key, "workspace") == 0) {
     lua_getiuservalue(L, 1, 1);
     if (lua_getfield(L, -1, key) != LUA_TNIL) return 1;
@@ -459,7 +459,8 @@ static int pool(lua_State *L) {
 
 /* program:metric(name, step, value): a row of the run, once it is recorded. */
 static int metric(lua_State *L) {
-  neap_session_metric(program_at(L, 1)->session, luaL_checkstring(L, 2), luaL_checkinteger(L, 3), luaL_checknumber(L, 4));
+  neap_session_metric(program_at(L, 1)->session, neap_lua_check_string(L, 2), neap_lua_check_integer(L, 3),
+                      neap_lua_check_number(L, 4));
   return 0;
 }
 
@@ -467,7 +468,7 @@ static int metric(lua_State *L) {
 static int record(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_error error = {0};
-  if (neap_session_record(h->session, luaL_optstring(L, 2, "ok"), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_session_record(h->session, neap_lua_opt_string(L, 2, "ok"), &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushinteger(L, neap_session_run_id(h->session));
   return 1;
 }

@@ -45,7 +45,7 @@ static int to_text(lua_State *L) {
 /* batch_inputs(net, n) -> {input = shape}: of those inputs whose shapes change with the batch, at n rows */
 static int batch_inputs(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
-  int64_t n = luaL_checkinteger(L, 2);
+  int64_t n = neap_lua_check_integer(L, 2);
   neap_graph_options graph = {0};
   neap_arena arena = {0};
   neap_error error = {0};
@@ -105,10 +105,10 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, 
 /* fit_batch(f, max [, update]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
  * the net of an update, the nets are those of micro-batches. */
 static int fit_batch(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  neap_lua_check_type(L, 1, LUA_TFUNCTION);
   lua_settop(L, 3);
   source s = {.L = L};
-  neap_fit fit = {.net = net_of_batch, .context = &s, .max = luaL_checkinteger(L, 2)};
+  neap_fit fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
   if (!lua_isnil(L, 3)) fit.update = neap_lua_net_at(L, 3)->net;
   neap_forecast *forecast = neap_lua_new_plan(L);
   lua_pushvalue(L, 1);

@@ -54,7 +54,7 @@ static bindings take_bindings(lua_State *L, int index) {
   bindings b = {0};
   int n = 0;
   if (lua_isnoneornil(L, index)) return b;
-  luaL_checktype(L, index, LUA_TTABLE);
+  neap_lua_check_type(L, index, LUA_TTABLE);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
   b.inner = neap_lua_room(L, (size_t)n * sizeof *b.inner);
   b.outer = neap_lua_room(L, (size_t)n * sizeof *b.outer);

@@ -115,7 +115,7 @@ static int64_t offset_of(lua_State *L, const neap_tensor *t, int first) {
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d positions, got %d", neap_shape_text(&t->shape, text), t->shape.n_dim, n);
   int64_t offset = 0;
   for (int d = 0; d < n; d++)
-    offset += t->stride[d] * neap_lua_position(L, luaL_checkinteger(L, first + d), t->shape.dim[d], "position");
+    offset += t->stride[d] * neap_lua_position(L, neap_lua_check_integer(L, first + d), t->shape.dim[d], "position");
   return offset;
 }
 
@@ -155,7 +155,7 @@ static int totable(lua_State *L) {
 /* x:apply_(f): each element becomes f(element), in row-major order; what f gives nil for stays. */
 static int apply(lua_State *L) {
   neap_tensor *t = neap_lua_writable_at(L, 1);
-  luaL_checktype(L, 2, LUA_TFUNCTION);
+  neap_lua_check_type(L, 2, LUA_TFUNCTION);
   neap_lua_walk walk;
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t)) {
     lua_pushvalue(L, 2);
@@ -172,7 +172,7 @@ static int apply(lua_State *L) {
 /* x:map_(y, f): each element becomes f(x's, y's); shapes are equal. */
 static int map(lua_State *L) {
   neap_tensor *t = neap_lua_writable_at(L, 1), *other = neap_lua_tensor_at(L, 2);
-  luaL_checktype(L, 3, LUA_TFUNCTION);
+  neap_lua_check_type(L, 3, LUA_TFUNCTION);
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_equal(&t->shape, &other->shape))
     neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s", neap_shape_text(&t->shape, a),

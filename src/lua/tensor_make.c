@@ -163,11 +163,11 @@ static int like(lua_State *L) {
 
 /* arange(a, b [, step [, dtype]]): a, a + step, .. before b; arange(n) is 0 .. n - 1. */
 static int arange(lua_State *L) {
-  double a = luaL_checknumber(L, 1), b = 0, step = luaL_optnumber(L, 3, 1);
+  double a = neap_lua_check_number(L, 1), b = 0, step = neap_lua_opt_number(L, 3, 1);
   if (lua_isnoneornil(L, 2))
     b = a, a = 0;
   else
-    b = luaL_checknumber(L, 2);
+    b = neap_lua_check_number(L, 2);
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
   double n = step != 0 ? (b - a) / step : -1;
   if (!(step != 0) || !(n < 0x1p40))
@@ -180,8 +180,8 @@ static int arange(lua_State *L) {
 
 /* linspace(a, b, n [, dtype]): n numbers from a to b, both included. */
 static int linspace(lua_State *L) {
-  double a = luaL_checknumber(L, 1), b = luaL_checknumber(L, 2);
-  lua_Integer n = luaL_checkinteger(L, 3);
+  double a = neap_lua_check_number(L, 1), b = neap_lua_check_number(L, 2);
+  lua_Integer n = neap_lua_check_integer(L, 3);
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
   if (n < 0) neap_lua_fail(L, NEAP_ARGUMENT, "linspace expects a count, got %lld", (long long)n);
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, (const int64_t[]){n}));
@@ -192,7 +192,7 @@ static int linspace(lua_State *L) {
 
 /* eye(n [, m [, dtype]]) */
 static int eye(lua_State *L) {
-  lua_Integer n = luaL_checkinteger(L, 1), m = luaL_optinteger(L, 2, n);
+  lua_Integer n = neap_lua_check_integer(L, 1), m = neap_lua_opt_integer(L, 2, n);
   neap_dtype dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32);
   if (n < 0 || m < 0) neap_lua_fail(L, NEAP_ARGUMENT, "eye expects sizes, got %lld and %lld", (long long)n, (long long)m);
   neap_shape shape = NEAP_SHAPE(n, m);

@@ -6,8 +6,8 @@
 static int narrow(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int d = neap_lua_axis(L, 2, t->shape.n_dim);
-  int64_t n = luaL_checkinteger(L, 4), size = t->shape.dim[d];
-  int64_t from = n == 0 ? 0 : neap_lua_position(L, luaL_checkinteger(L, 3), size, "position");
+  int64_t n = neap_lua_check_integer(L, 4), size = t->shape.dim[d];
+  int64_t from = n == 0 ? 0 : neap_lua_position(L, neap_lua_check_integer(L, 3), size, "position");
   if (n < 0 || n > size - from)
     neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld", (long long)n,
                   (long long)from + 1, (long long)size);
@@ -20,7 +20,7 @@ static int narrow(lua_State *L) {
 static int select_one(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int d = neap_lua_axis(L, 2, t->shape.n_dim);
-  int64_t i = neap_lua_position(L, luaL_checkinteger(L, 3), t->shape.dim[d], "position");
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 3), t->shape.dim[d], "position");
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_select(t, d, i, &out->t, &error));
   return 1;

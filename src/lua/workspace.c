@@ -109,7 +109,7 @@ static int new_workspace(lua_State *L) {
   lua_settop(L, 1);
   if (lua_istable(L, 1)) {
     bool seeded = lua_getfield(L, 1, "seed") != LUA_TNIL;
-    o.seed = seeded ? (uint64_t)luaL_checkinteger(L, -1) : 0;
+    o.seed = seeded ? (uint64_t)neap_lua_check_integer(L, -1) : 0;
     o.unseeded = !seeded;
     if (lua_getfield(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
     if (lua_getfield(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
@@ -378,14 +378,14 @@ static int init(lua_State *L) {
 /* ws:seed([n]) -> n; ws:step([n]) -> n: what random ops draw by. */
 static int seed(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  if (!lua_isnoneornil(L, 2)) neap_workspace_set_seed(ws, (uint64_t)luaL_checkinteger(L, 2));
+  if (!lua_isnoneornil(L, 2)) neap_workspace_set_seed(ws, (uint64_t)neap_lua_check_integer(L, 2));
   lua_pushinteger(L, (lua_Integer)neap_workspace_seed(ws));
   return 1;
 }
 
 static int step(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  if (!lua_isnoneornil(L, 2)) neap_workspace_set_step(ws, (uint32_t)luaL_checkinteger(L, 2));
+  if (!lua_isnoneornil(L, 2)) neap_workspace_set_step(ws, (uint32_t)neap_lua_check_integer(L, 2));
   lua_pushinteger(L, neap_workspace_step(ws));
   return 1;
 }
@@ -430,7 +430,7 @@ static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
 /* ws:save(path [, {key = text}]) -> true, or nil, message, code */
 static int save(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  const char *path = luaL_checkstring(L, 2);
+  const char *path = neap_lua_check_string(L, 2);
   int n;
   lua_settop(L, 3);
   const neap_io_pair *meta = take_pairs(L, 3, &n);
@@ -443,7 +443,7 @@ static int save(lua_State *L) {
 /* ws:load(path [, {map = "r"|"c"}]) -> {key = text}, or nil, message, code */
 static int load(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  const char *path = luaL_checkstring(L, 2);
+  const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
   neap_io_list list = {0};
   neap_error error = {0};
@@ -462,7 +462,7 @@ static int export(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   neap_error error = {0};
-  if (neap_workspace_export(ws, net->net, luaL_checkstring(L, 3), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_workspace_export(ws, net->net, neap_lua_check_string(L, 3), &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -470,7 +470,7 @@ static int export(lua_State *L) {
 /* ws:_import(path [, {map = "r"|"c"}]) -> net, or nil, message, code */
 static int import(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  const char *path = luaL_checkstring(L, 2);
+  const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
   neap_lua_net *made = neap_lua_new(L, sizeof *made, NEAP_LUA_NET);
   neap_error error = {0};
@@ -507,7 +507,7 @@ static bool owns_net(const neap_workspace *ws, const neap_net *net) {
 /* ws:_net(name) -> the net and the workspace that stores it, this one or one above; nil when there is none */
 static int find_net(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  neap_net *net = neap_workspace_net(ws, luaL_checkstring(L, 2));
+  neap_net *net = neap_workspace_net(ws, neap_lua_check_string(L, 2));
   if (net == NULL) return lua_pushnil(L), 1;
   while (!owns_net(ws, net)) ws = neap_workspace_parent(ws);
   neap_lua_push_net(L, net);
@@ -532,7 +532,7 @@ static int net_names(lua_State *L) {
 
 /* ws:_delete_net(name) -> whether there was one */
 static int delete_net(lua_State *L) {
-  lua_pushboolean(L, neap_workspace_delete_net(neap_lua_workspace_at(L, 1), luaL_checkstring(L, 2)));
+  lua_pushboolean(L, neap_workspace_delete_net(neap_lua_workspace_at(L, 1), neap_lua_check_string(L, 2)));
   return 1;
 }
 

@@ -174,6 +174,84 @@ describe("what nobody reads", function()
   end)
 end)
 
+describe("a wrong argument", function()
+  local function nothing() end
+  local lists = { {}, { 16 }, { "x" }, { {} }, { true }, { nothing }, { neap.ones(2) }, { 1, 2, {} }, { "x", {} }, { {}, nothing }, { { "r", { 3 } } },
+    { "x", "y", 3 }, { { 3, 4 }, 3 }, { { x = "a" } }, { neap.net "other" }, { nil, nothing, n = 2 } }
+  -- These do something with what they get that a test should not, or are for the optimizer of memory, whose arguments are its own.
+  local left_out = { ["neap.save"] = true, ["data.mnist"] = true, ["data.cifar10"] = true, ["Workspace.save"] = true, ["Net.save"] = true,
+    ["Tensor.save"] = true, ["Plan.svg"] = true, ["Plan.dot"] = true, ["Net.dot"] = true, ["Tensor.image"] = true, ["Tensor.plot"] = true }
+
+  --- Whether an error is Lua's or Lua's library's about a line of Neap's own.
+  local function is_inner(err)
+    err = tostring(err)
+    return err:find("^neap:") or err:find("attempt to", 1, true) or err:find("bad argument #", 1, true) or err:find("index is nil", 1, true)
+  end
+
+  local function sweep(prefix, functions, make)
+    for name, f in pairs(functions) do
+      local what = prefix .. "." .. tostring(name)
+      local is_public = type(name) == "string" and name:sub(1, 1) ~= "_" and name ~= "close" and type(f) == "function"
+      if is_public and not left_out[what] and not op.functions[name] then
+        for i, list in ipairs(lists) do
+          local ok, err
+          if make then
+            local self = make()
+            ok, err = pcall(function() f(self, table.unpack(list, 1, list.n)) end)
+          else
+            ok, err = pcall(function() f(table.unpack(list, 1, list.n)) end)
+          end
+          assert.is_falsy(not ok and is_inner(err), ("%s, list %d: %s"):format(what, i, tostring(err)))
+        end
+      end
+    end
+  end
+
+  local function small()
+    local net = neap.net "small"
+    net:outputs { net:Relu(net:input("x", { 2 }), "y") }
+    return net
+  end
+
+  it("is never told of as a slip within Neap", function()
+    local threads = neap.threads()
+    for name, t in pairs { neap = neap, data = neap.data, optim = neap.optim, init = neap.init } do
+      local rest = {}
+      for key, f in pairs(t) do
+        if key ~= "for_each_workspace" then rest[key] = f end
+      end
+      sweep(name, rest)
+    end
+    neap.threads(threads)
+    sweep("Net", core.Net, small)
+    sweep("Workspace", core.Workspace, function() return neap.workspace { store = false } end)
+    local plan = small():plan { store = false }
+    sweep("Plan", core.Plan, function() return plan end)
+  end)
+
+  it("is told of with the function, what it expects, and what it got", function()
+    local net = small()
+    for text, f in pairs {
+      ["neap.seed expects an integer, got nothing"] = function() neap.seed() end,
+      ["neap.bytes expects a number, got nothing"] = function() neap.bytes() end,
+      ["neap.net_from expects a text, got nothing"] = function() neap.net_from() end,
+      ["neap.arange: argument 1 expects a number, got nothing"] = function() neap.arange() end,
+      ["neap.linspace: argument 3 expects an integer, got a table"] = function() neap.linspace(1, 2, {}) end,
+      ["neap.eye: argument 1 expects an integer, got 1.5"] = function() neap.eye(1.5) end,
+      ["neap.range expects (net, memory, batch), got a number"] = function() neap.range(1, 2, {}) end,
+      ["neap.with expects ({ seed =, threads = }, function, ..)"] = function() neap.with({}, nil) end,
+      ["Relu: attributes are a table, { axis = -1 }, got a number"] = function() net:Relu("x", "z", 3) end,
+      ["a blob's name is expected, got a table"] = function() net:input { "r", { 3 } } end,
+      ["memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got 16"] = function() net:plan(16) end,
+    } do
+      local ok, err = pcall(f)
+      assert.is_false(ok, text)
+      assert.is_truthy(tostring(err):find(text, 1, true), text .. ": " .. tostring(err))
+      assert.is_truthy(tostring(err):find("surface_spec.lua:", 1, true), tostring(err))
+    end
+  end)
+end)
+
 describe("settings", function()
   it("reads and writes bytes", function()
     assert.are.equal(8 << 20, neap.bytes "8MiB")

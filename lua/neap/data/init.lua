@@ -34,7 +34,8 @@ end
 function data.find(...)
   local looked = {}
   for _, folder in ipairs(data.folders()) do
-    for _, name in ipairs { ... } do
+    for i, name in ipairs { ... } do
+      if type(name) ~= "string" then fail(("neap.data.find expects names of files, got a %s at position %d"):format(type(name), i)) end
       local path = folder .. "/" .. name
       if exists(path) then return path end
       looked[#looked + 1] = path
