@@ -267,6 +267,22 @@ local function used(subs)
   return list
 end
 
+local function type_text(dtype, shape) return dtype and ("%s (%s)"):format(dtype, table.concat(shape, ",")) end
+
+--- Raises where a local has other types on two ways, as far as they are known: what reads it behind could not say which it gets.
+local function check_types(net, s, name, blob, subs, n, as_before)
+  local text = as_before and type_text(net:_type(blob)) or nil
+  for i = 1, n do
+    local r = subs[i] and known(subs[i], s)
+    local other = r and r.changed[name] and type_text(subs[i]:_type(subs[i]:_local(s, name)))
+    if other and text and other ~= text then
+      error(core.error { code = "shape", blob = name, expected = text, got = other, hint = "give it another name where it is something else",
+        message = ("local \"%s\" of scope \"%s\" is %s on one way through net \"%s\", %s on another"):format(name, s, text, net:_name(), other) })
+    end
+    text = text or other or nil
+  end
+end
+
 --- Writes the locals of one scope, as the ways leave them, to blobs of `net`. subs: one net for each way there is; nil: the way on
 -- which nothing happens.
 local function leave(net, s, subs, n)
@@ -286,6 +302,7 @@ local function leave(net, s, subs, n)
     end
     if everywhere then
       local blob = somewhere_as_before and carried(net, s, name) or blob_for(net, s, name)
+      check_types(net, s, name, blob, subs, n, somewhere_as_before)
       for i = 1, n do
         local r = subs[i] and known(subs[i], s)
         if r and r.changed[name] then move(subs[i], s, { { name, blob } }, false, true) end

@@ -451,6 +451,50 @@ describe("A scope in branches and loops", function()
     assert.are.same({ 3 }, run(net:outputs { y }, { c = true, n = 0 })[y.name]:totable())
   end)
 
+  it("refuses a local of two types", function()
+    local net = net_of()
+    local function wide(b) b:Do { scope = "s", body = function(d) d:Constant({}, "h", { shape = { 2 }, value = 1 }) end } end
+    local err = raises("local \"h\" of scope \"s\" is f32 (1) on one way through net \"f\", f32 (2) on another", net.If, net, "c",
+      function(b) push(b, 1) end, wide)
+    assert.are.equal("f32 (2)", err.got)
+    push(net, 1)
+    raises("is f32 (1) on one way", net.If, net, "c", wide)
+    raises("is f32 (1) on one way", times, net, wide)
+    net:If("c", wide, wide)
+    assert.are.same({ 2 }, read(net).shape)
+  end)
+
+  it("holds in the body of a Do, in a Recurrent, under names with a path, and in a copy of the net", function()
+    local net = net_of()
+    net:input("x", { 4, 1 })
+    net:scope("block", function()
+      net:CreateScope({}, "t")
+      net:If("c", function(b) b:Do { scope = "t", body = function(d) d:Constant({}, "h", { shape = { 1 }, value = 1 }) end } end)
+      net:HasScope("t", "has")
+    end)
+    push(net, 0)
+    local rows = net:Recurrent { seq = { "x" }, step = function(b, x)
+      return b:Do { scope = "s", reuse = true, bindings = { x = x }, body = function(d)
+        d:Add({ "h", "x" }, "h")
+        return d:Copy "h"
+      end }
+    end }
+    local last = read(net)
+    net:Do { scope = "s", bindings = { c = "c", out = "inner" }, body = function(d)
+      d:CreateScope({}, "u")
+      d:If("c", function(b) b:Do { scope = "u", body = function(e) e:Constant({}, "h", { shape = { 1 }, value = 1 }) end } end)
+      d:Copy(d:HasScope "u", "out")
+    end }
+    net:outputs { rows, last, "block/has", "inner" }
+    for _, copy in ipairs { net, net:clone(), neap.net_from(net:text()) } do
+      for _, taken in ipairs { true, false } do
+        local out = run(copy, { n = 0, c = taken, x = neap.tensor { { 1 }, { 2 }, { 3 }, { 4 } } })
+        assert.are.same({ { 1 }, { 3 }, { 6 }, { 10 } }, out[rows.name]:totable())
+        assert.are.same({ 10, taken, taken }, { out[last.name][1], out["block/has"][1], out.inner[1] })
+      end
+    end
+  end)
+
   it("returns from If and While what was asked for, and no blob of its own", function()
     local net = net_of()
     assert.are.equal(0, select("#", net:If("c", function(b) push(b, 1) end)))
