@@ -13,13 +13,15 @@ local states = setmetatable({}, { __mode = "k" })
 
 --- The net whose scope, branch or body is being built, by coroutine.
 M.current = setmetatable({}, { __mode = "k" })
+--- That whose building function is running: what is drawn at random meanwhile is an op of it. A scope that was left open is none.
+local drawn_into = setmetatable({}, { __mode = "k" })
 
 --- f(...) -> f's results, as a function that builds `net`: what it adds to outer blobs, and what it draws at random, goes into it.
 function M.inside(net, f, ...)
   local thread = coroutine.running()
-  local before = M.current[thread]
-  local _ <close> = setmetatable({}, { __close = function() M.current[thread] = before end })
-  M.current[thread] = net
+  local before, drawn_before = M.current[thread], drawn_into[thread]
+  local _ <close> = setmetatable({}, { __close = function() M.current[thread], drawn_into[thread] = before, drawn_before end })
+  M.current[thread], drawn_into[thread] = net, net
   return (function(...) return ... end)(f(...))
 end
 
@@ -195,7 +197,7 @@ op.set_net_of(function(blob)
   local inner = M.current[coroutine.running()]
   return inner and belongs(inner, blob) and inner or blob.net
 end)
-op.set_net_being_built(function() return M.current[coroutine.running()] end)
+op.set_net_being_built(function() return drawn_into[coroutine.running()] end)
 op.set_attempt(M.attempt)
 
 --- The full name of a name, blob, tensor or number that an op reads; false for false and nil.

@@ -193,7 +193,7 @@ function Net:scope(name, f, ...)
   end
   if f == nil then return setmetatable({}, { __close = leave }) end
   local _ <close> = setmetatable({}, { __close = leave })
-  return (function(...) return ... end)(f(...))
+  return naming.inside(self, f, ...)
 end
 
 --- net:device(label, f, ...) -> f's results: a label for the ops that f adds and for their outputs. It says what belongs

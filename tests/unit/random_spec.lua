@@ -135,4 +135,13 @@ describe("a layer that draws", function()
     local x = neap.zeros(2, 4)
     all_differ { m(x):hash(), m(x):hash(), m(x):hash() }
   end)
+
+  it("is an op only while a net is built by a function: a scope left open takes nothing", function()
+    local net = neap.net "f"
+    local handle = net:scope "left open"
+    assert.are.equal("f32", neap.rand(2).dtype)
+    assert.are.equal("userdata", type(neap.rand(2)))
+    getmetatable(handle).__close()
+    assert.are.equal("table", type(net:scope("in", function() return neap.rand(2) end)))
+  end)
 end)
