@@ -187,11 +187,15 @@ function Net:scope(name, f, ...)
   local depth = #state.scopes
   if state.param_scopes then state.param_scopes[depth] = param_scope == "" and name or param_scope .. "/" .. name end
   current[thread] = self
+  local left = false
   local function leave()
     for i = #state.scopes, depth, -1 do state.scopes[i] = nil end
-    current[thread] = before
+    current[thread], left = before, true
   end
-  if f == nil then return setmetatable({}, { __close = leave }) end
+  local function forget() -- the handle was dropped, not closed
+    if not left and current[thread] == self and #state.scopes == depth then leave() end
+  end
+  if f == nil then return setmetatable({}, { __close = leave, __gc = forget }) end
   local _ <close> = setmetatable({}, { __close = leave })
   return naming.inside(self, f, ...)
 end
