@@ -150,7 +150,7 @@ end
 --- Windows of the corpus: overlapping ones to train on, every third one of the files held out to judge by.
 local function text_set(corpus, split)
   local training = split == "train"
-  return neap.data.text { path = corpus.paths, holdout = corpus.holdout, vocabulary = vocabulary, length = length, batch = batch, split = split,
+  return neap.data.text { path = corpus.paths, holdout = corpus.holdout, vocabulary = vocabulary, unknown = 0, length = length, batch = batch, split = split,
     stride = training and length // 4 or 3 * length, shuffle = training, seed = 7, last = "drop" }
 end
 
