@@ -71,7 +71,7 @@ local function will_it_fit()
 
   title("1/4  WILL IT FIT?  A character GPT, 4 layers, %.2f M parameters, batch %d x %d   scripts/nets/%s.lua", n_parameter / 1e6, batch, length,
     net_name)
-  say("     no reuse %s   planned %s   least possible %s%s   peak at %s%s", bytes(plan.baseline_bytes), bytes(plan.arena_bytes),
+  say("     without reuse %s   planned %s   least for these kernels and this order %s%s   peak at %s%s", bytes(plan.baseline_bytes), bytes(plan.arena_bytes),
     bytes(plan.lower_bound_bytes), plan.proved and " (proved)" or "", at_peak.name,
     at_peak.line and at_peak.line ~= "" and ", " .. at_peak.line or "")
   local parts = {}
@@ -281,7 +281,7 @@ local function mnist()
     if took > 30 then break end -- a busy machine: as much of the epoch as there is time for
   end
   title("MNIST  LeNet, %s images%s   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(n), n == 60000 and ", 1 epoch" or "", took,
-    100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes), plan.arena_bytes == plan.lower_bound_bytes and " = least possible" or "")
+    100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes), plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order" or "")
 end
 
 -- ---- the tour ------------------------------------------------------------------------------------------------------------------

@@ -171,6 +171,7 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   size_t arena = NEAP_MAX(w->plan->arena_bytes, most->arena_bytes);
   memcpy(w->plan->region_bytes, most->region_bytes, sizeof most->region_bytes);
   w->plan->arena_bytes = w->plan->region_bytes[NEAP_REGION_ARENA] = arena;
+  w->plan->baseline_bytes = NEAP_MAX(w->plan->baseline_bytes, arena);
   w->plan->proved = arena == w->plan->lower_bound_bytes;
   return NEAP_OK;
 }

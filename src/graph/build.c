@@ -1,7 +1,6 @@
 /* build.c: net to graph, as a whole: the ops (build_op.c), then roles and outputs, the rewrites of inference, the finish.
  *
- * A top-level graph is built twice: once as the user wrote it, for the baseline that savings are measured against, and once with
- * rewrites. INVARIANT: only the last version of a name has the name's role; versions before it are transient.
+ * INVARIANT: only the last version of a name has the name's role; versions before it are transient.
  */
 #include "graph/graph_int.h"
 
@@ -117,28 +116,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   return NEAP_OK;
 }
 
-/* Each value by itself, as if none shared bytes with another one; subgraphs included. */
-static size_t transient_bytes(const neap_graph *graph) {
-  size_t total = 0;
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].region == NEAP_REGION_ARENA) total += graph->value[v].bytes;
-  for (int n = 0; n < graph->n_node; n++)
-    for (int s = 0; s < graph->node[n].n_sub; s++)
-      if (graph->node[n].sub[s] != NULL) total += transient_bytes(graph->node[n].sub[s]);
-  return total;
-}
-
-/* Builds twice: the first graph, without rewrites, tells what the net costs as the user wrote it (baseline_bytes). */
 neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
-  neap_graph *plain;
-  NEAP_TRY(build_top(net, options, false, &plain, error));
-  size_t baseline_bytes = transient_bytes(plain);
-  if (options != NULL && (options->no_rewrite || options->keep_all || options->by_op)) {
-    *out = plain;
-  } else {
-    neap_graph_free(plain);
-    NEAP_TRY(build_top(net, options, true, out, error));
-  }
-  (*out)->baseline_bytes = baseline_bytes;
-  return NEAP_OK;
+  bool as_written = options != NULL && (options->no_rewrite || options->keep_all || options->by_op);
+  return build_top(net, options, !as_written, out, error);
 }

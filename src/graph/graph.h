@@ -157,10 +157,9 @@ struct neap_graph {
   neap_value_id *output; /* declared outputs, or a subgraph's results in order */
   int n_param;           /* subgraphs: parameters in order */
   neap_value_id *param;
-  bool train;            /* holds a backward pass */
-  bool probe;            /* made to find lengths: see neap_graph_options */
-  size_t baseline_bytes; /* all transient values as the user named them, before rewrites: DESIGN section 5 */
-  int n_gone;            /* names of blobs that a rewrite removed, each with the op that absorbed it */
+  bool train; /* holds a backward pass */
+  bool probe; /* made to find lengths: see neap_graph_options */
+  int n_gone; /* names of blobs that a rewrite removed, each with the op that absorbed it */
   struct neap_gone {
     const char *name, *into;
   } * gone;

@@ -205,7 +205,6 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   l->to->train = l->from->train;
   l->to->probe = l->from->probe;
-  l->to->baseline_bytes = l->from->baseline_bytes;
   l->to->n_param = l->from->n_param;
   l->to->n_output = l->from->n_output;
   NEAP_TRY(copy_ids(l, l->from->n_param, l->from->param, &l->to->param, error));

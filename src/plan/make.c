@@ -117,6 +117,21 @@ static void fill_regions(neap_plan *plan, const neap_graph *graph) {
   plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
 }
 
+/* Whether the value would have bytes of its own without reuse: a view has none, and what a budget repeats would not be there. */
+static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) {
+  const neap_value *value = &graph->value[v];
+  bool again = value->node >= 0 && graph->node[value->node].repeats > 0;
+  return value->region == NEAP_REGION_ARENA && value->root == v && plan->place[v].reason != NEAP_REASON_ALIAS && !again;
+}
+
+void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph) {
+  size_t values = 0, scratch = 0;
+  for (int v = 0; v < graph->n_value; v++)
+    if (counts_alone(plan, graph, v)) values += neap_align(graph->value[v].bytes);
+  for (int n = 0; n < graph->n_node; n++) scratch = NEAP_MAX(scratch, neap_align(plan->scratch_bytes[n]));
+  plan->baseline_bytes = NEAP_MAX(values + scratch, plan->arena_bytes);
+}
+
 /* Policy `pool`: as it comes; where the budget leaves no room, with evictions. */
 static neap_status foretell(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   NEAP_TRY(neap_plan_foretell(plan, graph, error));
@@ -166,9 +181,9 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
   if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;
   plan->executor = options->executor;
-  plan->baseline_bytes = graph->baseline_bytes;
   neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
+  if (status == NEAP_OK) neap_plan_set_baseline(plan, graph);
   if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, false, 0, error);
   if (status != NEAP_OK) {
     neap_plan_free(plan);

@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "4"
+#define NEAP_PLANNER_VERSION "5"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);
@@ -115,7 +115,10 @@ typedef struct neap_plan {
   size_t *scratch_offset; /* by node; bytes are in the node's choice (control ops: sub_bytes) */
   size_t *scratch_bytes;  /* by node: choice's scratch, or the frame of a control op */
   size_t *live_bytes;     /* by step: bytes live while it runs, scratch and alignment included */
-  size_t arena_bytes, lower_bound_bytes, baseline_bytes;
+  size_t arena_bytes, lower_bound_bytes;
+  size_t
+    baseline_bytes; /* the same kernels and values without reuse: each value with bytes of its own, beside the most scratch of one
+                            op; what runs again for a budget does not count. Never below the arena */
   size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes; FRAME: bytes an iteration of
                                          those loops whose frames grow at run time (no budget can be promised); all others' lie in the arena */
   bool proved;

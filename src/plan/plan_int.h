@@ -70,6 +70,8 @@ bool neap_plan_evicts(const neap_plan *plan);
 neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
 /* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
+/* From values, scratch and arena of the plan: plan.h says what it counts. */
+void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph);
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
 /* make.c. The plan of subnet k of a node, whose graph is `sub`. */
 typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out,

@@ -62,7 +62,6 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = like->policy;
   plan->executor = like->executor;
-  plan->baseline_bytes = graph->baseline_bytes;
   plan->packer = like->packer;
   plan->arena_bytes = like->arena_bytes;
   /* What is held is the larger batch's: all programs of the range share its segments and arena. */
@@ -75,6 +74,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
     return status;
   }
   plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
+  neap_plan_set_baseline(plan, graph);
   *out = plan;
   return NEAP_OK;
 }

@@ -363,7 +363,7 @@ describe("fusion", function()
     assert.is_nil(count.BatchNorm)
     local fused, plain = net:plan {}, net:plan { fuse = false }
     assert.is_true(fused.arena_bytes <= plain.arena_bytes)
-    assert.are.equal(plain.baseline_bytes, fused.baseline_bytes)
+    assert.is_true(fused.baseline_bytes < plain.baseline_bytes) -- what is fused away would not be there without reuse either
     agree(net, "relu_2", { x = neap.randn(2, 16, 8, 8) })
   end)
 

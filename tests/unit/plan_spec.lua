@@ -66,6 +66,39 @@ describe("plan:explain(blob)", function()
   end)
 end)
 
+describe("what a plan would take without reuse", function()
+  it("is of the same kernels, and never below the arena, whatever policy, budget or batch", function()
+    for _, name in ipairs { "lenet", "mlp" } do
+      for _, train in ipairs { true, false } do
+        local function plan(o)
+          o.batch, o.train, o.store = o.batch or 8, train, false
+          return (neap.zoo[name]()):plan(o)
+        end
+        for _, o in ipairs { {}, { policy = "name" }, { policy = "none" }, { policy = "pool" }, { executor = "dag" }, { engine = "ref" }, { layouts = "plain" },
+          { batch = 1 }, { max_batch = 9 }, { in_place = false } } do
+          local p, values, scratch = plan(o), 0, 0
+          assert.is_true(p.arena_bytes <= p.baseline_bytes, tostring(p))
+          for _, v in ipairs(p:_values()) do
+            if v.region == "arena" and v.reason ~= "alias" then values = values + (v.bytes + 63) // 64 * 64 end
+          end
+          for _, op in ipairs(p:_ops()) do scratch = math.max(scratch, (op.scratch_bytes + 63) // 64 * 64) end
+          assert.are.equal(math.max(values + scratch, p.arena_bytes), p.baseline_bytes)
+        end
+      end
+    end
+  end)
+
+  it("does not count what a budget runs again", function()
+    local model = nn.Sequential { input = { 16 } }
+    for k = 1, 6 do model:add("block" .. k, nn.Sequential { nn.Linear { 16, 16 }, nn.Tanh(), nn.GELU() }) end
+    local function plan(budget) return model:plan { batch = 64, train = true, budget = budget, store = false } end
+    local free = plan()
+    local tight = plan(free.arena_bytes * 8 // 10)
+    assert.is_true(tight.n_recomputed > 0)
+    assert.are.equal(free.baseline_bytes, tight.baseline_bytes)
+  end)
+end)
+
 describe("slips", function()
   it("in the fields of m:plan, m:forecast and m:summary name the nearest of all fields they take", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
