@@ -281,7 +281,8 @@ local function mnist()
     if took > 30 then break end -- a busy machine: as much of the epoch as there is time for
   end
   title("MNIST  LeNet, %s images%s   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(n), n == 60000 and ", 1 epoch" or "", took,
-    100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes), plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order" or "")
+    100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes),
+    plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order" or "")
 end
 
 -- ---- the tour ------------------------------------------------------------------------------------------------------------------
