@@ -8,7 +8,8 @@
 -- @module neap.guard
 local core = require "neap.core"
 
-local guard = {}
+-- `original`: the function behind each checked one, for neap.help.
+local guard = { original = setmetatable({}, { __mode = "k" }) }
 
 --- f, but with at most `most` arguments that are not nil. `n_self` of them nobody counts: 1 for a method, for its object.
 local function checked(f, name, most, n_self)
@@ -36,6 +37,7 @@ function guard.functions(t, prefix)
       if info.what == "Lua" and not info.isvararg then
         local g = checked(f, prefix .. name, info.nparams, n_self)
         core.name_function(g, prefix .. name)
+        guard.original[g] = f
         rawset(t, name, g)
       end
     end

@@ -137,7 +137,39 @@ local class_help = {
   ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
 }
 
---- neap.help(x) -> Report: an op by name ("Softmax" or "softmax"), or what a value can do.
+--- Names of what a module of Neap's holds, in order.
+local function names_in(t)
+  local names = {}
+  for name in next, t do
+    if type(name) == "string" and name:sub(1, 1) ~= "_" then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+--- The text on a class of layers, on a module such as neap.nn, or on a model; nil for other tables.
+local function help_on_table(x)
+  local help = require "neap.help"
+  local class = rawget(x, "_class_name")
+  if class then return help.by_class(class) end
+  if rawequal(x, neap) then return help.by_module("neap", names_in(x)) end
+  for name, loaded in pairs(package.loaded) do
+    if rawequal(loaded, x) and name:find "^neap%." then return help.by_module(name == "neap.initializers" and "neap.init" or name, names_in(x)) end
+  end
+  local meta = getmetatable(x)
+  if type(meta) ~= "table" then return nil end
+  if rawget(x, "_is_module") then
+    local names = meta.__names(x)
+    table.sort(names)
+    return help.by_class(tostring(rawget(x, "_class"))) .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:") .. "; help \"m:plan\" shows one."
+  end
+  if meta.__name == "neap.optimizer" then return help.by_name("optim." .. x.name) end
+  return nil
+end
+
+--- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as neap.nn, any of these by name
+-- ("Linear", "data.from", "ws:run"), or what a value can do.
+-- @usage print(neap.help(neap.nn.Linear))   print(neap.help "ws:run")
 function neap.help(x)
   if type(x) == "string" then
     local found = op.records[x]
@@ -145,7 +177,13 @@ function neap.help(x)
       if not found and not r.internal and op.snake(name) == x then found = r end
     end
     if found then return report.new { text = core.op_help(found.name), totals = found, order = {} } end
-    local near = core.suggest(x)
+    local text = require("neap.help").by_name(x)
+    if text then return report.new { text = text } end
+    local class = rawget(neap.nn, (x:gsub("^neap%.", ""):gsub("^nn%.", "")))
+    if type(class) == "table" then return neap.help(class) end
+    local part = neap[x:match "^neap%.([%l_]+)$" or x]
+    if type(part) == "table" or type(part) == "function" then return neap.help(part) end
+    local near = core.suggest(x) or options.nearest(x, require("neap.help").names())
     error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
   end
   if type(x) == "function" then
@@ -156,7 +194,11 @@ function neap.help(x)
         end
       end
     end
+    local known = require("neap.help").by_function(x)
+    if known then return report.new { text = known } end
   end
+  local on_table = type(x) == "table" and help_on_table(x)
+  if on_table then return report.new { text = on_table } end
   local meta = getmetatable(x)
   local text = meta and class_help[meta.__name]
   if not text then
@@ -204,6 +246,7 @@ return setmetatable(neap, { __index = function(t, key)
     error(value, 0)
   end
   if part[2] then value = value[part[2]] end
+  if type(value) == "function" then core.name_function(value, "neap." .. key) end
   rawset(t, key, value)
   return value
 end, __names = function() -- for completion

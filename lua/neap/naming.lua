@@ -3,7 +3,8 @@
 -- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for from the innermost scope
 -- outwards; a name that already begins with the path stays as it is. Shared by the files that build nets; nobody else's.
 -- @module neap.naming
-local fail = require("neap.core").fail
+local core = require "neap.core"
+local fail = core.fail
 local op = require "neap.op"
 
 local M = {}
@@ -82,6 +83,7 @@ function M.all_or_nothing(t, names, net_of)
   for _, name in ipairs(names) do
     local f = t[name]
     t[name] = function(self, ...) return M.attempt(net_of and net_of(self) or self, f, self, ...) end
+    if core.function_name(f) then core.name_function(t[name], core.function_name(f)) end
   end
 end
 

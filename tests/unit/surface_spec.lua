@@ -252,6 +252,56 @@ describe("a wrong argument", function()
   end)
 end)
 
+describe("help", function()
+  local general = tostring(neap.help())
+
+  local function says(x, ...)
+    local text = tostring(neap.help(x))
+    for _, part in ipairs { ... } do assert.is_truthy(text:find(part, 1, true), tostring(x) .. ": " .. text) end
+  end
+
+  it("explains functions by the comments of their definitions", function()
+    says(neap.trainer, "neap.trainer", "metrics", "micro")
+    says(neap.randn, "neap.randn", "Normal numbers", "std = 0.1")
+    says(neap.data.from, "neap.data.from", "slot.x")
+    says(neap.optim.SGD, "optim.SGD", "momentum = 0", "weight_decay")
+    says(neap.optim.SGD { lr = 1 }, "nesterov")
+    says(neap.workspace {}.run, "ws:run(net|name")
+    says(neap.net("n").input, "net:input(name")
+    says(neap.relu, "Rectified")
+  end)
+
+  it("explains layers with their fields, models, and modules", function()
+    says(neap.nn.Linear, "nn.Linear: y = x W^T + b", "n_in, n_out, bias = true")
+    says(neap.nn.ReLU, "nn.ReLU: a layer of the op Relu", "max(x, 0)")
+    says(neap.nn.Linear { 2, 3 }, "nn.Linear: ", "m(x) runs it", "m:forecast")
+    says(neap.nn, "Layers and containers", "Linear", "Dropout")
+    says(neap.optim, "SGD", "cosine")
+    says(neap.zoo, "neap.zoo")
+    for _, name in ipairs(neap.nn.names()) do says(neap.nn[name], "nn." .. name) end
+  end)
+
+  it("explains what it is given by name", function()
+    for name, part in pairs { Linear = "nn.Linear: ", Conv2d = "nn.Conv2d", ["neap.nn.LSTM"] = "layers = 1", ["ws:run"] = "ws:run(", ["data.from"] = "slot.x",
+      trainer = "neap.trainer", nn = "Layers", ["neap.data"] = "Data sets", ["m:plan"] = "max_batch", softmax = "Softmax", SGD = "momentum = 0" } do
+      says(name, part)
+    end
+    local ok, err = pcall(neap.help, "Linaer")
+    assert.is_false(ok)
+    assert.is_truthy(err.hint:find('"Linear"', 1, true), err.hint)
+  end)
+
+  it("has a text of its own on every function of the surface", function()
+    for _, t in ipairs { neap, neap.data, neap.optim } do
+      for name, f in next, t do
+        if type(f) == "function" and name ~= "help" and name ~= "Adagrad" and name ~= "RmsProp" then
+          assert.are_not.equal(general, tostring(neap.help(f)), name)
+        end
+      end
+    end
+  end)
+end)
+
 describe("settings", function()
   it("reads and writes bytes", function()
     assert.are.equal(8 << 20, neap.bytes "8MiB")
