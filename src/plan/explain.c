@@ -12,7 +12,30 @@
 
 /* The figures in the order of their weight: what is needed, how near that is to the least, what it would be without
  * reuse; then how it was found, and the regions. */
-static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
+/* Whether value v lies in the arena at the peak, as the first of those that have its bytes then. */
+static bool is_at_peak(const neap_plan *plan, int v) {
+  for (int u = 0; u <= v; u++) {
+    const neap_place *place = &plan->place[u];
+    bool live = place->region == NEAP_REGION_ARENA && place->first <= plan->peak_step && plan->peak_step <= place->last;
+    if (live && place->storage == plan->place[v].storage) return u == v;
+  }
+  return false;
+}
+
+/* What of the arena no value as the user sees it needs: layouts that round channels up, and scratch; where most is live. */
+static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  if (plan->n_node == 0) return;
+  size_t scratch = neap_align(plan->scratch_bytes[plan->order[plan->peak_step]]), padding = 0;
+  for (int v = 0; v < plan->n_value; v++) {
+    size_t has = neap_align(plan->place[v].bytes), plain = neap_align(neap_type_bytes(&graph->value[v].type));
+    if (has > plain && is_at_peak(plan, v)) padding += has - plain;
+  }
+  char a[24], b[24];
+  neap_buffer_add(out, "of its peak %s are padding of layouts and %s scratch\n", neap_bytes_text((double)padding, a),
+                  neap_bytes_text((double)scratch, b));
+}
+
+static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   char a[24], b[24], c[24];
   bool is_pool = plan->policy == NEAP_POLICY_POOL;
   neap_buffer_add(out, "%s %s, least for these kernels and this order %s",
@@ -23,6 +46,7 @@ static void explain_bytes(const neap_plan *plan, neap_buffer *out) {
   else if (plan->lower_bound_bytes > 0)
     neap_buffer_add(out, " (%.4f of the bound)", (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
   neap_buffer_add(out, ", without reuse %s\n", neap_bytes_text((double)plan->baseline_bytes, c));
+  explain_padding(plan, graph, out);
   neap_buffer_add(out, "policy %s, executor %s, %s%s, planned in %.1f ms\n", neap_policy_name(plan->policy),
                   neap_executor_name(plan->executor), is_pool ? "" : "packed by ",
                   is_pool ? "addresses found while running" : plan->packer, (double)plan->plan_ns * 1e-6);
@@ -133,7 +157,7 @@ static void explain_changed(const neap_graph *graph, neap_buffer *out) {
 
 static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "%s: %d ops, %d values\n", graph->name != NULL ? graph->name : "net", plan->n_node, plan->n_value);
-  explain_bytes(plan, out);
+  explain_bytes(plan, graph, out);
   explain_curve(plan, out);
   explain_rewrites(graph, out);
   explain_recompute(graph, out);

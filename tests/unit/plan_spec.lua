@@ -88,6 +88,24 @@ describe("what a plan would take without reuse", function()
     end
   end)
 
+  it("is told with what layouts' padding and scratch take of the peak", function()
+    for _, layouts in ipairs { "plain", "free" } do
+      local plan = lenet():plan { batch = 64, train = true, layouts = layouts, store = false }
+      local padding, seen = 0, {}
+      for _, v in ipairs(plan:_values()) do
+        if v.region == "arena" and v.first_step <= plan.peak_step and plan.peak_step <= v.last_step and not seen[v.storage] then
+          local n, size = 1, tonumber(v.dtype:match "%d+") // 8
+          for d in tostring(v.shape):gmatch "%d+" do n = n * math.tointeger(tonumber(d)) end
+          seen[v.storage], padding = true, padding + math.max(0, (v.bytes + 63) // 64 * 64 - (n * size + 63) // 64 * 64)
+        end
+      end
+      local scratch = (plan:ops()[plan.peak_step].scratch_bytes + 63) // 64 * 64
+      local text = require("neap.core").bytes_text
+      says(("of its peak %s are padding of layouts and %s scratch"):format(text(padding), text(scratch)), plan:explain())
+      if layouts == "plain" then assert.are.equal(0, padding) end
+    end
+  end)
+
   it("does not count what a budget runs again", function()
     local model = nn.Sequential { input = { 16 } }
     for k = 1, 6 do model:add("block" .. k, nn.Sequential { nn.Linear { 16, 16 }, nn.Tanh(), nn.GELU() }) end
