@@ -114,6 +114,7 @@ describe("what a plan would take without reuse", function()
     local tight = plan(free.arena_bytes * 8 // 10)
     assert.is_true(tight.n_recomputed > 0)
     assert.are.equal(free.baseline_bytes, tight.baseline_bytes)
+    raises("least arena", model.plan, model, { batch = 64, train = true, budget = free.arena_bytes * 8 // 10, recompute = false, store = false })
   end)
 end)
 

@@ -189,7 +189,7 @@ local function apart(o, who)
   for key, value in pairs(o or {}) do
     if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
   end
-  for _, name in ipairs { "recompute", "stash", "order", "dtype" } do
+  for _, name in ipairs { "stash", "order", "dtype" } do
     if memory[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
   end
   check_fields(who, memory)
