@@ -185,6 +185,7 @@ end
 
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
+  if o ~= nil and type(o) ~= "table" then fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o))) end
   local net, memory = {}, {}
   for key, value in pairs(o or {}) do
     if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
