@@ -74,8 +74,10 @@ end
 
 --- Parameters in order of definition, then attached ones: {name, data, diff, velocity}; diff and velocity nil where there are none.
 function Memory:params()
-  local ws, list, t = Module.workspace(self.root), {}, tree.of(self.root)
-  for name, p in Module.parameters(self.root) do
+  local ws, list = Module.workspace(self.root), {}
+  local iterate = Module.parameters(self.root) -- a first look at the parameters may meet layers
+  local t = tree.of(self.root)
+  for name, p in iterate do
     local blob = module.blob_name(rawget(p, "_record"), t)
     local velocity = blob .. ".momentum"
     list[#list + 1] = { name = name, data = p.data, diff = p.diff, velocity = ws:has(velocity) and ws:view(velocity) or nil }

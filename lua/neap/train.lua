@@ -94,6 +94,9 @@ local function new(given)
   end
   if o.schedule ~= nil and type(o.schedule) ~= "function" then fail("neap.trainer: schedule expects a function of (step, lr)") end
   if o.dtype ~= nil then fail("neap.trainer: \"dtype\" is reserved, and not available yet") end
+  if o.memory ~= nil and type(o.memory) ~= "table" then
+    fail(("neap.trainer: memory expects a table such as { budget = \"64MiB\" }, got a %s"):format(type(o.memory)))
+  end
   check_sizes(o)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},

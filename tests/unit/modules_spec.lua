@@ -366,6 +366,13 @@ describe("what a module is given and gives", function()
     assert.is_true(m(x):equal(out))
   end)
 
+  it("is in the lists of a model that has not run, closures and all", function()
+    local l = nn.Linear { 8, 2 }
+    local m = nn.Sequential { input = { 8 }, nn.Lambda(function(v) return l(v) end) }
+    assert.are.equal(2, #m.params)
+    raises("memory expects a table", neap.trainer, { model = m, memory = "20KiB", optimizer = neap.optim.SGD { lr = 0.1 } })
+  end)
+
   it("is built anew when a field that the forward reads is set", function()
     local Scale = nn.module { "Scale", init = function(self) self.by = 2 end, forward = function(self, v) return v * self.by end }
     local s = Scale {}
