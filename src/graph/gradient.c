@@ -17,9 +17,9 @@
 /* ---- emitting, for grad functions of op records ------------------------------------------------------------------------ */
 
 /* Attributes of an emitted node, the later the stronger: the op's defaults; what `inherit` has under the same name and type;
- * `set`, a list that ends with a NULL name. The copy lies in the graph's arena. NULL: failed, and `error` says why. */
-static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set,
-                                   neap_error *error) {
+ * `set`, a list that ends with a NULL name. The copy lies in the graph's arena. */
+static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set,
+                              neap_attr_value **out, neap_error *error) {
   int n = neap_op_n_attrs(op);
   neap_attr_value value[NEAP_OP_MAX_ATTR];
   for (int i = 0; i < n; i++) {
@@ -29,15 +29,12 @@ static neap_attr_value *emit_attrs(neap_builder *b, const neap_op *op, const nea
   }
   for (; set != NULL && set->name != NULL; set++) {
     int i = neap_op_attr_index(op, set->name);
-    if (i < 0) {
-      neap_fail(error, NEAP_INTERNAL, "the gradient sets attribute \"%s\", which %s does not have", set->name, op->name);
-      return NULL;
-    }
+    if (i < 0)
+      return neap_fail(error, NEAP_INTERNAL, "the gradient sets attribute \"%s\", which %s does not have", set->name, op->name);
     value[i] = set->value;
   }
-  neap_attr_value *attrs = graph_copy_attrs(b->graph, op, value);
-  if (attrs == NULL) graph_no_memory(error);
-  return attrs;
+  *out = graph_copy_attrs(b->graph, op, value);
+  return *out != NULL ? NEAP_OK : graph_no_memory(error);
 }
 
 /* Adds one node behind all others. With a forward at hand it is called "<forward>.<type>" and takes the forward's scope, line
@@ -54,17 +51,10 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
     scope = forward->scope, line = forward->line, name = neap_intern(text), device = forward->device;
     if (name == NULL) return graph_no_memory(error);
   }
-  neap_node_spec spec = {.op = op,
-                         .attrs = emit_attrs(b, op, inherit, set, error),
-                         .n_in = n_in,
-                         .n_out = n_out,
-                         .in = in,
-                         .name = name,
-                         .scope = scope,
-                         .line = line,
-                         .device = device};
+  neap_node_spec spec = {
+    .op = op, .n_in = n_in, .n_out = n_out, .in = in, .name = name, .scope = scope, .line = line, .device = device};
   int node;
-  if (spec.attrs == NULL) return NEAP_INTERNAL;
+  NEAP_TRY(emit_attrs(b, op, inherit, set, &spec.attrs, error));
   NEAP_TRY(build_node(b, &spec, &node, error));
   neap_copy_bytes(out, b->graph->node[node].out, (size_t)n_out * sizeof *out);
   return NEAP_OK;

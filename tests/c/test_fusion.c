@@ -62,7 +62,7 @@ TEST(no_fuse_runs_what_is_written) {
   CHECK_OK(neap_net_forecast(net, &(neap_options){.no_fuse = true}, &plain, NULL, &error));
   CHECK_EQ(fused.n_op, 2);
   CHECK_EQ(plain.n_op, 3);
-  CHECK_EQ(fused.baseline_bytes, plain.baseline_bytes);
+  CHECK(fused.baseline_bytes < plain.baseline_bytes); /* each of its own kernels and values */
   neap_net_free(net);
 }
 
