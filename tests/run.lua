@@ -68,7 +68,8 @@ local function run_specs()
   local has_neap, why = pcall(require, "neap")
   if not has_neap then fail("the module neap can't be loaded", why) end
   -- The parts that neap loads when they are first used, too: loaded again by a later file, they would not know each other.
-  for _, part in ipairs(has_neap and { "nn", "optim", "data", "trainer", "init", "progress", "zoo", "memonger", "check", "export" } or {}) do assert(why[part]) end
+  local parts = { "nn", "optim", "data", "trainer", "init", "progress", "zoo", "memonger", "check", "export" }
+  for _, part in ipairs(has_neap and parts or {}) do assert(why[part]) end
 
   local busted = require "busted.core" ()
   require "busted" (busted)

@@ -4,6 +4,7 @@
 local core = require "neap.core"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
+local op = require "neap.op"
 local options = require "neap.options"
 local fail = core.fail
 local none = options.none
@@ -43,8 +44,7 @@ end
 -- and says so. Raises `memory` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
-  local is_net = type(subject) == "userdata" and getmetatable(subject) == core.Net.meta
-  if not is_net and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
+  if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
   local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given)
   if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
   local available

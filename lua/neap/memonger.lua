@@ -20,6 +20,7 @@
 local core = require "neap.core"
 local neap = require "neap"
 local assignment = require "neap.assignment"
+local op = require "neap.op"
 local options = require "neap.options"
 local report = require "neap.report"
 local fail = core.fail
@@ -34,7 +35,7 @@ end
 
 local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
 
-local function is_net(x) return type(x) == "userdata" and x._ops ~= nil end
+local is_net = op.is_net
 
 local function check_net(net, who)
   if not is_net(net) then fail(who .. " expects a net, got a " .. type(net)) end
@@ -139,10 +140,7 @@ local function apply_to(net, assignments, who, types)
     end
   end
   if not found then
-    local names = {}
-    for name in pairs(types) do names[#names + 1] = name end
-    table.sort(names)
-    refuse("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(names, " or ")))
+    refuse("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(options.keys(types), " or ")))
   end
   return applied(net, renames, who), tables
 end

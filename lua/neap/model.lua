@@ -28,7 +28,7 @@ function model.export(what, path, given)
     net = what:net { batch = o.batch }
     ws = what:workspace()
     ws:init(net)
-  elseif type(what) == "userdata" and getmetatable(what) == core.Net.meta then
+  elseif op.is_net(what) then
     net, ws = what, o.workspace or fail("neap.export of a net needs { workspace = ws }, where its parameters are")
   else
     fail("neap.export expects a model or a net, got a " .. type(what))

@@ -20,6 +20,7 @@ local blob_class -- set by neap.net
 local function is_tensor(x) return type(x) == "userdata" and getmetatable(x) == core.Tensor.meta end
 local function is_blob(x) return type(x) == "table" and getmetatable(x) == blob_class end
 op.is_tensor, op.is_blob = is_tensor, is_blob
+function op.is_net(x) return type(x) == "userdata" and getmetatable(x) == core.Net.meta end
 function op.set_blob_class(class) blob_class = class end
 
 --- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.naming.

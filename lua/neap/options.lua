@@ -11,6 +11,14 @@ local options = {}
 -- @tparam {string,..} list
 options.nearest = core.nearest
 
+--- The keys of a table, as a sorted list; those that are no text stand where their text would.
+function options.keys(t)
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  return keys
+end
+
 --- Checks `given` against `spec` and returns a new table with positions named and defaults filled in.
 -- @param who string for messages, e.g. "nn.Conv2d"
 -- @param spec table `positions` = names of the array part, every other key a field with its default (`options.none` for

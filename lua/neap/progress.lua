@@ -1,16 +1,15 @@
 --- Progress: a bar that redraws itself ten times a second on a terminal, one line an epoch elsewhere.
 -- @module neap.progress
 local core = require "neap.core"
+local options = require "neap.options"
 local progress = {}
 
 local Bar = {}
 Bar.__index = Bar
 
 local function fields(values)
-  local names, parts = {}, {}
-  for name in pairs(values or {}) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  local parts = {}
+  for _, name in ipairs(options.keys(values or {})) do
     local v = values[name]
     if name:match "accuracy" then
       parts[#parts + 1] = ("%s %.2f %%"):format(name, 100 * v)

@@ -6,6 +6,7 @@
 -- @module neap.repl
 local cli = require "neap.cli"
 local core = require "neap.core"
+local options = require "neap.options"
 local values = require "neap.show"
 local fail = core.fail
 local repl = {}
@@ -88,10 +89,7 @@ repl.commands = {}
 local function command(name, summary, run) repl.commands[name] = { summary = summary, run = run } end
 
 command("help", "this list", function()
-  local names = {}
-  for name in pairs(repl.commands) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do print((":%-8s %s"):format(name, repl.commands[name].summary)) end
+  for _, name in ipairs(options.keys(repl.commands)) do print((":%-8s %s"):format(name, repl.commands[name].summary)) end
   local verbs = {}
   for name in pairs(cli.verbs()) do
     if not repl.commands[name] and name ~= "repl" then verbs[#verbs + 1] = ":" .. name end
@@ -140,7 +138,7 @@ local function run_command(line)
     for key in pairs(from) do known[#known + 1] = key end
   end
   table.sort(known)
-  local near = require("neap.options").nearest(name, known)
+  local near = options.nearest(name, known)
   io.stderr:write(("no command \":%s\"%s; :help lists them\n"):format(name, near and ", did you mean \":" .. near .. "\"?" or ""))
   return false
 end

@@ -140,7 +140,7 @@ end
 -- local y = second:Do { scope = "s", reuse = true, body = function(d) return d:Exp "h" end }
 function Net:import_scope(scope, other)
   if type(scope) ~= "string" or scope == "" then fail(("net:import_scope expects a name, got a %s"):format(type(scope))) end
-  if type(other) ~= "userdata" or getmetatable(other) ~= Net.meta then fail(("net:import_scope expects a net, got a %s"):format(type(other))) end
+  if not op.is_net(other) then fail(("net:import_scope expects a net, got a %s"):format(type(other))) end
   if state_of(self).outer or state_of(self).take then fail "net:import_scope is for a net that runs, not for a branch or body" end
   if is_known(self, scope) then fail(("net:import_scope: net \"%s\" has a \"%s\" already"):format(self:_name(), scope)) end
   scope_flow.import_from(self, scope, other)

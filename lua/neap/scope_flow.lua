@@ -8,6 +8,7 @@
 -- INVARIANT: what is known of a scope in a net changes by naming.set alone, so that a failed call leaves it as it was.
 -- @module neap.scope_flow
 local core = require "neap.core"
+local keys = require("neap.options").keys
 local naming = require "neap.naming"
 local state_of, set = naming.state_of, naming.set
 
@@ -40,13 +41,6 @@ local function unused(net, base)
     name = ("%s_%d"):format(base, n)
   end
   return name
-end
-
-local function sorted(set_)
-  local list = {}
-  for name in pairs(set_) do list[#list + 1] = name end
-  table.sort(list)
-  return list
 end
 
 local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line) end
@@ -224,7 +218,7 @@ function M.export(net, s)
   add(net, type_name, ins, { flag }, attrs)
   add(net, "Copy", { flag }, { shared_flag(net, s) })
   local list, exported = {}, {}
-  for _, name in ipairs(sorted(r.changed)) do
+  for _, name in ipairs(keys(r.changed)) do
     if net:_local(s, name) then list[#list + 1] = { name, s .. ".shared/" .. name } end
   end
   move(net, s, list, false, true)
@@ -292,7 +286,7 @@ local function leave(net, s, subs, n)
     for name in pairs(r and r.changed or {}) do changed[name] = true end
     pushed, sure = pushed or r and r.pushed, sure and r and r.sure
   end
-  for _, name in ipairs(sorted(changed)) do
+  for _, name in ipairs(keys(changed)) do
     local everywhere, somewhere_as_before = true, false
     for i = 1, n do
       local r = subs[i] and known(subs[i], s)
@@ -335,20 +329,20 @@ function M.leave_loop(net, who, body, cond)
       error(core.error { code = "graph", blob = s, message = ("%s: the condition pushes a frame on scope \"%s\", which only the body may"):format(who, s),
         hint = "read the top frame: reuse = true" })
     end
-    for _, name in ipairs(sorted(r.changed)) do
+    for _, name in ipairs(keys(r.changed)) do
       if has(net, s, name) then refuse(who, s, name, "is written by the condition; only the body may") end
     end
   end
   for _, s in ipairs(used { body }) do
     local r = known(body, s)
-    for _, name in ipairs(sorted(r.pushed and r.taken or {})) do
+    for _, name in ipairs(keys(r.pushed and r.taken or {})) do
       if not r.changed[name] then
         refuse(who, s, name, "is read by the body, which leaves a frame without it to the next iteration", "make it in the frame that the body pushes")
       end
     end
     for _, sub in ipairs { cond } do
       local reads = known(sub, s)
-      for _, name in ipairs(sorted(reads and r.pushed and reads.taken or {})) do
+      for _, name in ipairs(keys(reads and r.pushed and reads.taken or {})) do
         if not r.changed[name] then refuse(who, s, name, "is read by the condition, and the body leaves a frame without it") end
       end
     end

@@ -117,9 +117,11 @@ end
 
 -- ---- steps that fail ---------------------------------------------------------------------------------------------------
 
-local function copied(t)
+--- A copy of t, with some fields changed.
+local function copy(t, changes)
   local out = {}
   for key, value in pairs(t) do out[key] = value end
+  for key, value in pairs(changes or {}) do out[key] = value end
   return out
 end
 
@@ -134,7 +136,7 @@ local settle, close_programs
 local function attempt(self, known, ws, f, ...)
   settle(self)
   if known and self.known[known] then return f(self, ...) end
-  local was, programs, ranges, most, done = {}, copied(self.programs), copied(self.ranges), copied(self.most), false
+  local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges), copy(self.most), false
   for _, key in ipairs(learnt) do was[key] = self[key] end
   local function undo()
     for key, entry in pairs(self.programs) do
@@ -216,7 +218,7 @@ end
 --- Memory options of a mode's net: the total of a micro-batch counts its update too.
 local function memory_of(self, update)
   if update == nil or self.memory.total == nil then return self.memory end
-  local out = copied(self.memory)
+  local out = copy(self.memory)
   out.beside = core.micro_beside(update, update_memory(self))
   return out
 end
@@ -284,13 +286,6 @@ local function read_metrics(self, blobs)
 end
 
 -- ---- a step ------------------------------------------------------------------------------------------------------------
-
-local function copy(t, changes)
-  local out = {}
-  for key, value in pairs(t) do out[key] = value end
-  for key, value in pairs(changes) do out[key] = value end
-  return out
-end
 
 --- Whether the step under way has changed the parameters: the workspace's own counters tell.
 local function has_happened(self, pending)
@@ -524,6 +519,10 @@ local function prepare(self)
   update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
 end
 
+--- What patience goes back to lies beside what training changes, under these names.
+local best_prefix = "@best/"
+local function is_best(name) return name:sub(1, #best_prefix) == best_prefix end
+
 --- Raises for a file that no trainer of this model and optimizer has written.
 -- @param has bool whether the workspace has all that such a file holds
 local function check_file(self, path, has)
@@ -532,26 +531,22 @@ local function check_file(self, path, has)
   local function refuse(message, hint) error(core.error { code = "data", message = path .. ": " .. message, hint = hint }) end
   if type(t) ~= "table" or not meta["trainer.step"] then refuse("no trainer has written this", "m:load(path) reads parameters alone") end
   if not has then return end
-  local names, n = {}, 0
-  for name in pairs(t) do names[#names + 1] = name end
-  table.sort(names)
+  local names = options.keys(t)
   for _, name in ipairs(names) do
     local there = self.ws:has(name) and self.ws:view(name)
     if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end -- ws:load says it
   end
+  local hint = "a checkpoint is of one model and one kind of optimizer"
+  local n = 0
   for _, name in ipairs(names) do
-    if name:sub(1, 6) ~= "@best/" then
-      if not self.ws:has(name) then
-        refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), "a checkpoint is of one model and one kind of optimizer")
-      end
+    if not is_best(name) then
+      if not self.ws:has(name) then refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), hint) end
       n = n + 1
     end
   end
   for _, row in ipairs(self.ws:_blobs()) do
     local is_saved = not row.borrowed and row.kind == "tensor" and (row.role == "parameter" or row.role == "state")
-    if is_saved and row.name:sub(1, 6) ~= "@best/" and t[row.name] == nil and n > 0 then
-      refuse(("\"%s\" is missing"):format(row.name), "a checkpoint is of one model and one kind of optimizer")
-    end
+    if is_saved and not is_best(row.name) and t[row.name] == nil and n > 0 then refuse(("\"%s\" is missing"):format(row.name), hint) end
   end
 end
 
@@ -656,7 +651,6 @@ end
 
 -- The best parameters so far lie in the workspace beside the others, as state that goes into checkpoints: a run that is resumed
 -- knows them too.
-local best_prefix = "@best/"
 
 local function keep_best(self)
   local net, names = net_module.new "best", self.model:blob_names()
@@ -748,7 +742,7 @@ function Trainer:fit(set, given)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
   find_workspace(self)
   settle(self)
-  local was, most = {}, copied(self.most)
+  local was, most = {}, copy(self.most)
   for _, key in ipairs(learnt) do was[key] = self[key] end
   local ok, result = pcall(begin_fit, self, set, o)
   if ok then return result end

@@ -164,11 +164,8 @@ function Workspace:compile_within(net, batches, memory)
 end
 
 local function shape_key(feeds)
-  local names = {}
-  for name in pairs(feeds) do names[#names + 1] = name end
-  table.sort(names)
   local parts = {}
-  for i, name in ipairs(names) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
+  for i, name in ipairs(options.keys(feeds)) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
   return table.concat(parts, " ")
 end
 
@@ -193,8 +190,8 @@ local function key_of(self, feeds, given)
 end
 
 --- The program of a net for given feeds, compiled at the first use.
-local function program_for(self, net, feeds, given)
-  local entry, key = fresh_table(self, net), key_of(self, feeds, given)
+local function program_for(self, net, feeds, given, key)
+  local entry = fresh_table(self, net)
   local program = entry.by_key[key]
   if program then return program end
   if entry.n >= most_programs then
@@ -221,7 +218,6 @@ local function forget_program(self, net, key)
   entry.by_key[key], entry.n = nil, entry.n - 1
 end
 
-local function is_net(x) return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "neap.net" end
 
 local function full_name(x) return type(x) == "table" and x.name or x end
 
@@ -265,10 +261,10 @@ local function check_feed(net, name)
       or (#inputs > 0 and "its inputs are " .. table.concat(inputs, ", ") .. "; " or "") .. "ws:feed(name, tensor) makes a blob that the net does not know" })
 end
 
-local function run_with(self, net, tensors, memory)
+local function run_with(self, net, tensors, memory, key)
   init(self, net)
   for name, t in pairs(tensors) do self:feed(name, t) end
-  program_for(self, net, tensors, memory):run()
+  program_for(self, net, tensors, memory, key):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
   return results
@@ -281,7 +277,7 @@ end
 -- ones. Fractions for an integer blob, and numbers for a bool one, are an error.
 function Workspace:run(net, feeds, memory)
   if type(net) == "string" then net = self:net(net) end
-  if not is_net(net) then fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net)) end
+  if not op.is_net(net) then fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net)) end
   if feeds ~= nil and (type(feeds) ~= "table" or op.is_blob(feeds)) then fail("ws:run expects feeds as { x = tensor }, got a " .. type(feeds)) end
   local tensors, fed = {}, {}
   for name, value in pairs(feeds or {}) do
@@ -298,7 +294,7 @@ function Workspace:run(net, feeds, memory)
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })
-  local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory)
+  local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key)
   done = true
   return results
 end
@@ -337,7 +333,7 @@ end
 --- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
 -- overwritten; programs of the old net go on.
 function Workspace:add_net(net, given)
-  if not is_net(net) then fail("ws:add_net expects a net, got a " .. type(net)) end
+  if not op.is_net(net) then fail("ws:add_net expects a net, got a " .. type(net)) end
   local o, name = options.read("ws:add_net", { overwrite = false }, given), net:name()
   self:_add_net(net, o.overwrite)
   state_of(self).handles[name] = net

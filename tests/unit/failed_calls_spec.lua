@@ -16,6 +16,20 @@ local function seen(net)
   return net:text { lines = false } .. table.concat(net:outputs(), ",") .. net:_version()
 end
 
+--- Every blob of a workspace that outlives a run, with its bits.
+local function blobs_text(ws)
+  local lines = {}
+  for _, row in ipairs(ws:_blobs()) do
+    local ok, t = pcall(ws.fetch, ws, row.name)
+    if row.kind ~= "transient" then lines[#lines + 1] = ("%s %s %s %s"):format(row.name, row.kind, row.role, ok and t:hash() or "-") end
+  end
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
+--- The same, the step and the nets.
+local function workspace_text(ws) return ("step %d %s\n%s"):format(ws:step(), table.concat(ws:nets(), ","), blobs_text(ws)) end
+
 describe("a net", function()
   --- What fails in a net, each more than one change deep.
   local bad = {
@@ -257,17 +271,6 @@ describe("a workspace", function()
   net:outputs { "y" }
   local x, at = neap.tensor { 1, 2 }, neap.tensor(1, "i64")
 
-  --- Every blob that outlives a run, with its bits.
-  local function seen(ws)
-    local lines = {}
-    for _, row in ipairs(ws:_blobs()) do
-      local ok, t = pcall(ws.fetch, ws, row.name)
-      if row.kind ~= "transient" then lines[#lines + 1] = ("%s %s %s %s"):format(row.name, row.kind, row.role, ok and t:hash() or "-") end
-    end
-    table.sort(lines)
-    return table.concat(lines, "\n")
-  end
-
   local bad = {
     ["a run of an index out of range"] = function(ws) ws:run(net, { x = neap.tensor { 8, 9 }, at = neap.tensor(7, "i64") }) end,
     ["a run of a shape that does not fit"] = function(ws) ws:run(net, { x = neap.ones(5), at = at }) end,
@@ -294,9 +297,9 @@ describe("a workspace", function()
           if name == "a run without an input" then one:create "x" end
           if used then one:run(net, { x = x, at = at }) end
         end
-        local before = seen(ws)
+        local before = blobs_text(ws)
         assert.is_false((pcall(f, ws)))
-        assert.are.equal(before, seen(ws))
+        assert.are.equal(before, blobs_text(ws))
         assert.are.equal(fresh:run(net, { x = x, at = at }).y:hash(), ws:run(net, { x = x, at = at }).y:hash())
       end
     end)
@@ -307,9 +310,9 @@ describe("a workspace", function()
     neap.save(path, { a = neap.ones(2), w = neap.ones(5) })
     local ws <close> = neap.workspace { seed = 2 }
     ws:run(net, { x = x, at = at })
-    local before = seen(ws)
+    local before = blobs_text(ws)
     assert.is_false((pcall(ws.load, ws, path)))
-    assert.are.equal(before, seen(ws))
+    assert.are.equal(before, blobs_text(ws))
     os.remove(path)
   end)
 end)
@@ -372,17 +375,6 @@ local function class_functions(t)
   end
   table.sort(list)
   return list
-end
-
---- Bits of every blob that outlives a run, the step and the nets.
-local function workspace_text(ws)
-  local lines = { ("step %d %s"):format(ws:step(), table.concat(ws:nets(), ",")) }
-  for _, row in ipairs(ws:_blobs()) do
-    local ok, t = pcall(ws.fetch, ws, row.name)
-    if row.kind ~= "transient" then lines[#lines + 1] = ("%s %s %s %s"):format(row.name, row.kind, row.role, ok and t:hash() or "-") end
-  end
-  table.sort(lines)
-  return table.concat(lines, "\n")
 end
 
 local feeds = { c = neap.tensor(1.0), [X] = neap.ones(2, 3) }

@@ -8,6 +8,7 @@
 -- @module neap.cli
 local argparse = require "argparse"
 local core = require "neap.core"
+local options = require "neap.options"
 
 local cli = {}
 
@@ -23,13 +24,6 @@ function cli.verbs()
     if verb then verbs[verb] = require(name) end
   end
   return verbs
-end
-
-local function sorted_names(verbs)
-  local names = {}
-  for name in pairs(verbs) do names[#names + 1] = name end
-  table.sort(names)
-  return names
 end
 
 --- Ends the command: wrong use, exit code 2.
@@ -81,7 +75,7 @@ function cli.parser()
     finish()
   end)
   local commands = {}
-  for _, name in ipairs(sorted_names(verbs)) do
+  for _, name in ipairs(options.keys(verbs)) do
     local command = parser:command(name, verbs[name].summary)
     add_help(command)
     verbs[name].define(command)

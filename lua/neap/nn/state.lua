@@ -49,21 +49,13 @@ local function take_out(record)
   record.home, record.home_name = nil, nil
 end
 
---- The keys of a table of names, in order.
-local function sorted(t)
-  local names = {}
-  for name in pairs(t) do names[#names + 1] = name end
-  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  return names
-end
-
 --- Makes the numbers of records at home, in the order of the list.
 local function make(ws, records)
   local net = net_module.new "parameters"
   for _, record in ipairs(records) do
     local name = record.home_name
     net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
-    for _, suffix in ipairs(sorted(record.beside or {})) do
+    for _, suffix in ipairs(options.keys(record.beside or {})) do
       local t = record.beside[suffix]
       net:declare(name .. suffix, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
     end
@@ -316,8 +308,8 @@ end
 
 --- What speaks against loading t, or nil.
 local function objection(by_name, t, strict)
-  local names = sorted(by_name)
-  for _, name in ipairs(sorted(t)) do
+  local names = options.keys(by_name)
+  for _, name in ipairs(options.keys(t)) do
     local record, tensor = by_name[name], t[name]
     if record == nil and strict then
       local near = options.nearest(name, names)
