@@ -183,8 +183,8 @@ end
 
 --- What stands above the rows; `bench.line(row)` is one of them.
 function bench.head()
-  return ("bytes in MiB, %d threads. bound =: arena proved least; held =: as forecast; allocs: per step after %d\n%s"):format(core.threads(),
-    n_warm_up, line_of(function(column) return column[1] end))
+  return ("bytes in MiB, %d threads. bound =: the arena is the least for these kernels and this order;\n"
+    .. "held =: as forecast; allocs: per step after %d\n%s"):format(core.threads(), n_warm_up, line_of(function(column) return column[1] end))
 end
 
 function bench.line(row) return line_of(function(column) return column[3](row) end) end

@@ -1,7 +1,8 @@
 /* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands in the way.
  *
- * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies beside it. The refusal is one message that a user can act on: the least possible bytes, the step where the most is live, and
- * the blobs that live there, largest first; error->least_bytes has the figure for callers that go on from there.
+ * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies beside it. The refusal is one
+ * message that a user can act on: the least bytes that the order and kernels tried last need, the step where the most is live,
+ * and the blobs that live there, largest first; error->least_bytes has the figure for callers that go on from there.
  *
  * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose frames grow are refused.
  */
@@ -44,7 +45,8 @@ int neap_plan_changed(const neap_graph *graph) {
   return n;
 }
 
-/* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be least is so for this order and these choices. */
+/* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be
+ * least is so for this order and these kernels. */
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
                                    size_t beside_bytes, neap_error *error) {
   size_t need = plan->arena_bytes + beside_bytes;

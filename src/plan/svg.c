@@ -372,7 +372,8 @@ static void draw_curve(const canvas *c) {
   for (int s = 0; s < plan->n_node; s++) most = NEAP_MAX(most, plan->live_bytes[s]);
   const double bottom = CURVE_TOP + CURVE_HEIGHT, scale = CURVE_HEIGHT / (double)most;
   double bound = bottom - (double)plan->lower_bound_bytes * scale;
-  add_text(c, LEFT, CURVE_TOP - 8, "fill=\"#555\"", "bytes live while each op runs; dashed: the least possible arena");
+  add_text(c, LEFT, CURVE_TOP - 8, "fill=\"#555\"",
+           "bytes live while each op runs; dashed: the least arena for these kernels and this order");
   neap_buffer_add(c->out, "<polygon points=\"");
   add_point(c, LEFT, bottom);
   for (int s = 0; s < plan->n_node; s++) {

@@ -80,7 +80,7 @@ static void add_apart(const neap_plan *plan, const neap_graph *graph, const life
   } else if (plan->policy == NEAP_POLICY_OFFSET) {
     neap_buffer_add(out,
                     "%s and %s are apart, though they never live at once: the packing %s without putting one over the other.\n",
-                    x, y, plan->proved ? "reaches the least possible arena" : "it found");
+                    x, y, plan->proved ? "reaches the least for these kernels and this order" : "it found");
   } else {
     neap_buffer_add(out, "%s and %s are apart: under policy %s bytes are shared %s.\n", x, y, neap_policy_name(plan->policy),
                     plan->policy == NEAP_POLICY_NAME ? "by blobs of one name only" : "by no two values");
