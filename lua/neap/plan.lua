@@ -68,30 +68,44 @@ local function flop_text(x)
   return ("%.0f"):format(x)
 end
 
---- plan:summary() -> Report: one row per op, with the shape it gives, its parameters and work.
-function Plan:summary()
-  local shape, n_param, counted, total = {}, {}, {}, 0
-  for _, v in ipairs(self:_values()) do
-    shape[v.blob] = v.shape
-    if v.role == "parameter" then
-      local n = 1
-      for d in v.shape:gmatch "%d+" do n = n * math.tointeger(d) end
-      n_param[v.blob] = n
-    end
+--- The parameter that value number `v` of a tree has the numbers of, or nil: kernels may read it in another layout, made by a Reorder.
+local function parameter_of(tree, maker, v)
+  while maker[v] and maker[v].type == "Reorder" do v = maker[v].ins[1] end
+  return tree.values[v].role == "parameter" and tree.values[v].storage or nil
+end
+
+--- How many elements each op is the first of the forward pass to read of parameters. Names may be written again with other shapes:
+-- values count.
+local function count_parameters(tree)
+  local maker, counted, n_of = {}, {}, {}
+  for _, o in ipairs(tree.ops) do
+    for _, v in ipairs(o.outs) do maker[v] = o end
   end
-  local rows, flop = {}, 0
-  for _, o in ipairs(self:_ops()) do
-    local n = 0
-    for _, name in ipairs(o.inputs) do
-      if n_param[name] and not counted[name] and o.phase == "forward" then
-        counted[name] = true
-        n = n + n_param[name]
+  for i, o in ipairs(tree.ops) do
+    n_of[i] = 0
+    for _, v in ipairs(o.phase == "forward" and o.type ~= "Reorder" and o.ins or {}) do
+      local storage = parameter_of(tree, maker, v)
+      if storage and not counted[storage] then
+        counted[storage] = true
+        local n = 1
+        for d in tree.values[storage].shape:gmatch "%d+" do n = n * math.tointeger(d) end
+        n_of[i] = n_of[i] + n
       end
     end
-    total, flop = total + n, flop + o.flop
-    if o.phase == "forward" and o.type ~= "Reorder" then
-      rows[#rows + 1] = { name = o.name, type = o.type, output = o.outputs[1] and shape[o.outputs[1]] or "", parameters = n, flop = flop_text(o.flop),
-        line = o.line }
+  end
+  return n_of
+end
+
+--- plan:summary() -> Report: one row per op of the forward pass, with the shape it gives, its parameters and work. The total of flops
+-- is that of the whole step.
+function Plan:summary()
+  local tree = self:_tree()
+  local n_of, rows, total, flop = count_parameters(tree), {}, 0, 0
+  for i, o in ipairs(tree.ops) do
+    total, flop = total + n_of[i], flop + o.flop
+    if o.phase == "forward" and o.type ~= "Reorder" and not o.recomputes then
+      rows[#rows + 1] = { name = o.name, type = o.type, output = o.outs[1] and tree.values[o.outs[1]].shape or "", parameters = n_of[i],
+        flop = flop_text(o.flop), line = o.line }
     end
   end
   return report.new { rows = rows, columns = { "name", "type", "output", "parameters", "flop", "line" }, title = tostring(self),
@@ -185,14 +199,17 @@ function Plan:explain(blob)
     totals = rows[1] or {} }
 end
 
---- plan:peak() -> Report: what is alive when the most is, largest first.
+--- plan:peak() -> Report: what is alive when the most is, largest first. A storage counts by its newest value that lives.
 function Plan:peak()
-  local step, rows = figures(self).peak_step, {}
-  local seen = {}
+  local step, rows, at = figures(self).peak_step, {}, {}
   for _, v in ipairs(self:_values()) do
-    if v.region == "arena" and v.first_step <= step and step <= v.last_step and not seen[v.storage] then
-      seen[v.storage] = true
-      rows[#rows + 1] = v
+    if v.region == "arena" and v.bytes > 0 and v.first_step <= step and step <= v.last_step then
+      local i = at[v.storage]
+      if i == nil then
+        i = #rows + 1
+        at[v.storage] = i
+      end
+      if rows[i] == nil or v.first_step >= rows[i].first_step then rows[i] = v end
     end
   end
   table.sort(rows, function(a, b)

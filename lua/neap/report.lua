@@ -209,12 +209,30 @@ function Report.__tostring(self) return report.text(self, report.terminal_width(
 
 -- ---- JSON and CSV --------------------------------------------------------------------------------------------------------
 
---- A copy that lua-cjson takes: no NaN or infinity (null, as JSON has none), no metatables.
+local as_table
+
+--- A copy that lua-cjson takes: no NaN or infinity (null, as JSON has none), no metatables. Reports within are objects of their own;
+-- what no text can hold, such as the plan of a dry run, is left out.
 local function plain(value, cjson)
   if type(value) == "number" and (value ~= value or value == math.huge or value == -math.huge) then return cjson.null end
+  if type(value) == "userdata" and value ~= cjson.null or type(value) == "function" then return nil end
   if type(value) ~= "table" then return value end
+  if report.is_report(value) then return as_table(value, cjson) end
   local out = {}
   for k, v in pairs(value) do out[k] = plain(v, cjson) end
+  return out
+end
+
+--- What r:json() says, as a table.
+function as_table(self, cjson)
+  local rows = {}
+  for i = 1, #self do rows[i] = plain(self[i], cjson) end
+  if cjson.empty_array_mt then setmetatable(rows, cjson.empty_array_mt) end
+  if next(self._totals) == nil and not self._text then return rows end
+  local out = {}
+  for name, value in pairs(self._totals) do out[name] = plain(value, cjson) end
+  if #rows > 0 then out.rows = rows end
+  if self._text then out.text = self._text end
   return out
 end
 
@@ -223,15 +241,8 @@ end
 function Report:json()
   local ok, cjson = pcall(require, "cjson")
   if not ok then fail("r:json() needs lua-cjson (Debian package lua-cjson)") end
-  local rows = {}
-  for i = 1, #self do rows[i] = plain(self[i], cjson) end
-  if cjson.empty_array_mt then setmetatable(rows, cjson.empty_array_mt) end
-  if next(self._totals) == nil and not self._text then return #rows > 0 and cjson.encode(rows) or "[]" end
-  local out = {}
-  for name, value in pairs(self._totals) do out[name] = plain(value, cjson) end
-  if #rows > 0 then out.rows = rows end
-  if self._text then out.text = self._text end
-  return cjson.encode(out)
+  local value = as_table(self, cjson)
+  return next(value) == nil and "[]" or cjson.encode(value)
 end
 
 local function quoted(value)

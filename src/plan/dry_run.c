@@ -102,16 +102,26 @@ static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_e
   return NEAP_OK;
 }
 
+/* Whether value v is one that Caffe would make a blob of. */
+static bool is_raw(const work *w, int v) {
+  return is_listed(&w->graph->value[v]) && neap_net_find_blob(w->net, w->label[v]) != NULL;
+}
+
+/* A blob written more than once must hold its largest value; in bytes without the padding of layouts, which only planning brings. */
 static neap_status count_raw(work *w, neap_error *error) {
   for (int v = 0; v < w->plan->n_value; v++) {
-    const neap_value *value = &w->graph->value[v];
-    const char *blob = w->label[v];
-    if (!is_listed(value) || neap_map_get(&w->seen, blob, -1) >= 0 || neap_net_find_blob(w->net, blob) == NULL) continue;
-    if (!neap_map_set(&w->seen, blob, v)) return refused(error);
-    int64_t data = (int64_t)w->plan->place[v].bytes, diff = neap_dtype_is_float(value->type.dtype) ? data : 0;
+    if (!is_raw(w, v)) continue;
+    int largest = neap_map_get(&w->seen, w->label[v], v);
+    if (neap_type_bytes(&w->graph->value[largest].type) < neap_type_bytes(&w->graph->value[v].type)) largest = v;
+    if (!neap_map_set(&w->seen, w->label[v], largest)) return refused(error);
+  }
+  for (int v = 0; v < w->plan->n_value; v++) {
+    const neap_type *type = &w->graph->value[v].type;
+    if (!is_raw(w, v) || neap_map_get(&w->seen, w->label[v], -1) != v) continue;
+    int64_t data = (int64_t)neap_type_bytes(type), diff = neap_dtype_is_float(type->dtype) ? data : 0;
     w->log.raw_data_bytes += data;
     w->log.raw_diff_bytes += diff;
-    NEAP_TRY(add_to_layer(w, blob, data + diff, error));
+    NEAP_TRY(add_to_layer(w, w->label[v], data + diff, error));
   }
   w->log.raw_bytes = w->log.raw_data_bytes + w->log.raw_diff_bytes;
   return NEAP_OK;
