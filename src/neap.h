@@ -299,7 +299,7 @@ typedef struct neap_options {
   const char *engine; /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
   bool no_fuse;       /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
   bool fuse_pool;     /* fuse, and pooling with the convolution before it, a few images at a time: for memory */
-  bool dag;           /* independent ops side by side, each on one thread */
+  bool dag;           /* independent ops side by side where that leaves the bits as they are; see `inexact` */
   int n_thread;       /* default: NEAP_NUM_THREADS, else all cores */
   bool dynamic;       /* policy "pool" for inputs of any shape: see "pools" */
   int64_t soft_bytes; /* policy "pool": above this the pool is cut down again by the next run that needs less; 0: never */
@@ -307,8 +307,10 @@ typedef struct neap_options {
   const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
   const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
   bool no_recompute; /* a budget is met, or refused, with every op run once, as in a dag: see neap_figures.n_recomputed */
-  bool inexact; /* where nothing else keeps a budget, other kernels may: by default none is changed, so that results have the same
-                        bits under every budget and policy. See neap_figures.n_changed */
+  /* By default no budget, policy or schedule changes a kernel, so that results have the same bits under all of them. `inexact`: where
+   * nothing else keeps a budget, kernels with less scratch may, and in a dag each has one thread, so that any two can run side by
+   * side. See neap_figures.n_changed. */
+  bool inexact;
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -326,7 +328,7 @@ typedef struct neap_figures {
   int n_recomputed;                   /* ops, counted in n_op, that the backward pass runs again because the budget has no room to
                                          keep what they make: the same kernels on the same bytes, so results have the same bits */
   double recomputed_work;             /* their work, as a share of that of all other ops */
-  int n_changed; /* ops, counted in n_op, whose kernel is not the one that is chosen without a budget: see `inexact` */
+  int n_changed;                      /* ops, counted in n_op, whose kernel is not the one that is chosen without `inexact` */
 } neap_figures;
 
 /* Plans without allocating or running anything: the forecast. `explanation` (may be NULL) gets the plan in words, to be

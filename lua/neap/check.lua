@@ -96,10 +96,8 @@ function check.plan(what, given)
     engine = none, layouts = none, threads = none, seed = 1, budget = none, exact = true, n_class = none, fuse = none }, given)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
-  -- Kernels of a dag are chosen for one thread: the unplanned run must choose alike.
-  local threads = o.executor == "dag" and 1 or o.threads
   local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
-    { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = threads, fuse = o.fuse }, false)
+    { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = o.threads, fuse = o.fuse }, false)
   local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false,
     engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget, exact = o.exact, fuse = o.fuse }, o.poison)
   local rows, different = {}, nil

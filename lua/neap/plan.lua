@@ -22,7 +22,7 @@ end
 
 --- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
 -- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns n_recomputed recomputed_work n_changed (ops with other
--- kernels than without a budget: exact = false) regions{}: ops that run again in the
+-- kernels than executor simple has without a budget: exact = false) regions{}: ops that run again in the
 -- backward pass because of a budget, and their share of the step's work.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]

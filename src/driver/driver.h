@@ -30,7 +30,7 @@ typedef struct neap_compile_options {
   bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
   bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */
   bool no_recompute;        /* a budget is met, or refused, without running forward ops again */
-  bool inexact;             /* where nothing else keeps a budget, other kernels may be chosen: the bits are then other ones */
+  bool inexact;             /* a budget, or a dag, may have other kernels chosen: the bits are then other ones */
   neap_store *store;        /* NULL: no cache, no rows */
   const char *script, *tag; /* for the run row; may be NULL */
   const neap_mem_param *mem_param; /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */

@@ -64,7 +64,10 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   if (p->most_steps > 0) neap_buffer_add(out, "search %lld\n", (long long)p->most_steps);
   if (resolved->total_left < SIZE_MAX) neap_buffer_add(out, "total leaves %zu\n", resolved->total_left);
   if (resolved->least_arena > 0) neap_buffer_add(out, "arena counts %zu\n", resolved->least_arena);
-  if (resolved->inexact && p->budget_bytes > 0) neap_buffer_add(out, "exact off\n");
+  bool one_each =
+    resolved->choose.n_thread != resolved->n_thread; /* kernels of a dag: what has changed is said beside all threads' */
+  if (resolved->inexact && (p->budget_bytes > 0 || one_each))
+    neap_buffer_add(out, "exact off of %d threads\n", resolved->n_thread);
   if (resolved->no_recompute) neap_buffer_add(out, "recompute off\n");
   if (resolved->no_constants) neap_buffer_add(out, "constants off\n");
   if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);

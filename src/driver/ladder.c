@@ -8,7 +8,8 @@
  * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget and is passed over for an earlier one
  * under a larger budget is never smaller than what that larger budget got: less budget never takes more memory, and a least that
  * was named is met.
- * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, so that results have the same bits.
+ * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, a dag's those of `simple`, so that results have the same
+ * bits.
  *
  * Rungs are made when they are asked for. One is passed over unseen only where a bound below its arena exceeds the limits.
  */
@@ -244,9 +245,11 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
 
 /* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows none. */
 static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found, neap_error *error) {
-  l->free = l->w->choices;
-  l->has_free = true;
-  l->w->choices = (neap_choices){0};
+  if (!l->has_free) {
+    l->free = l->w->choices;
+    l->has_free = true;
+    l->w->choices = (neap_choices){0};
+  }
   for (int k = 1; k < MOST_SECTIONS && limit > 0 && !*found; k++) {
     limit = k + 1 < MOST_SECTIONS ? limit / 2 : 0;
     NEAP_TRY(enter_section(l, limit, constants, found, error));
@@ -255,10 +258,21 @@ static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *
   return NEAP_OK;
 }
 
+/* A dag that may be inexact has kernels of one thread: those of the schedule `simple` are what they are compared with. */
+static neap_status choose_for_team(ladder *l, neap_error *error) {
+  neap_choose_options team = l->w->resolved.choose;
+  team.n_thread = l->w->resolved.n_thread;
+  if (team.n_thread == l->w->resolved.choose.n_thread) return NEAP_OK;
+  NEAP_TRY(neap_graph_choose(l->w->prepared, &team, &l->free, error));
+  l->has_free = true;
+  return NEAP_OK;
+}
+
 /* With constants, under a total then without; with `inexact` then with less scratch. */
 static neap_status climb(ladder *l, bool *found, neap_error *error) {
   const neap_way *w = l->w;
   bool constants = !w->resolved.no_constants;
+  NEAP_TRY(choose_for_team(l, error));
   NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
   if (*found) return NEAP_OK;
   bool again = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;

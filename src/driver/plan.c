@@ -66,9 +66,10 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->inexact = options->inexact;
   r->plan.evict = r->plan.policy == NEAP_POLICY_POOL && !options->no_recompute;
   r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
-  /* In a dag section the runner owns the threads: every kernel is chosen and made for one. */
-  r->choose = (neap_choose_options){
-    .n_thread = r->plan.executor == NEAP_EXECUTOR_DAG ? 1 : r->n_thread, .scratch_limit = SIZE_MAX, .plain = options->plain};
+  /* In a dag too: an op that needs all threads runs alone. With `inexact` each gets one, so that all may run side by side. */
+  r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG && r->inexact ? 1 : r->n_thread,
+                                    .scratch_limit = SIZE_MAX,
+                                    .plain = options->plain};
   NEAP_TRY(resolve_engine(options, &r->choose, error));
   resolve_budget(graph, options, r);
   return NEAP_OK;

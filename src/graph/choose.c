@@ -254,14 +254,22 @@ neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *a
   return NEAP_OK;
 }
 
+/* Whether the bits of node's choice may depend on its number of threads. */
+static bool counts_threads(const neap_graph *graph, const neap_node *node, neap_engine engine) {
+  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++)
+    if (k->engine == engine && dtype_fits(graph, node, k)) return !k->any_team;
+  return false; /* a control op: its subnets' nodes are compared */
+}
+
 static void compare_graph(neap_choices *choices, const neap_choices *free, const neap_graph *graph, int *next) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     neap_choice *a = &choices->choice[*next];
     const neap_choice *b = &free->choice[(*next)++];
-    a->changed = a->engine != b->engine || a->algorithm != b->algorithm || a->n_thread != b->n_thread ||
-                 a->scratch_bytes != b->scratch_bytes || a->stash_bytes != b->stash_bytes ||
-                 !same_layouts(a->in, b->in, node->n_in) || !same_layouts(a->out, b->out, node->n_out);
+    bool other_team = a->n_thread != b->n_thread && counts_threads(graph, node, a->engine);
+    a->changed = a->engine != b->engine || a->algorithm != b->algorithm || other_team || a->scratch_bytes != b->scratch_bytes ||
+                 a->stash_bytes != b->stash_bytes || !same_layouts(a->in, b->in, node->n_in) ||
+                 !same_layouts(a->out, b->out, node->n_out);
     for (int s = 0; s < node->n_sub; s++) compare_graph(choices, free, node->sub[s], next);
   }
 }

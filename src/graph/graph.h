@@ -205,7 +205,7 @@ typedef struct neap_choices {
 typedef struct neap_choose_options {
   bool force; /* only `engine`, else `ref` */
   neap_engine engine;
-  int n_thread;         /* what kernels may use; 1 for dag */
+  int n_thread;         /* what kernels may use */
   size_t scratch_limit; /* SIZE_MAX: none */
   bool plain;           /* plain layouts only: kernels that want others are passed over */
   /* Choices for a graph of the same form with larger values (neap_graph_check_form): each node gets the same engine and layouts,
@@ -216,7 +216,8 @@ typedef struct neap_choose_options {
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
 /* Says which nodes of the laid-out graph are to run again; copied. */
 neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error);
-/* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads, layouts or scratch. */
+/* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads where they matter, layouts or
+ * scratch. */
 void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);

@@ -47,7 +47,7 @@ const neap_op neap_op_Accumulate = {
   .n_enforced = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_accumulate}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_accumulate}, {0}},
   .cases = "{ {sum={7}, x={7}, grad=false}, {sum={0,3}, x={0,3}, grad=false} }",
 };
 
@@ -63,6 +63,6 @@ const neap_op neap_op_Assign = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_assign}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_assign}, {0}},
   .cases = "{ {old={7}, x={7}, grad=false} }",
 };

@@ -307,7 +307,7 @@ const neap_op neap_op_BatchNorm = {
                                     .bind = bind_dnnl,
                                     .unbind = neap_dnnl_unbind,
                                     .run = run_dnnl},
-                                   {.engine = NEAP_ENGINE_REF, .choose = choose, .run = run},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run},
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, beta={20}, training=true, "
@@ -342,7 +342,7 @@ const neap_op neap_op_BatchNormGrad = {
                                     .bind = bind_dnnl_grad,
                                     .unbind = neap_dnnl_unbind,
                                     .run = neap_dnnl_run},
-                                   {.engine = NEAP_ENGINE_REF, .choose = choose_grad, .run = run_grad},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad},
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, tol=1e-4}, "

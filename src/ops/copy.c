@@ -42,7 +42,7 @@ const neap_op neap_op_Copy = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad_copy,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_copy}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
   .cases = "{ {x={2,3,7}}, {x={{3,5}, dtype=\"i64\"}}, {x={0,4}}, {x={}} }",
 };
 
@@ -59,7 +59,7 @@ const neap_op neap_op_StopGradient = {
   .n_alias = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_copy}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -108,7 +108,7 @@ const neap_op neap_op_Cast = {
   .attrs = {[TO] = {"to", "dtype of y", NEAP_ATTR_DTYPE, .required = true}},
   .infer = infer_cast,
   .grad = grad_cast,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_cast}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_cast}, {0}},
   .cases =
     "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
     "{x={0,4}, to=\"bool\", grad=false} }",

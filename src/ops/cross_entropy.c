@@ -286,7 +286,7 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
     "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, "
@@ -311,6 +311,6 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

@@ -145,14 +145,14 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
   static void run_##NAME(const neap_call *call) { neap_elementwise_run(call, n_in, rows_##NAME[call->in[0].type.dtype]); }
 
 /* The kernel list of an op that has only the plain C kernel. */
-#define NEAP_REF(run_function)                              \
-  (const neap_kernel[]) {                                   \
-    {.engine = NEAP_ENGINE_REF, .run = run_function}, { 0 } \
+#define NEAP_REF(run_function)                                                \
+  (const neap_kernel[]) {                                                     \
+    {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_function}, { 0 } \
   }
 /* For kernels that map zero to zero, whatever the layout. */
-#define NEAP_REF_ANY_LAYOUT(run_function)                                       \
-  (const neap_kernel[]) {                                                       \
-    {.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_function}, { 0 } \
+#define NEAP_REF_ANY_LAYOUT(run_function)                                                         \
+  (const neap_kernel[]) {                                                                         \
+    {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_function}, { 0 } \
   }
 
 #endif

@@ -166,7 +166,7 @@ const neap_op neap_op_Embedding = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
     "{ids={{4}, dtype=\"i64\", low=0, high=3}, weight={3,2}, padding_idx=1, grad=false}, "
@@ -182,7 +182,7 @@ const neap_op neap_op_EmbeddingGrad = {
   .outputs = {{"dw", "(V,D)"}},
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
     "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",

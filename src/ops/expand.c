@@ -62,6 +62,6 @@ const neap_op neap_op_Expand = {
   .attrs = {[SHAPE] = {"shape", "sizes; -1 keeps the size of x there", NEAP_ATTR_INTS, .required = true}},
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases = "{ {x={3,1}, shape={2,3,4}}, {x={4}, shape={3,-1}}, {x={}, shape={2,2}}, {x={1,3}, shape={0,3}} }",
 };

@@ -238,7 +238,7 @@ const neap_op neap_op_FC = {
   .grad = grad,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
                                    {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
-                                   {.engine = NEAP_ENGINE_REF, .run = neap_fc_run},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_fc_run},
                                    {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}}, "
@@ -257,7 +257,7 @@ const neap_op neap_op_FCGradInput = {
   .cost = cost_grad_input,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input),
                                    {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_input},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_input},
                                    {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
@@ -278,7 +278,7 @@ const neap_op neap_op_FCGradWeight = {
   .cost = cost_grad_weight,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight),
                                    {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_weight},
                                    {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

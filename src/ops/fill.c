@@ -71,7 +71,7 @@ const neap_op neap_op_Constant = {
   .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element, cast to dtype", NEAP_ATTR_FLOAT}},
   .infer = neap_fill_infer,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_constant}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_constant}, {0}},
   .cases =
     "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
     "{shape={4}, value=1, dtype=\"bool\"} }",
@@ -104,7 +104,7 @@ const neap_op neap_op_Literal = {
                                         .required = true}},
   .infer = infer_literal,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_literal}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_literal}, {0}},
   .cases =
     "{ {shape={2,2}, values={1,-2.5,3,0}}, {shape={}, values={7}}, {shape={0}, values={}}, "
     "{shape={3}, values={1,2,3}, dtype=\"i64\"}, {shape={2}, values={1,0}, dtype=\"bool\"} }",
@@ -155,6 +155,6 @@ const neap_op neap_op_Range = {
             [RANGE_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = NEAP_DTYPE_F32}}},
   .infer = infer_range,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_range}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_range}, {0}},
   .cases = "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, {start=1, stop=1} }",
 };

@@ -139,7 +139,7 @@ const neap_op neap_op_FusedConv = {
                                     .unbind = neap_dnnl_unbind,
                                     .run = run_conv_dnnl},
                                    {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = run_conv_gemm},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_conv_ref},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_conv_ref},
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
@@ -226,7 +226,7 @@ const neap_op neap_op_FusedFC = {
                                     .unbind = neap_dnnl_unbind,
                                     .run = run_fc_dnnl},
                                    {.engine = NEAP_ENGINE_BLAS, .run = run_fc},
-                                   {.engine = NEAP_ENGINE_REF, .run = run_fc},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_fc},
                                    {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, activation=\"sigmoid\"},"

@@ -198,7 +198,7 @@ const neap_op neap_op_LRN = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
   .cases =
     "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, {x={3,20,5,5}, size=3, alpha=1}, "
     "{x={1,2,70,70}, alpha=0.1}, {x={4,6}, size=9, alpha=1, beta=0.5}, {x={0,3,2,2}}, {x={1,5,3}, size=1, alpha=0.2} }",
@@ -216,6 +216,6 @@ const neap_op neap_op_LRNGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
   .cases = "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, beta=0.6} }",
 };

@@ -187,7 +187,7 @@ const neap_op neap_op_MatMul = {
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
                           {.engine = NEAP_ENGINE_BLAS, .run = run},
-                          {.engine = NEAP_ENGINE_REF, .run = run},
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
                           {0}},
   .cases =
     "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, b={5,6}}, {a={5}, b={5}}, "

@@ -107,9 +107,9 @@ bool neap_engine_from_name(const char *name, neap_engine *engine);
 typedef struct neap_choice {
   neap_engine engine;
   int algorithm; /* meaning is the kernel's own; 0 where there is but one */
-  int n_thread;  /* the kernel may open a parallel region of this many; 1 in dag sections */
+  int n_thread;  /* the kernel may open a parallel region of this many */
   size_t scratch_bytes, stash_bytes;
-  bool changed;          /* not what would be chosen freely: a budget asked for less scratch */
+  bool changed;          /* other bits than what would be chosen freely: `inexact` allowed less scratch, or one thread in a dag */
   neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
 } neap_choice;
 
@@ -246,6 +246,8 @@ typedef struct neap_kernel {
   bool (*choose)(neap_choose *choose); /* false: not for this case. NULL: takes all, plain, no scratch */
   bool any_layout; /* elementwise and zero to zero: before choose is asked, all operands have taken input 0's layout if the
                       others of the same type can be had in it (layout "same") */
+  bool any_team;   /* one choice gives the same bits however many of its threads run it, inside a parallel region too: no sum is
+                      split among them but as the choice says, and no library is called that counts them. Only where it is certain */
   neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
   void (*unbind)(void *kernel);
   void (*run)(const neap_call *call);

@@ -364,7 +364,9 @@ const neap_op neap_op_MaxPool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_max,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .choose = choose_max, .run = run_max}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max}, {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, "
     "stride={2}},"
@@ -382,7 +384,8 @@ const neap_op neap_op_MaxPoolGrad = {
   .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
   .infer = infer_grad,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .choose = choose_max_grad, .run = run_max_grad}, {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max_grad, .run = run_max_grad}, {0}},
 };
 
 const neap_op neap_op_AveragePool = {
@@ -397,7 +400,7 @@ const neap_op neap_op_AveragePool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_average,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .run = run_average}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average}, {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, "
     "pad={1}, count_include_pad=false},"
@@ -413,7 +416,8 @@ const neap_op neap_op_AveragePoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .run = run_average_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average_grad}, {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
 
@@ -428,7 +432,7 @@ const neap_op neap_op_GlobalAveragePool = {
   .infer = infer_global,
   .cost = cost_global,
   .grad = grad_global,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .run = run_global}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global}, {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
 };
 
@@ -441,6 +445,7 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .run = run_global_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global_grad}, {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

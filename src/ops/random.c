@@ -120,7 +120,7 @@ const neap_op neap_op_Uniform = {
   .attrs = {NEAP_FILL_ATTRS, [LOW] = {"low", "least value", NEAP_ATTR_FLOAT},
             [HIGH] = {"high", "upper end, not included", NEAP_ATTR_FLOAT, .value = {.f = 1}}},
   .infer = infer_uniform,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_uniform}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_uniform}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
 
@@ -134,7 +134,7 @@ const neap_op neap_op_Gaussian = {
   .attrs = {NEAP_FILL_ATTRS, [MEAN] = {"mean", "centre", NEAP_ATTR_FLOAT},
             [STD] = {"std", "standard deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0, .most = 1e30}},
   .infer = neap_fill_infer,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_gaussian}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_gaussian}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
 
@@ -149,7 +149,7 @@ const neap_op neap_op_Xavier = {
             [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = XAVIER_AVG}, .choices = "avg|in|out"},
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_xavier}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_xavier}, {0}},
   .cases = "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} }",
 };
 
@@ -163,6 +163,6 @@ const neap_op neap_op_Kaiming = {
   .attrs = {NEAP_FILL_ATTRS, [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT, .value = {.f = 1.4142135623730951}},
             [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = KAIMING_IN}, .choices = "in|out"}, DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_kaiming}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_kaiming}, {0}},
   .cases = "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} }",
 };

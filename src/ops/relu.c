@@ -66,9 +66,9 @@ const neap_op neap_op_Relu = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_forward}, NEAP_DNNL_ELEMENTWISE_KERNEL(forward), {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_forward},
+                                   NEAP_DNNL_ELEMENTWISE_KERNEL(forward),
+                                   {0}},
   .cases = "{ {x={2,3,7}}, {x={64,20,5,5}}, {x={0,4}}, {x={}} }",
 };
 
@@ -82,8 +82,8 @@ const neap_op neap_op_ReluGrad = {
   .inplace = {{1, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_infer_like,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_layout = true, .run = run_backward}, NEAP_DNNL_ELEMENTWISE_KERNEL(backward), {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_backward},
+                                   NEAP_DNNL_ELEMENTWISE_KERNEL(backward),
+                                   {0}},
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };

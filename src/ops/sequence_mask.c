@@ -35,7 +35,7 @@ const neap_op neap_op_SequenceMask = {
   .outputs = {{"mask", "(T,N)", NEAP_BIT(BOOL)}},
   .infer = infer,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {x={4,3,2}, lengths={{3}, dtype=\"i64\", low=0, high=5}, grad=false}, {x={5}, lengths={{2}, dtype=\"i32\", low=0, "
     "high=6}, grad=false}, {x={0,2}, lengths={{2}, dtype=\"i64\", low=0, high=1}, grad=false} }",

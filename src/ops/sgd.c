@@ -114,7 +114,7 @@ const neap_op neap_op_Sgd = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "

@@ -207,7 +207,7 @@ const neap_op neap_op_Softmax = {
   .infer = infer,
   .cost = cost,
   .grad = grad_softmax,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_softmax}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax}, {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}}, {x={2,1000}} }",
 };
 
@@ -225,7 +225,7 @@ const neap_op neap_op_LogSoftmax = {
   .infer = infer,
   .cost = cost,
   .grad = grad_log_softmax,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_log_softmax}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax}, {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
 };
 
@@ -241,7 +241,7 @@ const neap_op neap_op_SoftmaxGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_softmax_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax_grad}, {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };
 
@@ -257,6 +257,6 @@ const neap_op neap_op_LogSoftmaxGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run_log_softmax_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax_grad}, {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };

@@ -146,10 +146,11 @@ static void explain_recompute(const neap_graph *graph, neap_buffer *out) {
                     graph->n_node - n, 100 * share);
 }
 
-static void explain_changed(const neap_graph *graph, neap_buffer *out) {
+static void explain_changed(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   int n = neap_plan_changed(graph), told = 0;
   if (n == 0) return;
-  neap_buffer_add(out, "other kernels than without the budget, so other bits: %d of %d ops", n, graph->n_node);
+  neap_buffer_add(out, "other kernels than %s, so other bits: %d of %d ops",
+                  plan->executor == NEAP_EXECUTOR_DAG ? "executor \"simple\" has" : "without the budget", n, graph->n_node);
   for (int i = 0; i < graph->n_node && told < 4; i++)
     if (graph->node[i].choice.changed) neap_buffer_add(out, "%s %s", told++ > 0 ? "," : ":", graph->node[i].name);
   neap_buffer_add(out, "%s\n", told < n ? ", ..." : "");
@@ -161,7 +162,7 @@ static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_bu
   explain_curve(plan, out);
   explain_rewrites(graph, out);
   explain_recompute(graph, out);
-  explain_changed(graph, out);
+  explain_changed(plan, graph, out);
   explain_reasons(plan, out);
   explain_largest(plan, graph, out);
   neap_plan_peak(plan, graph, out);

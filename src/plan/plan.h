@@ -161,7 +161,7 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
 /* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat weighs it; 0 and 0 where it keeps all. */
 int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
-/* How many nodes, those of subnets included, have another kernel than without a budget. */
+/* How many nodes, those of subnets included, have another kernel than the schedule `simple` has without a budget. */
 int neap_plan_changed(const neap_graph *graph);
 
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */

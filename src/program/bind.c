@@ -185,6 +185,7 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
     }
   }
   i->kernel = kernel;
+  i->any_team = kernel->any_team || i->call.n_thread == 1;
   return NEAP_OK;
 }
 
@@ -204,6 +205,7 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
       return neap_fail(error, NEAP_PLAN, "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name, node->name,
                        plan->arena_bytes + own_bytes, i->scratch_bytes);
     NEAP_TRY(make(node->sub[s], plan, true, n_argument, &i->sub[s], error));
+    for (int k = 0; k < i->sub[s]->n_instruction; k++) i->any_team = i->any_team && i->sub[s]->instruction[k].any_team;
   }
   return NEAP_OK;
 }
@@ -221,6 +223,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->once;
+  i->any_team = true; /* until a kernel, its own or a subprogram's, says no */
   /* What a constant is computed from: a write to it makes the constants stale. */
   for (int k = 0; i->makes_constant && k < node->n_in; k++) {
     int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;

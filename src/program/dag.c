@@ -1,16 +1,25 @@
-/* dag.c: the schedule `dag`. One OpenMP parallel region around the whole run; each thread takes the ready instruction that
- * comes first in plan order, runs it alone (kernels were chosen for one thread), and releases its successors.
+/* dag.c: the schedule `dag`. Steps whose kernels give the same bits on one thread as on many run side by side, each on one thread of
+ * an OpenMP region; a step that needs the team that its kernel was chosen for runs alone, between two regions, on the calling
+ * thread, which then opens the kernel's own. So a dag gives the bits of the schedule `simple`, and regions never nest.
  *
- * Data structure: dependency counts by step and successor lists from the graph's edges, a binary heap of ready steps, one
- * mutex. INVARIANT: a step enters the heap when all its predecessors have run; the plan is safe in every order that allows.
+ * Data structure: dependency counts by step and successor lists from the graph's edges; two binary heaps of ready steps, those that
+ * run alone and those that run side by side; one mutex. INVARIANT: a step enters a heap when all its predecessors have run; the
+ * plan is safe in every order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step
+ * that runs alone is never waited for in a region.
  */
 #include "program/program_int.h"
 
+#include <limits.h>
 #include <string.h>
 #include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+
+/* Ready steps, the earliest on top. */
+typedef struct heap {
+  int *step, n;
+} heap;
 
 struct neap_dag {
   int n_step, n_lane;
@@ -18,8 +27,9 @@ struct neap_dag {
   int *n_before;     /* predecessors by step */
   int *waiting;      /* of n_before, in this run */
   int *first, *list; /* successors of step s: list[first[s] .. first[s+1]) */
-  int *heap, n_heap; /* ready steps, the earliest on top */
-  int n_left;
+  bool *is_alone;    /* by step */
+  heap alone, beside;
+  int n_left, n_running; /* steps that have not run; that run in the region */
   bool stopped;
   pthread_mutex_t mutex;
   pthread_cond_t wake;
@@ -28,25 +38,28 @@ struct neap_dag {
 
 /* ---- heap ------------------------------------------------------------------------------------------------------- */
 
-/* Room for every step was made with the heap, and a step enters once. With the mutex held, or before the threads begin. */
-static void push(neap_dag *dag, int step) {
-  int at = dag->n_heap++;
-  for (; at > 0 && dag->heap[(at - 1) / 2] > step; at = (at - 1) / 2) dag->heap[at] = dag->heap[(at - 1) / 2];
-  dag->heap[at] = step;
+/* Room for every step was made with the heap, and a step enters once. With the mutex held, or outside regions; so below. */
+static void push(heap *h, int step) {
+  int at = h->n++;
+  for (; at > 0 && h->step[(at - 1) / 2] > step; at = (at - 1) / 2) h->step[at] = h->step[(at - 1) / 2];
+  h->step[at] = step;
 }
 
-/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. With the mutex held, and not
- * of an empty heap. */
-static int pop(neap_dag *dag) {
-  int top = dag->heap[0], last = dag->heap[--dag->n_heap], at = 0;
-  for (int child; (child = 2 * at + 1) < dag->n_heap; at = child) {
-    if (child + 1 < dag->n_heap && dag->heap[child + 1] < dag->heap[child]) child++;
-    if (dag->heap[child] >= last) break;
-    dag->heap[at] = dag->heap[child];
+/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. Not of an empty heap. */
+static int pop(heap *h) {
+  int top = h->step[0], last = h->step[--h->n], at = 0;
+  for (int child; (child = 2 * at + 1) < h->n; at = child) {
+    if (child + 1 < h->n && h->step[child + 1] < h->step[child]) child++;
+    if (h->step[child] >= last) break;
+    h->step[at] = h->step[child];
   }
-  dag->heap[at] = last;
+  h->step[at] = last;
   return top;
 }
+
+static int top_of(const heap *h) { return h->n > 0 ? h->step[0] : INT_MAX; }
+
+static void push_ready(neap_dag *dag, int step) { push(dag->is_alone[step] ? &dag->alone : &dag->beside, step); }
 
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
@@ -59,6 +72,20 @@ static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *s
   for (int s = 0; s < dag->n_step; s++) dag->first[s + 1] += dag->first[s];
   neap_copy_bytes(dag->waiting, dag->first, (size_t)dag->n_step * sizeof *dag->waiting); /* as write positions */
   for (int e = 0; e < graph->n_edge; e++) dag->list[dag->waiting[step_of[graph->edge[e].from]]++] = step_of[graph->edge[e].to];
+}
+
+/* Whether a step is to have all threads: its bits may depend on them, or there is so much to do that they share it evenly, which two
+ * steps side by side may not. */
+static bool runs_alone(const neap_instruction *i) {
+  enum { LARGE = 1 << 20 }; /* bytes: some 100 microseconds of one thread */
+  size_t bytes = 0;
+  if (!i->any_team) return true;
+  if (i->call.n_thread == 1) return false;
+  for (int k = 0; k < i->call.n_in + i->call.n_out; k++) {
+    const neap_operand *operand = &i->call.in[k]; /* outputs follow the inputs */
+    if (operand->type.dtype != NEAP_DTYPE_NONE) bytes += neap_layout_bytes(&operand->type, &operand->layout);
+  }
+  return bytes > LARGE && !neap_instruction_is_control(i->kind);
 }
 
 /* Lanes for as many threads as there are now; a later, larger setting is cut to this. */
@@ -77,11 +104,14 @@ neap_status neap_dag_new(neap_program *program, neap_error *error) {
   dag->waiting = neap_arena_alloc(&dag->arena, n * sizeof(int));
   dag->first = neap_arena_alloc(&dag->arena, (n + 1) * sizeof(int));
   dag->list = neap_arena_alloc(&dag->arena, (size_t)graph->n_edge * sizeof(int));
-  dag->heap = neap_arena_alloc(&dag->arena, n * sizeof(int));
+  dag->is_alone = neap_arena_alloc(&dag->arena, n * sizeof *dag->is_alone);
+  dag->alone.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
+  dag->beside.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
   int *step_of = neap_arena_alloc(&dag->arena, n * sizeof(int));
   if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL || dag->list == NULL ||
-      dag->heap == NULL || step_of == NULL)
+      dag->is_alone == NULL || dag->alone.step == NULL || dag->beside.step == NULL || step_of == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
+  for (int s = 0; s < dag->n_step; s++) dag->is_alone[s] = runs_alone(&program->instruction[s]);
   for (int s = 0; s < dag->n_step; s++) step_of[program->plan->order[s]] = s;
   fill_successors(dag, graph, step_of);
   return NEAP_OK;
@@ -101,17 +131,18 @@ void neap_dag_free(neap_dag *dag) {
 static void begin(neap_dag *dag) {
   memset(dag->lane, 0, (size_t)dag->n_lane * sizeof *dag->lane);
   neap_copy_bytes(dag->waiting, dag->n_before, (size_t)dag->n_step * sizeof *dag->waiting);
-  dag->n_heap = 0;
+  dag->alone.n = dag->beside.n = dag->n_running = 0;
   dag->n_left = dag->n_step;
   dag->stopped = false;
   for (int s = 0; s < dag->n_step; s++)
-    if (dag->n_before[s] == 0) push(dag, s);
+    if (dag->n_before[s] == 0) push_ready(dag, s);
 }
 
-/* With the mutex held: steps whose last predecessor has run become ready. O(log n) for each of them. */
+/* With the mutex held, or outside regions: steps whose last predecessor has run become ready. O(log n) for each of them. */
 static void release_successors(neap_dag *dag, int step) {
+  dag->n_left--;
   for (int k = dag->first[step]; k < dag->first[step + 1]; k++)
-    if (--dag->waiting[dag->list[k]] == 0) push(dag, dag->list[k]);
+    if (--dag->waiting[dag->list[k]] == 0) push_ready(dag, dag->list[k]);
 }
 
 /* With the mutex held: until some step may be ready. The calling thread wakes now and then, because signals come in through it
@@ -132,49 +163,83 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
   pthread_mutex_lock(&dag->mutex);
 }
 
-/* What each thread does. The mutex is held but while an instruction runs. Others are woken when there is more than the one step
- * that this thread will take itself, or when nothing is left, and once more at the end, for those that wait while it stops. */
+/* What each thread of a region does: steps side by side, until none is ready and none runs that could release one. The mutex is held
+ * but while an instruction runs. Others are woken when there is more than the one step that this thread will take itself, or
+ * when the region ends. */
 static void work(neap_program *program, neap_run_state *state, neap_lane *lane) {
   neap_dag *dag = program->dag;
   pthread_mutex_lock(&dag->mutex);
-  while (!dag->stopped && dag->n_left > 0) {
+  while (!dag->stopped) {
     if (neap_run_must_stop(state, lane)) {
       dag->stopped = true;
       break;
     }
-    if (dag->n_heap == 0) {
+    if (dag->beside.n == 0) {
+      if (dag->n_running == 0) break;
       wait_for_work(dag, state, lane);
       continue;
     }
-    int step = pop(dag);
+    int step = pop(&dag->beside);
+    dag->n_running++;
     pthread_mutex_unlock(&dag->mutex);
     neap_program_execute(program, step, state, lane);
     if (lane->thread == 0) neap_run_let_signals_in(state);
     pthread_mutex_lock(&dag->mutex);
-    dag->n_left--;
+    dag->n_running--;
     release_successors(dag, step);
-    if (dag->n_heap > 1 || dag->n_left == 0) pthread_cond_broadcast(&dag->wake);
+    if (dag->beside.n > 1) pthread_cond_broadcast(&dag->wake);
   }
   pthread_cond_broadcast(&dag->wake);
   pthread_mutex_unlock(&dag->mutex);
 }
 
-/* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there is none; borrowed until the
- * next run. Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
-neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
-  neap_dag *dag = program->dag;
-  begin(dag);
+/* Steps side by side on n_lane threads. */
+static void run_region(neap_program *program, neap_run_state *state, int n_lane) {
 #ifdef _OPENMP
-  int n_lane = omp_in_parallel() ? 1 : NEAP_MIN(dag->n_lane, neap_threads());
 #pragma omp parallel num_threads(n_lane)
   {
-    neap_lane *lane = &dag->lane[omp_get_thread_num()];
+    neap_lane *lane = &program->dag->lane[omp_get_thread_num()];
     lane->thread = omp_get_thread_num();
     work(program, state, lane);
   }
 #else
-  work(program, state, &dag->lane[0]);
+  (void)n_lane;
+  work(program, state, &program->dag->lane[0]);
 #endif
+}
+
+/* The earliest ready step on the calling thread, which gives it a region of its own if it wants one. */
+static void run_earliest(neap_program *program, neap_run_state *state) {
+  neap_dag *dag = program->dag;
+  int step = pop(top_of(&dag->alone) < top_of(&dag->beside) ? &dag->alone : &dag->beside);
+  neap_program_execute(program, step, state, &dag->lane[0]);
+  neap_run_let_signals_in(state);
+  release_successors(dag, step);
+}
+
+/* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
+static int count_lanes(const neap_dag *dag) {
+#ifdef _OPENMP
+  return omp_in_parallel() ? 1 : NEAP_MIN(dag->n_lane, neap_threads());
+#else
+  return 1;
+#endif
+}
+
+/* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there is none; borrowed until the
+ * next run. */
+neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
+  neap_dag *dag = program->dag;
+  int n_lane = count_lanes(dag);
+  begin(dag);
+  while (dag->n_left > 0 && !dag->stopped) {
+    if (n_lane > 1 && dag->beside.n > 1 && top_of(&dag->beside) < top_of(&dag->alone))
+      run_region(program, state, n_lane);
+    else if (neap_run_must_stop(state, &dag->lane[0]))
+      dag->stopped = true;
+    else
+      run_earliest(program, state);
+  }
   /* Of several faults the one of the earliest step counts, so that the message does not depend on timing more than it must. */
   neap_lane *first = &dag->lane[0];
   for (int l = 1; l < dag->n_lane; l++)

@@ -579,7 +579,7 @@ static size_t least_pool(const neap_net *net, const neap_compile_options *o) {
   return (size_t)refused.least_bytes;
 }
 
-/* One net: unplanned, then every plan under poison, with the same choices (`engine`, one thread). */
+/* One net: unplanned, then every plan under poison, with the same choices (`engine`, one thread or two). */
 static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_tight, int *n_evicted) {
   static const struct {
     const char *name;
@@ -600,7 +600,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
   neap_error error = {0};
   ran plain = {0};
   int n_same = 0;
-  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 1, .engine = engine};
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 1 + (int)(seed % 2), .engine = engine};
   bool runs = neap_net_read(text, &net, &error) == NEAP_OK && run_net(net, &o, false, &plain, &error) == NEAP_OK;
   if (!runs && !wants_freed(&error)) report(seed, "unplanned", error.message);
   for (int k = 0; runs && k < NEAP_COUNT(way) && check_failures == 0; k++) {

@@ -49,6 +49,42 @@ for _, mode in ipairs { "train", "infer" } do
   end)
 end
 
+--- Small enough to be trained a step or two here. VGG's parameters take half a GiB, three times in training, whatever the batch: one
+--- of the two stands for both.
+local small = { gpt = gpt, vgg16 = false, resnet110 = "resnet110:2" }
+
+describe("a dag of two threads gives the bits of executor simple in training, and has its kernels:", function()
+  for _, name in ipairs(neap.zoo.names()) do
+    local what = small[name] == nil and name .. ":1" or small[name]
+    if what then
+      it(name, function()
+        if type(what) == "function" then what = what() end
+        holds(name, what, { executor = "dag", threads = 2, steps = 2, count_steps = 1, poison = true })
+      end)
+    end
+  end
+
+  it("but where exact = false allows one thread an op, which says what has changed", function()
+    local net = netfile.build(netfile.load "lenet:4", { train = true })
+    local o = { executor = "dag", threads = 2, store = false }
+    assert.are.equal(0, net:plan(o).n_changed)
+    o.exact = false
+    local plan, changed = net:plan(o), {}
+    for _, op in ipairs(plan:ops()) do if op.changed then changed[#changed + 1] = op.name end end
+    assert.are.equal(plan.n_changed, #changed)
+    assert.is_true(#changed > 0 and #changed < plan.n_op)
+    -- What splits no sum among threads has not changed.
+    for _, op in ipairs(plan:ops()) do assert.is_false(op.changed and (op.type == "SGD" or op.type == "Relu" or op.type == "Reorder"), op.type) end
+    local text = plan:explain()
+    assert.is_truthy(tostring(text):find(('other kernels than executor "simple" has, so other bits: %d of %d ops: '):format(#changed, plan.n_op), 1, true))
+    assert.is_truthy(tostring(text):find(changed[1], 1, true))
+    o.threads = 1
+    assert.are.equal(0, net:plan(o).n_changed)
+    local r = neap.check.plan("lenet:4", { executor = "dag", threads = 2, exact = false })
+    assert.is_true(r.n_changed > 0 and not r.same_choices)
+  end)
+end)
+
 describe("the comparison", function()
   it("sees one unplanned byte", function()
     local net = netfile.build(netfile.load "mlp:4", { train = true })

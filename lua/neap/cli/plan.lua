@@ -17,7 +17,8 @@ local function overview(plan, args, assumed)
       plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
   end
   if plan.n_changed > 0 then
-    lines[#lines + 1] = ("kernels    %d ops have others than without the budget, so other bits"):format(plan.n_changed)
+    lines[#lines + 1] = ("kernels    %d ops have others than %s, so other bits"):format(plan.n_changed,
+      plan.executor == "dag" and "executor simple" or "without the budget")
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
   lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg FILE"):format(args.net, args.train and " --train" or "",
@@ -47,7 +48,7 @@ return {
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
     command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
     command:flag "--no-recompute":description "Meet the budget, or refuse it, with every op run once."
-    command:flag "--inexact":description "Let the budget change kernels, and so bits, where nothing else meets it."
+    command:flag "--inexact":description "Let a budget that nothing else meets, or executor dag, change kernels, and so bits."
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."

@@ -21,5 +21,5 @@ const neap_op neap_op_Free = {
   .outputs = {{"y", "the same blobs, untyped from here on; may be left out", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_RELEASE,
   .infer = infer,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
 };
