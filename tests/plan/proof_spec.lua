@@ -59,7 +59,7 @@ describe("a dag of two threads gives the bits of executor simple in training, an
     if what then
       it(name, function()
         if type(what) == "function" then what = what() end
-        holds(name, what, { executor = "dag", threads = 2, steps = 2, count_steps = 1, poison = true })
+        holds(name, what, { executor = "dag", threads = 2, steps = 1, count_steps = 1, poison = true })
       end)
     end
   end
