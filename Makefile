@@ -151,10 +151,10 @@ valgrind-run: all c-tests
 	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
 	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
 
-# SEED=1 COUNT=300 FROM=1 FILTER=: see scripts/tools/mutate.
+# SEED=1 COUNT=300 FROM=1 FILTER= TIME=60: see scripts/tools/mutate.
 .PHONY: mutate
-mutate: ## change the sources in a copy, one place at a time, and list what no test noticed; SEED=, COUNT=, FROM=, FILTER=
-	@SEED='$(SEED)' COUNT='$(COUNT)' FROM='$(FROM)' FILTER='$(FILTER)' scripts/tools/mutate
+mutate: ## change the sources in a copy, one place at a time, and list what no test noticed; SEED=, COUNT=, FROM=, FILTER=, TIME=
+	@SEED='$(SEED)' COUNT='$(COUNT)' FROM='$(FROM)' FILTER='$(FILTER)' TIME='$(TIME)' scripts/tools/mutate
 
 # ---- look after the sources -----------------------------------------------------------------------------------------
 

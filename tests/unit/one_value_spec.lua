@@ -168,4 +168,24 @@ describe("an input that its net overwrites by name", function()
     assert.are.same({ 0, 2, 0, 4 }, list(ws:run(reads_x).o))
     assert.are.same({ 0, 2, 0, 4 }, list(ws:fetch "x"))
   end)
+
+  it("is one of several: each is what the net was fed", function()
+    local ws <close> = neap.workspace { seed = 1 }
+    local both = net("both", function(n)
+      n:input("x", { 4 })
+      n:input("y", { 4 })
+      n:Add({ "x", 1 }, "x")
+      n:Add({ "y", "x" }, "y")
+      n:Sum("y", "s")
+      n:outputs "s"
+    end)
+    ws:feed("x", x)
+    ws:feed("y", x)
+    local program = ws:compile(both, apart)
+    for _ = 1, 3 do
+      program:run()
+      assert.are.equal(24, ws:fetch("s"):item())
+      assert.are.same(raised, list(ws:fetch "x"))
+    end
+  end)
 end)
