@@ -215,14 +215,24 @@ function M.reader(net, x, what)
   fail(("%s expects names or blobs, got a %s"):format(what, type(x)))
 end
 
+--- The length of a list of operands, which may have holes; an error where something else stands in it, such as an attribute.
+function M.count(xs, what)
+  local n = 0
+  for key in pairs(xs) do
+    local packed = key == "n" and math.type(xs.n) == "integer" -- by table.pack
+    if not packed and (math.type(key) ~= "integer" or key < 1) then
+      fail(("%s: \"%s\" stands in a list of blobs; attributes are a table of their own: (inputs, outputs, { .. })"):format(what, tostring(key)))
+    end
+    if not packed and key > n then n = key end
+  end
+  return n
+end
+
 --- One or a list of names or blobs, as a list of full names.
 function M.read_list(net, xs, what)
   if xs == nil then return {} end
   if type(xs) ~= "table" or op.is_blob(xs) then xs = { xs } end
-  local n = 0
-  for key in pairs(xs) do
-    if math.type(key) == "integer" and key > n then n = key end
-  end
+  local n = M.count(xs, what)
   local names = {}
   for i = 1, n do names[i] = M.reader(net, xs[i] or false, what) end
   return names

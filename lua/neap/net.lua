@@ -142,6 +142,7 @@ function Net:op(type_name, ins, outs, attrs, name)
   if outs ~= nil then
     out_names = {}
     if type(outs) ~= "table" or op.is_blob(outs) then outs = { outs } end
+    naming.count(outs, type_name)
     for i = 1, #outs do
       local out = outs[i]
       if op.is_blob(out) then

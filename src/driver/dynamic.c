@@ -38,8 +38,10 @@ struct neap_dynamic {
   int n_extent;               /* EXTENT ops of the net; known when the first program is made */
   int64_t *extent;            /* what is guessed of each; -1: unknown */
   int64_t *previous;          /* what the last finished run had */
+  int64_t *guess;             /* while probes run: what was guessed before */
   bool probe;                 /* the program at hand is to find lengths */
   bool trust;                 /* lengths were the same in the last two runs */
+  bool has_run;               /* to its end, once */
   entry entry[MOST_PROGRAMS];
   int n_entry;
   entry *current; /* ran last, or will run first */
@@ -120,7 +122,8 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
   size_t bytes = ((size_t)d->n_extent + 1) * sizeof *d->extent;
   d->extent = neap_arena_alloc(&d->arena, bytes);
   d->previous = neap_arena_alloc(&d->arena, bytes);
-  if (d->extent == NULL || d->previous == NULL) return refused(error, bytes);
+  d->guess = neap_arena_alloc(&d->arena, bytes);
+  if (d->extent == NULL || d->previous == NULL || d->guess == NULL) return refused(error, bytes);
   forget_extents(d);
   neap_copy_bytes(d->previous, d->extent, bytes);
   d->options.graph.n_extent = d->n_extent;
@@ -244,20 +247,27 @@ static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
   return status;
 }
 
-static bool all_known(const neap_dynamic *d) {
-  for (int k = 0; k < d->n_extent; k++)
-    if (d->extent[k] < 0) return false;
-  return true;
+static int count_known(const neap_dynamic *d) {
+  int n = 0;
+  for (int k = 0; k < d->n_extent; k++) n += d->extent[k] >= 0;
+  return n;
 }
 
-/* Each probe finds at least the first unknown length, so there are at most as many as lengths. */
-static neap_status find_lengths(neap_dynamic *d, neap_error *error) {
+/* Probes for as long as they find something. Those of subnets, which may not run at all, and what depends on them no probe finds:
+ * with `keep` they are guessed as before. */
+static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net)); /* that of the run to come */
   neap_status status = NEAP_OK;
+  neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);
   neap_workspace_give_draw(d->ws, &draw);
-  for (int round = 0; status == NEAP_OK && round < d->n_extent && !all_known(d); round++) status = run_once(d, true, error);
+  for (int known = -1; status == NEAP_OK && known < count_known(d) && known < d->n_extent;) {
+    known = count_known(d);
+    if (known < d->n_extent) status = run_once(d, true, error);
+  }
   neap_workspace_give_draw(d->ws, NULL);
+  for (int k = 0; keep && k < d->n_extent; k++)
+    if (d->extent[k] < 0) d->extent[k] = d->guess[k];
   return status;
 }
 
@@ -265,29 +275,40 @@ static neap_status find_lengths(neap_dynamic *d, neap_error *error) {
  * compare with, and a guess is tried. */
 static void judge(neap_dynamic *d) {
   size_t bytes = (size_t)d->n_extent * sizeof *d->extent;
-  bool first = d->n_extent > 0 && d->previous[0] < 0;
-  d->trust = first || memcmp(d->previous, d->extent, bytes) == 0;
+  d->trust = !d->has_run || memcmp(d->previous, d->extent, bytes) == 0;
+  d->has_run = true;
   neap_copy_bytes(d->previous, d->extent, bytes);
 }
 
-/* A program that was made for probed lengths and yet finds others rounds otherwise than the probe (ops fused into one), or draws
- * other random numbers (behind a loop that the probe left out); then what it found is taken for true, a few times. */
+/* Whether a run of the program at hand may succeed with other lengths, so that it is to begin anew: some length was not what it was
+ * made for, or it could not be made for lengths that were guessed (`made` false), with which the shapes of this run do not go. */
+static bool may_begin_anew(const neap_dynamic *d, neap_status status, bool made, bool guessed) {
+  if (!made) return guessed && status != NEAP_INTERRUPTED;
+  return status == NEAP_DATA && neap_program_is_outgrown(d->current->program);
+}
+
+/* A program that was made for probed lengths and yet finds others rounds otherwise than the probe (ops fused into one), draws
+ * other random numbers (behind a loop that the probe left out), or is the first to run a branch; then what it found is taken for
+ * true, at most once for each length and once more. */
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
   if (d->n_extent == 0) return run_once(d, false, error);
-  if (!d->trust) NEAP_TRY(find_lengths(d, error));
+  bool guessed = d->trust || count_known(d) > 0;
+  if (!d->trust) NEAP_TRY(find_lengths(d, true, error));
   for (int round = 0;; round++) {
     neap_error own = {0};
+    uint64_t before = d->clock;
     neap_status status = run_once(d, false, &own);
-    bool again = status == NEAP_DATA && neap_program_is_outgrown(d->current->program) && round <= d->n_extent;
-    if (!again) {
+    bool made = d->clock > before; /* switch_program counts */
+    if (round > d->n_extent || !may_begin_anew(d, status, made, guessed)) {
       if (status == NEAP_OK) judge(d);
       d->trust = d->trust && status == NEAP_OK;
       if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = own;
       return status;
     }
     d->stats.n_restart++;
-    if (round == 0 && d->trust) NEAP_TRY(find_lengths(d, error));
+    if (!made) guessed = false;
+    if (!made || (round == 0 && d->trust)) NEAP_TRY(find_lengths(d, made, error));
   }
 }
 

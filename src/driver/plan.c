@@ -44,6 +44,7 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
 static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   for (int n = 0; n < graph->n_node && options->policy != NEAP_POLICY_POOL; n++) {
     const neap_node *node = &graph->node[n];
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_extents(node->sub[s], options, error));
     if (node->extent == 0) continue;
     neap_program_locate(graph, n, error);
     neap_hint(error, "executor = \"dynamic\" finds lengths while running");

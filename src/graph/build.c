@@ -92,6 +92,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                              neap_error *error) {
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
+  int n_extent = 0;
   neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))),
                     .net = net,
                     .options = options != NULL ? options : &none,
@@ -99,7 +100,8 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .is_top = true,
                     .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
                     .forward = -1,
-                    .stream = &stream};
+                    .stream = &stream,
+                    .n_extent = &n_extent};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);

@@ -55,7 +55,8 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
                           .in_argument = in_argument,
                           .n_out = n_out,
                           .out_name = c->out_blob,
-                          .out_argument = out_argument};
+                          .out_argument = out_argument,
+                          .in_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0};
     neap_graph *sub;
     NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
     graph->node[c->node].sub[subnet] = sub;
@@ -101,10 +102,10 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
 /* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs have found. */
 static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
   neap_node *node = &b->graph->node[index];
-  if (b->is_sub)
-    return neap_hint(error, "compute it before the subnet and give it the result"),
-           neap_fail(error, NEAP_GRAPH, "how long its output is depends on data, so it can't stand in a subnet");
-  int number = b->n_extent++;
+  if (b->in_loop)
+    return neap_hint(error, "compute it before the loop and give it the result"),
+           neap_fail(error, NEAP_GRAPH, "how long its output is depends on data, so it can't stand in a loop");
+  int number = (*b->n_extent)++;
   node->extent = number + 1;
   node->n_found = number < b->options->n_extent ? b->options->extent[number] : -1;
   if (node->n_found >= 0) infer->extent = &b->options->extent[number];
@@ -218,6 +219,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
   if (spec->device != NULL) node->device = spec->device;
   node->phase = b->phase;
+  node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;
   /* Every node takes one, whether it draws or not: rewrites and choices then can't change what the others draw. */
   node->stream = (*b->stream)++;

@@ -10,18 +10,26 @@
 
 enum { UNKNOWN = -2 }; /* in the environment: the name stands for something whose size is not known yet */
 
-int neap_graph_count_extents(const neap_net *net) {
-  int n = 0;
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    const neap_net *body = neap_net_do_body(op);
-    n += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
-  }
+/* EXTENT ops that an op stands for: itself, or those of its subnets. */
+static int count_of_op(const neap_net_op *op) {
+  const neap_net *body = neap_net_do_body(op);
+  if (body != NULL) return neap_graph_count_extents(body);
+  int n = (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) n += neap_graph_count_extents(op->attrs[a].net);
   return n;
 }
 
-/* Updates and the backward pass lead to no length. */
+int neap_graph_count_extents(const neap_net *net) {
+  int n = 0;
+  for (int i = 0; i < neap_net_n_ops(net); i++) n += count_of_op(neap_net_op_at(net, i));
+  return n;
+}
+
+/* Updates and the backward pass lead to no length. What a subnet finds may be what a condition leads to: the run itself finds it. */
 bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
+  bool is_control = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
+  if (is_control && count_of_op(op) > 0) return true;
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == UNKNOWN) return true;
@@ -37,8 +45,7 @@ neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_err
 
 /* The ops after it keep their numbers and their random numbers. */
 neap_status build_probe_skip(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  const neap_net *body = neap_net_do_body(op);
   ++*b->stream;
-  b->n_extent += body != NULL ? neap_graph_count_extents(body) : (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
+  *b->n_extent += count_of_op(op);
   return build_probe_unknown(b, op, error);
 }

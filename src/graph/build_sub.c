@@ -149,7 +149,9 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .is_sub = true,
                                   .n_recompute = spec->n_recompute,
                                   .recompute = spec->recompute,
-                                  .stream = outer->stream}};
+                                  .in_loop = true,
+                                  .stream = outer->stream,
+                                  .n_extent = outer->n_extent}};
   neap_status status = out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
   if (status != NEAP_OK) build_joint_fini(out);
   return status;
@@ -165,7 +167,9 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
                     .no_commits = outer->no_commits || spec->n_seed > 0,
                     .all_outputs = outer->all_outputs,
                     .forward = -1,
-                    .stream = outer->stream};
+                    .in_loop = outer->in_loop || spec->in_loop,
+                    .stream = outer->stream,
+                    .n_extent = outer->n_extent};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);
   if (status != NEAP_OK) {

@@ -104,15 +104,19 @@ static void free_branches(neap_graph **sub) {
   sub[0] = sub[1] = NULL;
 }
 
-/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op draws the same numbers. */
+/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op draws the same numbers, and has the
+ * length that was found for it. */
 static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g, neap_graph **sub,
                                   neap_error *error) {
   uint32_t *shared = b->stream, stream = node->stream + 1;
+  int *shared_extent = b->n_extent, n_extent = node->first_extent;
   neap_status status = NEAP_OK;
   b->stream = &stream;
+  b->n_extent = &n_extent;
   memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
   for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++) status = if_sub(b, node, s, g, &sub[s], error);
   b->stream = shared;
+  b->n_extent = shared_extent;
   if (status != NEAP_OK) free_branches(sub);
   return status;
 }
@@ -139,6 +143,7 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   back->attrs = node->attrs, back->name = node->name, back->scope = node->scope, back->line = node->line;
   back->phase = NEAP_PHASE_BACKWARD;
   back->stream = (*b->stream)++;
+  back->first_extent = node->first_extent;
   back->sub = list;
   back->n_sub = node->n_sub;
   for (int s = 0; s < node->n_sub; s++)

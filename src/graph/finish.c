@@ -14,6 +14,14 @@
 
 /* ---- commits last ---------------------------------------------------------------------------------------------------- */
 
+/* An op whose length depends on data, or a subnet with one. */
+static bool has_extent(const neap_node *node) {
+  bool has = node->extent > 0;
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; !has && n < node->sub[s]->n_node; n++) has = has_extent(&node->sub[s]->node[n]);
+  return has;
+}
+
 /* late[n]: node n writes resident storage, depends on one that does, or frees what such a one reads. Stable: both halves keep
  * their order. An old version's readers are not late, unless for another reason, so they still come first. */
 static neap_status commits_last(neap_graph *graph, neap_error *error) {
@@ -34,9 +42,12 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
     for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
     for (int k = 0; late[i] && k < node->n_in; k++)
       if (node->in[k] >= 0) late_read[node->in[k]] = true;
-    if (late[i] && node->extent > 0) {
+    if (late[i] && has_extent(node)) {
       neap_error inner = {0};
-      neap_fail(&inner, NEAP_GRAPH, "how long its output is depends on data, so it can't read what an update has written");
+      neap_fail(&inner, NEAP_GRAPH,
+                node->extent > 0
+                  ? "how long its output is depends on data, so it can't read what an update has written"
+                  : "it has an op whose length depends on data, so it can't update anything or read what an update has written");
       status = graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
       goto done;
     }

@@ -122,12 +122,13 @@ typedef struct neap_node {
   neap_pair *enforced;
   unsigned effects; /* the record's, and those of the subgraphs' nodes (COMMIT, FAULT, RANDOM) */
   neap_phase phase;
-  bool once;       /* makes a constant, or what only such nodes read: not run again while the constants are valid (constant.c) */
-  int extent;      /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
-  int64_t n_found; /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
-  int forward;     /* backward nodes: the forward node of their pair (same graph); else own index */
-  uint32_t stream; /* of random numbers: index in the definition, kept by clones */
-  bool recompute;  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
+  bool once;        /* makes a constant, or what only such nodes read: not run again while the constants are valid (constant.c) */
+  int extent;       /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
+  int first_extent; /* how many of them stand before this node: its subnets' are numbered from there */
+  int64_t n_found;  /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
+  int forward;      /* backward nodes: the forward node of their pair (same graph); else own index */
+  uint32_t stream;  /* of random numbers: index in the definition, kept by clones */
+  bool recompute;   /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
   int repeats; /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all nodes before it */
   int n_sub;
   neap_graph **sub;

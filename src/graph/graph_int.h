@@ -13,13 +13,14 @@ typedef struct neap_builder {
   bool is_top;      /* no subnet: blobs of these names can be kept */
   bool no_commits;  /* a subnet's forward repeated for its gradient: commits are left out */
   bool is_sub;      /* of a subnet */
-  int n_extent;     /* EXTENT ops so far */
+  bool in_loop;     /* of a loop's body or condition, or of a subnet in one */
   bool all_outputs; /* a backward may read any output of the record, named by the user or not */
   neap_phase phase; /* of the nodes being added */
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
   int n_recompute;  /* a loop's body: net ops that its backward repeats */
   const int64_t *recompute;
   uint32_t *stream; /* next stream of random numbers; shared with subgraphs */
+  int *n_extent;    /* EXTENT ops so far; likewise */
   neap_map env;
   neap_error *emit_error; /* sticky while grad functions emit */
   neap_status emit_status;
@@ -101,6 +102,7 @@ typedef struct neap_sub_spec {
    * of the parameters `wrt`. n_seed 0: a plain subgraph. Parameters behind the net's own have no name. */
   int n_seed, n_wrt;
   const int *seed_result, *seed_param, *wrt;
+  bool in_loop;    /* run once an iteration */
   bool *flows;     /* by wrt, may be NULL: set where a gradient arrives; where none does the result is zeros */
   int n_recompute; /* net ops, 0-based */
   const int64_t *recompute;

@@ -15,7 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
+static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
                         neap_error *error);
 
 static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a program"); }
@@ -204,7 +204,7 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
     if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes || node->choice.scratch_bytes != own_bytes)
       return neap_fail(error, NEAP_PLAN, "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name, node->name,
                        plan->arena_bytes + own_bytes, i->scratch_bytes);
-    NEAP_TRY(make(node->sub[s], plan, true, n_argument, &i->sub[s], error));
+    NEAP_TRY(make(node->sub[s], plan, program, n_argument, &i->sub[s], error));
     for (int k = 0; k < i->sub[s]->n_instruction; k++) i->any_team = i->any_team && i->sub[s]->instruction[k].any_team;
   }
   return NEAP_OK;
@@ -243,10 +243,20 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
 
 /* ---- the program ------------------------------------------------------------------------------------------------ */
 
-/* Room for the lengths that EXTENT ops find. */
+/* The largest number of an EXTENT op, those of subnets included. */
+static int last_extent(const neap_graph *graph) {
+  int last = 0;
+  for (int n = 0; n < graph->n_node; n++) {
+    last = NEAP_MAX(last, graph->node[n].extent);
+    for (int s = 0; s < graph->node[n].n_sub; s++) last = NEAP_MAX(last, last_extent(graph->node[n].sub[s]));
+  }
+  return last;
+}
+
+/* Room for the lengths that EXTENT ops find; a subprogram leaves them in its owner's. */
 static neap_status allocate_extents(neap_program *program, neap_error *error) {
-  for (int n = 0; n < program->graph->n_node; n++)
-    program->n_extent = NEAP_MAX(program->n_extent, program->graph->node[n].extent);
+  if (program->extent != NULL) return NEAP_OK;
+  program->n_extent = last_extent(program->graph);
   program->extent = neap_arena_alloc(&program->arena, ((size_t)program->n_extent + 1) * sizeof *program->extent);
   return program->extent != NULL ? NEAP_OK : refused(error, sizeof *program->extent);
 }
@@ -301,19 +311,21 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
   return status;
 }
 
-/* A program of graph and plan; those of a subprogram stay the owner's, others are the program's, and are freed on failure too.
+/* A program of graph and plan; those of a subprogram stay its owner's, others (owner NULL) are the program's, and are freed on
+ * failure too.
  * `n_owner_operand`: operands or ports that a subprogram has bases for. */
-static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_owner_operand, neap_program **out,
+static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
                         neap_error *error) {
   neap_program *program = neap_alloc_zeroed(sizeof *program);
   if (program == NULL) {
-    if (!is_sub) neap_plan_free(plan), neap_graph_free(graph);
+    if (owner == NULL) neap_plan_free(plan), neap_graph_free(graph);
     return refused(error, sizeof *program);
   }
   program->graph = graph;
   for (int n = 0; n < graph->n_node; n++) program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
   program->plan = plan;
-  program->is_sub = is_sub;
+  program->is_sub = owner != NULL;
+  program->extent = owner != NULL ? owner->extent : NULL;
   neap_status status = fill(program, n_owner_operand, error);
   if (status != NEAP_OK) {
     neap_program_free(program);
@@ -326,7 +338,7 @@ static neap_status make(neap_graph *graph, neap_plan *plan, bool is_sub, int n_o
 /* Graph and plan are the program's from here on, whatever happens. */
 neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error) {
   *out = NULL;
-  return make(graph, plan, false, 0, out, error);
+  return make(graph, plan, NULL, 0, out, error);
 }
 
 /* Each instruction's library objects and subprograms, then tables, then what they refer to. */

@@ -84,7 +84,7 @@ struct neap_program {
   neap_script script;      /* likewise: what each turn takes and gives */
   size_t *used_at;         /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
   int n_extent;
-  int64_t *extent; /* by number of EXTENT op: what the run found */
+  int64_t *extent; /* by number of EXTENT op: what the run found; a subprogram's is its owner's */
   bool outgrown;
   int n_blob;
   neap_program_blob *blob;
@@ -116,8 +116,9 @@ typedef struct neap_run_state {
   uint64_t serial; /* of this run among the program's */
   int64_t begin_ns;
   _Atomic int phase;
-  sigset_t signals;  /* mask of the calling thread outside the run; signals are held while kernels run */
-  int64_t let_in_ns; /* when they were last let in */
+  _Atomic bool outgrown; /* some length is not what the program was made for */
+  sigset_t signals;      /* mask of the calling thread outside the run; signals are held while kernels run */
+  int64_t let_in_ns;     /* when they were last let in */
 } neap_run_state;
 
 /* control.c: instructions that own subprograms. */

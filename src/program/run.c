@@ -106,10 +106,10 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
 }
 
 /* Types downstream were made for another length: the run must end here, and a program for this length begin. */
-static void check_extent(neap_program *program, const neap_instruction *i) {
+static void check_extent(const neap_program *program, const neap_instruction *i, neap_run_state *state) {
   int64_t found = *i->call.extent;
   if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe)) return;
-  program->outgrown = true;
+  atomic_store(&state->outgrown, true);
   if (i->n_found < 0)
     neap_call_fault(&i->call, "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",
                     (long long)found);
@@ -155,7 +155,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
-  if (i->call.extent != NULL) check_extent(program, i);
+  if (i->call.extent != NULL) check_extent(program, i, state);
   if (lane->fault.set && lane->program == NULL) {
     lane->program = program;
     lane->node = i->node;
@@ -231,6 +231,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   else
     run_steps(program, &state, lane);
   neap_signals_release(&state.signals);
+  program->outgrown = atomic_load(&state.outgrown);
   if (neap_takes(program)) neap_take_end(program, run);
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);

@@ -542,6 +542,19 @@ describe("the dynamic executor", function()
     end
   end)
 
+  it("takes new shapes with which the lengths found last do not go", function()
+    local net = neap.net "beside"
+    local x, m, y = net:input("x", { 6 }), net:input("m", { 6 }, "bool"), net:input("y", { 6 })
+    net:outputs { net:Add({ net:Compress { x, m }, y }, "z") }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    for _, n in ipairs { 3, 3, 4, 4, 2, 6, 1 } do
+      local mask = {}
+      for i = 1, 6 do mask[i] = i > 6 - n and 1 or 0 end
+      local t, pick, add = neap.rand(6), neap.tensor(mask):gt(0.5), neap.rand(n)
+      assert.is_true(ws:run(net, { x = t, m = pick, y = add }).z:close(t:compress(pick) + add))
+    end
+  end)
+
   it("draws the same random numbers when a run begins anew", function()
     local function build(compressed)
       local net = neap.net "drawn"
@@ -560,7 +573,123 @@ describe("the dynamic executor", function()
     assert.are.equal(out.y:compress(m):hash(), out.z:hash())
   end)
 
-  it("is named by the error when such a net is planned, and when one stands in a subnet", function()
+  it("finds lengths in branches, and in branches within them, as the conditions have it", function()
+    local net = neap.net "branches"
+    local x, m = net:input("x", { 6, 4 }), net:input("m", { 6 }, "bool")
+    local c, d = net:input("c", {}, "bool"), net:input("d", {}, "bool")
+    local some = net:Compress({ x, m }, "some", { axis = 1 }) -- a length that a branch depends on
+    local y = net:If(c, function(b)
+      local large = b:Compress({ some, b:Gt { b:Sum(some, nil, { axes = { 2 } }), b:const(0) } }, nil, { axis = 1 })
+      return b:If(d, function(b2) return b2:Sum(b2:Tanh(large)) end,
+        function(b2) return b2:Sum(b2:Unique(b2:Floor(b2:Mul { large, b2:const(4) }))) end)
+    end, function(b) return b:Sum(b:Cast(b:NonZero(m), nil, { to = "f32" })) end)
+    net:outputs { net:Add({ y, net:Sum(x) }, "y") }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    ws:poison(true)
+    local function truth(b) return neap.tensor(b and 1 or 0):gt(0.5) end
+    for round = 1, 20 do
+      neap.seed(round)
+      local t = neap.rand { 5 + round % 3, 4, low = -1, high = 1 }
+      local pick = neap.rand(t.shape[1]):gt(0.4)
+      local first, second = round % 4 ~= 0, round % 2 == 0
+      local got = ws:run(net, { x = t, m = pick, c = truth(first), d = truth(second) }).y
+      local want = neap.non_zero(pick):to("f32"):sum()
+      if first then
+        local part = t:compress(pick, { axis = 1 })
+        local large = part:compress(part:sum { axes = { 2 } }:gt(0), { axis = 1 })
+        want = second and large:tanh():sum() or neap.unique((large * 4):floor()):sum()
+      end
+      assert.is_true(got:close(want + t:sum(), { rtol = 1e-5, atol = 1e-5 }), "round " .. round)
+    end
+  end)
+
+  --- masked_net's loss in a branch; the other one takes all rows.
+  local function branching_net(compressed)
+    local net = neap.net "branching"
+    local x, lr, c = net:input("x", { 6, 4 }), net:input("lr", {}), net:input("c", {}, "bool")
+    local m = compressed and net:input("m", { 6 }, "bool") or net:input("m", { 6, 1 })
+    net:param("w", { 3, 4 }, neap.init.xavier())
+    net:param("b", { 3 })
+    local h = net:Tanh(net:FC({ x, "w", "b" }, "h"))
+    local loss = net:If(c, function(b)
+      local part = compressed and b:Compress({ h, m }, nil, { axis = 1 }) or b:Mul { h, m }
+      return b:Sum(b:Mul { part, part })
+    end, function(b) return b:Sum(b:Mul { h, h }) end)
+    for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+    net:outputs { loss }
+    return net, loss
+  end
+
+  it("differentiates through lengths in a branch, under a limit too", function()
+    local a, loss = branching_net(true)
+    local b, other_loss = branching_net(false)
+    local other <close> = neap.workspace { seed = 5, store = false }
+    local free <close> = neap.workspace { executor = "dynamic", seed = 5, store = false }
+    local least = select(2, pcall(a.plan, a, { executor = "dynamic", budget = 1, store = false })).least_bytes
+    local tight <close> = neap.workspace { executor = "dynamic", seed = 5, budget = least, store = false }
+    free:poison(true)
+    tight:poison(true)
+    local lr = core.tensor(0.1)
+    for round, mask in ipairs(masks) do
+      local x, m, c = neap.rand(6, 4), neap.tensor(mask), neap.tensor(round % 3 ~= 0 and 1 or 0):gt(0.5)
+      local got = free:run(a, { x = x, m = m:gt(0.5), c = c, lr = lr })
+      local within = tight:run(a, { x = x, m = m:gt(0.5), c = c, lr = lr })
+      local want = other:run(b, { x = x, m = m:reshape(6, 1), c = c, lr = lr })
+      assert.is_true(got[loss.name]:close(want[other_loss.name], { rtol = 1e-5, atol = 1e-6 }))
+      assert.are.equal(got[loss.name]:hash(), within[loss.name]:hash())
+      for _, name in ipairs { "w", "b" } do
+        assert.is_true(free:fetch(name):close(other:fetch(name), { rtol = 1e-5, atol = 1e-6 }), name)
+        assert.are.equal(free:fetch(name):hash(), tight:fetch(name):hash())
+      end
+    end
+    assert.are.equal(#masks, free:step()) -- a step that began anew counts once
+  end)
+
+  it("begins anew for a branch only when its length is another than the last time it ran", function()
+    local net = branching_net(true)
+    local ws <close> = neap.workspace { executor = "dynamic", seed = 4, store = false }
+    ws:init(net)
+    local program <close> = ws:compile(net)
+    ws:feed("x", neap.rand(6, 4))
+    ws:feed("lr", core.tensor(0.0))
+    local function run(mask, c)
+      ws:feed("m", neap.tensor(mask):gt(0.5))
+      ws:feed("c", neap.tensor(c):gt(0.5))
+      local before = program:stats()
+      program:run()
+      local after = program:stats()
+      return after.n_restart - before.n_restart
+    end
+    assert.are.equal(1, run(masks[1], 1))
+    assert.are.equal(0, run(masks[1], 1))
+    assert.are.equal(0, run(masks[3], 0)) -- not asked
+    assert.are.equal(0, run(masks[1], 1)) -- as it was
+    assert.is_true(run(masks[3], 1) >= 1)
+    assert.are.equal(0, run(masks[3], 1))
+  end)
+
+  it("refuses what a branch gives when its own length depends on data, and an update beside such an op", function()
+    local net = neap.net "open"
+    local x, m, c = net:input("x", { 4 }), net:input("m", { 4 }, "bool"), net:input("c", {}, "bool")
+    net:outputs { net:If(c, function(b) return b:Compress { x, m } end, function(b) return b:Copy(x) end) }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    local function feeds(on) return { x = neap.rand(4), m = neap.tensor { 1, 0, 1, 0 }:gt(0.5), c = neap.tensor(on):gt(0.5) } end
+    local ok, err = pcall(ws.run, ws, net, feeds(1))
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("then_net", 1, true) and tostring(err):find("10_dynamic_spec.lua:", 1, true), tostring(err))
+    ws:run(net, feeds(0)) -- nothing is left of the failure
+
+    local update = neap.net "update"
+    local y, k, e, lr = update:input("x", { 4 }), update:input("m", { 4 }, "bool"), update:input("c", {}, "bool"), update:input("lr", {})
+    update:param("s", {})
+    update:If(e, function(b) b:Sgd({ "s", b:Sum(b:Compress { y, k }), lr }, { "s" }) end)
+    update:outputs { "s" }
+    local fine, why = pcall(update.plan, update, { executor = "dynamic", store = false })
+    assert.is_false(fine)
+    assert.is_truthy(tostring(why):find("can't update anything", 1, true), tostring(why))
+  end)
+
+  it("is named by the error when such a net is planned", function()
     local net = masked_net(true)
     for _, executor in ipairs { "simple", "dag" } do
       local ok, err = pcall(net.plan, net, { executor = executor, store = false })
@@ -571,12 +700,10 @@ describe("the dynamic executor", function()
     end
     local branch = neap.net "branch"
     local x, m, c = branch:input("x", { 4 }), branch:input("m", { 4 }, "bool"), branch:input("c", {}, "bool")
-    local ok, err = pcall(function()
-      branch:If(c, function(b) return b:Sum(b:Compress { x, m }) end, function(b) return b:Sum(x) end)
-      branch:plan { executor = "dynamic", store = false }
-    end)
+    branch:If(c, function(b) return b:Sum(b:Compress { x, m }) end, function(b) return b:Sum(x) end)
+    local ok, err = pcall(branch.plan, branch, { store = false })
     assert.is_false(ok)
-    assert.is_truthy(tostring(err):find("subnet", 1, true), tostring(err))
+    assert.is_truthy(tostring(err):find("Compress", 1, true) and tostring(err):find('executor = "dynamic"', 1, true), tostring(err))
   end)
 
   it("refuses a shape that needs more than the hard limit, and goes on with the next one as if nothing had been", function()
