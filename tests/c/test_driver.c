@@ -566,6 +566,62 @@ TEST(every_refused_allocation_is_survived_by_recomputation) {
   neap_net_free(net);
 }
 
+/* Two steps of the chain within a limit; the first element of the first weight then. */
+static neap_status run_evicting(const neap_net *net, size_t budget_bytes, float *weight, int *n_evicted, neap_error *error) {
+  neap_compile_options options = {
+    .plan = {.policy = NEAP_POLICY_POOL, .budget_bytes = budget_bytes}, .dynamic = true, .n_thread = 1, .engine = "ref"};
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_shape shape = NEAP_SHAPE(64, 16);
+  neap_tensor x = {0}, w = {0};
+  neap_status status = neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, error);
+  if (status == NEAP_OK) status = neap_driver_compile(ws, net, &options, &session, error);
+  if (status == NEAP_OK) status = neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, error);
+  for (int i = 0; status == NEAP_OK && i < 64 * 16; i++) ((float *)neap_tensor_data(&x))[i] = (float)(i % 7) / 8;
+  if (status == NEAP_OK) status = neap_workspace_feed(ws, "h0", &x, false, error);
+  for (int k = 0; status == NEAP_OK && k < 2; k++) status = neap_session_run(session, error);
+  if (status == NEAP_OK) status = neap_workspace_fetch(ws, "w0", &w, error);
+  if (status == NEAP_OK) *weight = *(const float *)neap_tensor_data(&w);
+  if (status == NEAP_OK) *n_evicted = neap_program_plan(neap_session_program(session))->script.n_evicted;
+  neap_tensor_fini(&w);
+  neap_tensor_fini(&x);
+  neap_session_free(session);
+  neap_workspace_release(ws);
+  return status;
+}
+
+TEST(every_refused_allocation_is_survived_by_eviction) {
+  neap_net *net = NULL;
+  neap_forecast forecast;
+  float free_weight = 0, want = 0, got = 0;
+  int n_evicted = 0;
+  CHECK_OK(build_chain(&net, &error));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &o, &forecast, &error));
+  size_t budget = forecast.plan->arena_bytes / 2;
+  neap_forecast_fini(&forecast);
+  CHECK_OK(run_evicting(net, 0, &free_weight, &n_evicted, &error));
+  CHECK_EQ(n_evicted, 0);
+  CHECK_OK(run_evicting(net, budget, &want, &n_evicted, &error));
+  CHECK(n_evicted > 0 && want == free_weight);
+  int64_t live = neap_memory_read().n_live, pool_reserved, pool_used, n = 1;
+  for (bool done = false; !done && check_failures < 5; n++) {
+    neap_error own = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = run_evicting(net, budget, &got, &n_evicted, &own);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (status != NEAP_OK && status != NEAP_MEMORY)
+      printf("  allocation %lld: %s\n", (long long)n, own.message), check_failures++;
+    if (status == NEAP_OK) CHECK(got == want && n_evicted > 0);
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  CHECK(n > 500);
+  neap_pool_totals(&pool_reserved, &pool_used);
+  CHECK(pool_reserved == 0 && pool_used == 0);
+  neap_net_free(net);
+}
+
 /* ---- mem_param, dry runs, counts, gradients given back --------------------------------------------------------------- */
 
 /* mem_param's translation, a dry run and both counts of a net that trains; nothing of it is left. */
@@ -679,7 +735,7 @@ int main(int argc, char **argv) {
              T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
              T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
              T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
-             T(every_refused_allocation_is_survived_by_recomputation),
+             T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
              T(every_refused_allocation_is_survived_by_a_dynamic_session),
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
