@@ -311,6 +311,9 @@ typedef struct neap_options {
    * nothing else keeps a budget, kernels with less scratch may, and in a dag each has one thread, so that any two can run side by
    * side. See neap_figures.n_changed. */
   bool inexact;
+  /* neap_micro_open alone: "mean" or "sum", as the loss makes of its rows, so that batches can be added up before an update; NULL:
+   * they can't, and nothing is held for it. */
+  const char *accumulate;
 } neap_options;
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
@@ -488,6 +491,17 @@ NEAP_API neap_status neap_micro_open(neap_workspace *workspace, const neap_net *
  * (NULL: by rows) has one entry a micro-batch: for a loss whose mean does not count every row. A failed step, an interrupted one
  * too, leaves parameters, optimizer state and the step counter as before; running statistics of a batch norm may have moved. */
 NEAP_API neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error);
+/* Accumulation over several batches, with options.accumulate: as neap_micro_run, but without an update. The gradients are added to
+ * those of the batches added since the last update, and the next neap_micro_run, or neap_micro_update, updates by them all: of a
+ * mean each batch by what it counts, so that batches of 3, 3 and 2 rows are the step of their 8 rows, within rounding; a sum as it
+ * is. `count`: what the batch's mean counts, where that is not its rows (0: its rows; then neap_micro_run's last batch counts by its
+ * rows too: add it, and update). What is added is held in state of its own ("@held/" and the gradient's name): as many bytes as the
+ * gradients, which a total counts. A batch that fails changes nothing of it. How much is held only the handle knows: save a
+ * workspace between updates. ARGUMENT error without options.accumulate. */
+NEAP_API neap_status neap_micro_add(neap_micro *micro, int n_weight, const double *weight, double count, neap_error *error);
+/* An update by what is held; none, and OK, when no batch is. */
+NEAP_API neap_status neap_micro_update(neap_micro *micro, neap_error *error);
+NEAP_API int64_t neap_micro_n_held(const neap_micro *micro); /* batches added since the last update */
 NEAP_API int64_t neap_micro_rows(const neap_micro *micro);
 /* Of micro-batch and update together: what both need is counted once, the arena is the larger one. n_step counts updates. */
 NEAP_API neap_figures neap_micro_figures(const neap_micro *micro);

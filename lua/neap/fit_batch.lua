@@ -67,7 +67,8 @@ function fit_batch.micro(trainer, rows, net_of)
     fit_batch.tell("neap.trainer's micro = \"fit\"", trainer.memory.total, available)
   end
   local _, _, update = net_of(trainer, "micro", 1)
-  return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update))
+  local hold = trainer.accumulate and update:_split_hold() or nil
+  return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update, hold))
 end
 
 require("neap.guard").functions(fit_batch, "neap.fit_batch.")

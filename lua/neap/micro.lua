@@ -30,11 +30,12 @@ end
 -- added without knowing.
 -- @param loss module
 -- @param stated what the trainer was told; nil: the loss's own field `reduces`
-function micro.reduction(loss, stated)
+-- @param who string|nil the option that must know it: "micro" (the default) or "accumulate"
+function micro.reduction(loss, stated, who)
   local reduces = stated or loss.reduces
   if reduces == "mean" or reduces == "sum" then return reduces end
   if reduces ~= nil then core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(tostring(reduces))) end
-  core.fail("neap.trainer: micro needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
+  core.fail("neap.trainer: " .. (who or "micro") .. " needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
     .. "reduces = \"mean\" or \"sum\", or the loss a field of that name)")
 end
 
@@ -54,7 +55,27 @@ function micro.parts(loss, reduces, batch, size, program_for)
   return parts
 end
 
+--- What the mean over a batch counts: rows, but those with the loss's ignore_index.
+function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.x:size(1) end
+
+--- What holding a batch and joining it to those held takes, of a net that split_micro gave for the update (src/net/hold.c).
+-- @return net, net
+function micro.hold_nets(update) return update:_split_hold() end
+
+--- Shares of what is held and of a batch in their common mean, or sum.
+-- @param held number what the means of the batches held count; nil: none is held
+-- @return kept, added
+function micro.shares(reduces, held, count)
+  if reduces == "sum" then return held and 1 or 0, 1 end
+  local all = (held or 0) + count
+  if all <= 0 then return 0, 1 end
+  return (held or 0) / all, count / all
+end
+
 --- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their weighted means.
-function micro.run(ws, batch, parts, update) core.run_micro(ws, { x = batch.x, y = batch.y }, parts, update) end
+-- @param after table {last = program of the update or of hold, join = program that comes before, kept =, added = shares}
+function micro.run(ws, batch, parts, after)
+  core.run_micro(ws, { x = batch.x, y = batch.y }, parts, after.last, after.join, after.kept, after.added)
+end
 
 return micro

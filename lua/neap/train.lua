@@ -36,12 +36,15 @@ local function as_loss(loss)
 end
 
 local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
-  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none, reduces = none }
+  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none, reduces = none, accumulate = none }
 
 --- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
--- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience.
+-- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience. A step is an update; `batches`
+-- counts those that were trained on, and what is held are those since the last update: how many, their rows, and what their
+-- means count.
 local function start_position()
-  return { step = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0 }
+  return { step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0,
+    held_batches = 0, held_rows = 0, held_count = 0 }
 end
 
 --- The model's workspace: another one when the model has become a part of another.
@@ -60,13 +63,31 @@ local function check_sizes(o)
   if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
 end
 
---- Under `micro` a loss says how it reduces. Metrics are means, which a loss that sums has no weights for.
-local function check_reduction(o, loss)
+--- accumulate = batches or { batches =, examples = }: when batches are held before an update. @return {batches =, examples =}, or nil
+-- where every batch is an update
+local function read_accumulate(given)
+  if given == nil then return nil end
+  if type(given) ~= "number" and type(given) ~= "table" then
+    fail(("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }, got a %s"):format(type(given)))
+  end
+  local a = options.read("accumulate", { positions = { "batches" }, batches = none, examples = none }, type(given) == "table" and given or { given })
+  for _, name in ipairs { "batches", "examples" } do
+    if a[name] ~= nil and (math.type(a[name]) ~= "integer" or a[name] < 1) then
+      fail(("neap.trainer: accumulate: %s expects a whole number of at least 1, got %s"):format(name, tostring(a[name])))
+    end
+  end
+  if not (a.batches or a.examples) then fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }") end
+  return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
+end
+
+--- Where gradients of several runs are added, a loss says how it reduces. Metrics are means, which a loss that sums has no weights
+-- for in micro-batches.
+local function check_reduction(o, loss, accumulate)
   if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
-  if o.micro == nil then return nil end
-  local reduces = micro.reduction(loss, o.reduces)
+  if o.micro == nil and accumulate == nil then return nil end
+  local reduces = micro.reduction(loss, o.reduces, o.micro == nil and "accumulate" or "micro")
   local metrics = o.metrics or {}
-  if reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
+  if o.micro ~= nil and reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
     fail("neap.trainer: metrics under micro need a loss that is a mean; this one is a sum")
   end
   return reduces
@@ -75,7 +96,11 @@ end
 --- Makes a trainer.
 -- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
 --   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
---   reduces = "mean" | "sum": what a loss of your own makes of its rows, which micro must know (else its field `reduces`),
+--   reduces = "mean" | "sum": what a loss of your own makes of its rows, which micro and accumulate must know (else its field `reduces`),
+--   accumulate = batches to an update, or { batches =, examples = }: the update comes with the batch that reaches either, and with the
+--   last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are the step of one of their size, within
+--   rounding, but for batch norm and random ops. What is held takes as many bytes as the gradients, is in checkpoints, and is untouched
+--   by a batch that fails,
 --   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
 --   micro = rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine, allows (gradients are accumulated; nothing is
 --   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
@@ -103,7 +128,8 @@ local function new(given)
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
     micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
   self.metric_names = build.metric_names(self.metrics)
-  self.reduces = check_reduction(o, self.loss)
+  self.accumulate = read_accumulate(o.accumulate)
+  self.reduces = check_reduction(o, self.loss, self.accumulate)
   if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
@@ -156,7 +182,7 @@ local function attempt(self, known, ws, f, ...)
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()
     if not done then settle(self) end
-    local keep = done or self.position.step ~= was.position.step
+    local keep = done or self.position.step ~= was.position.step or self.position.batches ~= was.position.batches
     if mark then ws:_end_mark(mark, keep, fed) end
     finish(keep)
     if not keep then undo() end
@@ -219,9 +245,12 @@ end
 local function memory_of(self, update)
   if update == nil or self.memory.total == nil then return self.memory end
   local out = copy(self.memory)
-  out.beside = core.micro_beside(update, update_memory(self))
+  out.beside = core.micro_beside(update, update_memory(self), self.accumulate and micro.hold_nets(update) or nil)
   return out
 end
+
+--- Whether a batch is trained on by a program of its own, and the update by another.
+local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
 
 --- The range of a mode's batches, planned for the largest known so far. A larger one that comes later makes it anew.
 local function range_for(self, mode, n)
@@ -254,21 +283,42 @@ local function program_for(self, n, mode)
   return entry
 end
 
---- The program that ends a step of micro-batches, the same whatever their rows.
-local function update_for(self, net)
-  local entry = self.programs.update
+--- A program that follows the micro-batches, the same whatever their rows.
+local function small_program(self, key, net)
+  local entry = self.programs[key]
   if entry == nil then
     self.ws:init(net)
     entry = { net = net, program = self.ws:compile(net, update_memory(self)) }
-    self.programs.update = entry
+    self.programs[key] = entry
   end
   return entry
 end
 
---- Rows of a micro-batch for a batch of `rows`; "fit" is settled once, by plans alone.
+--- The name of an accumulator of an update's net.
+local function accumulator_of(net)
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "gradient" then return row.name end
+  end
+end
+
+--- The program that ends a step of micro-batches; where batches are held before it, `hold` and `join` are made too. Accumulators that
+-- were given back (ws:drop_gradients) are there again: between two steps nothing is in them.
+local function update_for(self, net)
+  if self.accumulate and not (self.programs.hold and self.programs.join) then
+    local hold, join = micro.hold_nets(net)
+    small_program(self, "hold", hold)
+    small_program(self, "join", join)
+  end
+  local entry = small_program(self, "update", net)
+  entry.accumulator = entry.accumulator or accumulator_of(net)
+  if entry.accumulator and not self.ws:has(entry.accumulator) then self.ws:init(entry.net) end
+  return entry
+end
+
+--- Rows of a micro-batch for a batch of `rows`, without `micro` all of them; "fit" is settled once, by plans alone.
 local function micro_rows(self, rows)
   if self.micro == "fit" then self.micro_fit = self.micro_fit or fit_batch.micro(self, math.max(rows, self.most.train), net_of) end
-  local most = self.micro_fit or self.micro
+  local most = self.micro_fit or self.micro or math.max(rows, self.most.train)
   self.most.micro = math.min(most, math.max(rows, self.most.train)) -- the range is planned for whole micro-batches
   return math.min(rows, most)
 end
@@ -289,7 +339,7 @@ end
 
 --- Whether the step under way has changed the parameters: the workspace's own counters tell.
 local function has_happened(self, pending)
-  if pending.count then return micro.count(self.ws) ~= pending.count end
+  if pending.count and pending.updates then return micro.count(self.ws) ~= pending.count end
   return self.ws:step() ~= pending.before
 end
 
@@ -303,9 +353,11 @@ function settle(self)
     p.pending = nil
     return nil
   end
-  local values, sums = read_metrics(self, pending.blobs), {}
+  local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums), pending.blobs and 1 or 0
   for name, value in pairs(values) do sums[name] = (p.sums[name] or 0) + value * pending.rows end
-  local next_position = copy(p, { step = p.step + 1, in_epoch = p.in_epoch + 1, rows = p.rows + pending.rows, sums = sums })
+  local next_position = copy(p, { step = p.step + (pending.updates and 1 or 0), batches = p.batches + n, in_epoch = p.in_epoch + n,
+    rows = p.rows + pending.rows, sums = sums, held_batches = pending.updates and 0 or p.held_batches + 1,
+    held_rows = pending.updates and 0 or p.held_rows + pending.rows, held_count = pending.updates and 0 or p.held_count + pending.counted })
   next_position.pending = nil
   self.position = next_position
   return values
@@ -332,19 +384,35 @@ end
 local function run_whole(self, batch, rows)
   local entry = program_for(self, rows, "train")
   feed(self, batch)
-  self.position.pending = { before = self.ws:step(), entry = entry, blobs = entry.blobs, rows = rows }
+  self.position.pending = { before = self.ws:step(), updates = true, entry = entry, blobs = entry.blobs, rows = rows }
   return pcall(entry.program.run, entry.program)
 end
 
+--- What follows the parts of a batch: the update, or a sum where it does not come yet.
+-- @param last bool whether the epoch ends with this batch
+-- @return table as of micro.run, whether it updates
+local function after_batch(self, update, count, rows, last)
+  local p, a = self.position, self.accumulate
+  local has_held = p.held_batches > 0
+  local updates = last or a == nil or p.held_batches + 1 >= (a.batches or math.huge) or p.held_rows + rows >= (a.examples or math.huge)
+  if updates and not has_held then return { last = update.program }, true end
+  local kept, added = micro.shares(self.reduces, has_held and p.held_count or nil, count)
+  return { last = updates and update.program or self.programs.hold.program, join = updates and self.programs.join.program or nil,
+    kept = kept, added = added }, updates
+end
+
 --- The same as micro-batches and an update. Values are weighted as the gradients are.
-local function run_micro(self, batch, rows)
+local function run_micro(self, batch, rows, last)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
   if batch.y == nil then fail("a batch has no y: the loss needs a target") end
   local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
-  self.position.pending = { count = micro.count(self.ws), entry = update, blobs = first.blobs, rows = rows }
-  return pcall(micro.run, self.ws, batch, parts, update.program)
+  local count = self.accumulate and micro.count_of(self.loss, batch) or 0
+  local after, updates = after_batch(self, update, count, rows, last)
+  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, counted = count, entry = update, blobs = first.blobs,
+    rows = rows }
+  return pcall(micro.run, self.ws, batch, parts, after)
 end
 
 --- A batch is {x =, y =}; what a data set says of it besides is how many rows it has.
@@ -359,18 +427,23 @@ local function check_batch(batch)
   if batch.x == nil then fail "a batch has no x: the model needs an input" end
 end
 
-local function step(self, batch)
-  local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
-  if not self.input or is_new then learn_spec(self, { x = batch.x, y = batch.y }) end
-  local rows = batch.x:size(1)
-  self.batch = self.batch or rows
+local function feed_rate(self)
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
   self.rate:set(lr)
   self.ws:feed("lr", self.rate)
+  return lr
+end
+
+local function step(self, batch, last)
+  local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
+  if not self.input or is_new then learn_spec(self, { x = batch.x, y = batch.y }) end
+  local rows = batch.x:size(1)
+  self.batch = self.batch or rows
+  local lr = feed_rate(self)
   local start = core.clock()
-  local ok, err = (self.micro and run_micro or run_whole)(self, batch, rows)
-  local result = { ms = (core.clock() - start) * 1e3, lr = lr }
+  local ok, err = (is_split(self) and run_micro or run_whole)(self, batch, rows, last)
+  local result = { ms = (core.clock() - start) * 1e3, lr = lr, updated = ok and self.position.pending.updates }
   local entry = self.position.pending.entry
   if not ok then
     if not is_not_finite(err) then error(err, 0) end
@@ -382,15 +455,38 @@ local function step(self, batch)
     for name, value in pairs(settle(self)) do result[name] = value end
     result.step = self.position.step
   end
+  if self.accumulate then result.accumulated = self.position.held_rows end
   result.held_bytes = entry.program:stats().held_bytes
   return result
 end
 
---- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing.
--- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped}
-function Trainer:step(batch)
+local function step_on(self, batch, last)
   check_batch(batch)
-  return attempt(self, "step " .. batch.x:size(1), find_workspace(self), step, batch)
+  return attempt(self, "step " .. batch.x:size(1), find_workspace(self), step, batch, last)
+end
+
+--- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing. With `accumulate` not
+-- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch was, `accumulated` how many
+-- examples are held for the next one.
+-- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped, updated, accumulated}
+function Trainer:step(batch) return step_on(self, batch, false) end
+
+local function update_held(self)
+  local first = program_for(self, micro_rows(self, self.batch or 1), "micro")
+  local update = update_for(self, first.update)
+  local lr = feed_rate(self)
+  self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0 }
+  core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
+  settle(self)
+  return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = update.program:stats().held_bytes }
+end
+
+--- Updates by the batches that are held (`accumulate`), without another one.
+-- @return table {step, lr, updated, accumulated, held_bytes}, or nil when none is held
+function Trainer:update()
+  settle(self)
+  if self.position.held_batches == 0 then return nil end
+  return attempt(self, nil, find_workspace(self), update_held)
 end
 
 -- ---- looking -----------------------------------------------------------------------------------------------------------
@@ -425,7 +521,7 @@ function Trainer:predict(x)
 end
 
 local function program_of(self, batch)
-  if self.micro then return program_for(self, micro_rows(self, batch), "micro").program end
+  if is_split(self) then return program_for(self, micro_rows(self, batch), "micro").program end
   return program_for(self, batch, "train").program
 end
 
@@ -459,11 +555,12 @@ function forecast(self, rows, example)
     for _, name in ipairs(names) do bytes[name] = (bytes[name] or 0) + plan.regions[name] end
   end
   local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
-  local size = self.micro and micro_rows(self, rows)
+  local size = is_split(self) and micro_rows(self, rows)
   local net, _, update = net_of(self, size and "micro" or "train", size or rows)
   add(net:plan(memory_of(self, update)), held)
   if size then -- parameters and accumulators are the same blobs
     add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
+    if self.accumulate then add(micro.hold_nets(update):plan(update_memory(self)), { "state", "io", "constants", "frames" }) end
   end
   bytes.arena = arena
   local report_rows, total = {}, 0
@@ -472,7 +569,7 @@ function forecast(self, rows, example)
     if (bytes[name] or 0) > 0 then report_rows[#report_rows + 1] = { region = name, bytes = bytes[name], size = core.bytes_text(bytes[name]) } end
   end
   return report.new { rows = report_rows, columns = { "region", "size", "bytes" }, order = { "total_bytes" },
-    totals = { total_bytes = total, arena_bytes = arena, micro = size or nil } }
+    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil } }
 end
 
 --- What it measured so far; op by op with profile = true.
@@ -490,7 +587,8 @@ end
 
 -- ---- checkpoints -------------------------------------------------------------------------------------------------------
 
-local position_numbers = { "step", "epoch", "in_epoch", "rows", "first_epoch", "first_step", "best", "since" }
+local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
+  "held_count" }
 
 --- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
 -- @return true, or nil, message, code
@@ -515,7 +613,7 @@ end
 --- Makes the programs of a step, and with them the names of all that a checkpoint holds.
 local function prepare(self)
   local rows = self.batch or 1
-  if not self.micro then return program_for(self, rows, "train") end
+  if not is_split(self) then return program_for(self, rows, "train") end
   update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
 end
 
@@ -615,7 +713,8 @@ local function begin(self, o)
   if not o.resume then -- a fit of its own begins an epoch
     local p = self.position
     local epoch = p.epoch + (p.in_epoch > 0 and 1 or 0)
-    self.position = copy(start_position(), { step = p.step, epoch = epoch, first_epoch = epoch, first_step = p.step })
+    self.position = copy(start_position(), { step = p.step, batches = p.batches, epoch = epoch, first_epoch = epoch, first_step = p.step,
+      held_batches = p.held_batches, held_rows = p.held_rows, held_count = p.held_count })
   end
   local p = self.position
   local epochs = o.epochs or (o.steps and math.huge or 1)
@@ -686,20 +785,29 @@ end
 --- The rest of the epoch under way. @return whether on_step has ended the fit
 local function run_epoch(self, set, o, last_step, bar)
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
-    local result = self:step(batch)
+    local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
     bar:update(self.position.in_epoch, mean_of(self.position))
     local stop = o.on_step and o.on_step(result, self) == false
-    if o.every and self.position.step % o.every == 0 and not result.skipped then must(self:save(o.path)) end
+    if o.every and self.position.step % o.every == 0 and result.updated then must(self:save(o.path)) end
     if stop then return true end
     if self.position.step >= last_step then break end
   end
+  if self.position.in_epoch >= #set then self:update() end -- what is held though the last batch was passed by
+end
+
+--- How many batches of an epoch are expected, for the bar on the screen.
+local function goal_of(self, total, last_step)
+  local p, a = self.position, self.accumulate
+  local n = last_step - p.step
+  if a then n = a.batches and n * a.batches - p.held_batches or total end
+  return math.min(total, p.in_epoch + math.min(total, n))
 end
 
 local function fit(self, set, o)
   local last_epoch, last_step = begin(self, o)
   while self.position.epoch < last_epoch and self.position.step < last_step do
     local epoch, start, total = self.position.epoch + 1, core.clock(), #set
-    local goal = math.min(total, self.position.in_epoch + math.min(total, last_step - self.position.step))
+    local goal = goal_of(self, total, last_step)
     local bar <close> = progress.new { title = "epoch " .. epoch, total = goal, verbose = o.verbose, first = self.position.in_epoch }
     local stop = run_epoch(self, set, o, last_step, bar)
     if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }) end
@@ -747,7 +855,7 @@ function Trainer:fit(set, given)
   local ok, result = pcall(begin_fit, self, set, o)
   if ok then return result end
   settle(self)
-  if self.position.step == was.position.step and not o.resume then -- what the data looks like is forgotten: each step did so itself
+  if self.position.batches == was.position.batches and not o.resume then -- what the data looks like is forgotten: each step did so itself
     for _, key in ipairs(learnt) do self[key] = was[key] end
     self.most = most
   end

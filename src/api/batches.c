@@ -27,25 +27,33 @@ neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int6
   return neap_micro_new(workspace, net, rows, &compile, out, error);
 }
 
+neap_status neap_micro_add(neap_micro *micro, int n_weight, const double *weight, double count, neap_error *error) {
+  if (!(count >= 0)) return neap_fail(error, NEAP_ARGUMENT, "neap_micro_add: count expects what the mean counts, got %g", count);
+  const neap_micro_batch batch = {.n_weight = n_weight, .weight = weight, .count = count > 0 ? count : -1, .hold = true};
+  return neap_micro_take(micro, &batch, error);
+}
+
 /* Parameters and gradients are the same blobs in both programs and so counted once, as neap_micro_beside counts. The times of a
  * step are those of many runs: none are said. */
 neap_figures neap_micro_figures(const neap_micro *micro) {
   neap_figures part = neap_session_figures(neap_micro_part_session(micro));
   neap_figures update = neap_session_figures(neap_micro_update_session(micro));
   neap_figures both = part.arena_bytes >= update.arena_bytes ? part : update;
-  both.n_op = part.n_op + update.n_op;
+  neap_figures hold = {0};
+  if (neap_micro_hold_session(micro) != NULL) hold = neap_session_figures(neap_micro_hold_session(micro));
+  both.n_op = part.n_op + update.n_op + hold.n_op;
   both.baseline_bytes = part.baseline_bytes + update.baseline_bytes;
   both.parameter_bytes = part.parameter_bytes;
   both.gradient_bytes = part.gradient_bytes;
-  both.state_bytes = part.state_bytes + update.state_bytes;
-  both.io_bytes = part.io_bytes + update.io_bytes;
+  both.state_bytes = part.state_bytes + update.state_bytes + hold.state_bytes;
+  both.io_bytes = part.io_bytes + update.io_bytes + hold.io_bytes;
   both.constant_bytes = part.constant_bytes + update.constant_bytes;
   both.frame_bytes = part.frame_bytes + update.frame_bytes;
   both.total_bytes = both.arena_bytes + both.parameter_bytes + both.gradient_bytes + both.state_bytes + both.io_bytes +
                      both.constant_bytes + both.frame_bytes;
   both.n_step = update.n_step;
   both.last_ns = both.median_ns = 0;
-  both.held_bytes = update.held_bytes;
+  both.held_bytes = NEAP_MAX(update.held_bytes, hold.held_bytes);
   both.n_alloc = 0;
   return both;
 }

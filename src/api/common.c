@@ -24,6 +24,10 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   neap_engine engine;
   if (options->budget_bytes < 0 || options->total_bytes < 0 || options->soft_bytes < 0 || options->n_thread < 0)
     return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes, soft_bytes and n_thread can't be negative");
+  if (options->accumulate != NULL && strcmp(options->accumulate, "mean") != 0 && strcmp(options->accumulate, "sum") != 0)
+    return neap_fail(error, NEAP_ARGUMENT, "options: accumulate expects mean or sum, got \"%s\"", options->accumulate);
+  if (options->accumulate != NULL)
+    out->accumulate = strcmp(options->accumulate, "sum") == 0 ? NEAP_ACCUMULATE_SUM : NEAP_ACCUMULATE_MEAN;
   if (options->no_fuse && options->fuse_pool)
     return neap_fail(error, NEAP_ARGUMENT, "options: fuse_pool asks for more fusion, no_fuse for none; set one of them");
   if (options->policy != NULL && !neap_policy_from_name(options->policy, &out->plan.policy))

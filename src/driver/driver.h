@@ -17,22 +17,27 @@ typedef struct neap_beside {
   size_t bytes, arena_bytes;
 } neap_beside;
 
+/* What the loss of batches that are held before an update makes of its rows; NO: none are held. */
+typedef enum neap_accumulate { NEAP_ACCUMULATE_NO, NEAP_ACCUMULATE_MEAN, NEAP_ACCUMULATE_SUM } neap_accumulate;
+
 typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
-  size_t total_bytes;       /* all regions; 0: none */
-  neap_beside beside;       /* what the total counts besides */
-  size_t soft_bytes;        /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
-  int n_thread;             /* 0: neap_threads() */
-  const char *engine;       /* NULL: NEAP_ENGINE or free */
-  bool plain;               /* plain layouts only */
-  bool profile;             /* a dynamic session has no one plan to time, and keeps no times */
-  bool dynamic;             /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
-  bool no_constants;        /* what depends on parameters alone is computed in every run, in the arena */
-  bool no_recompute;        /* a budget is met, or refused, without running forward ops again */
-  bool inexact;             /* a budget, or a dag, may have other kernels chosen: the bits are then other ones */
-  neap_store *store;        /* NULL: no cache, no rows */
-  const char *script, *tag; /* for the run row; may be NULL */
+  size_t total_bytes; /* all regions; 0: none */
+  neap_beside beside; /* what the total counts besides */
+  size_t soft_bytes;  /* policy `pool`: neap_workspace_set_pool_soft; 0: as the workspace has it */
+  int n_thread;       /* 0: neap_threads() */
+  const char *engine; /* NULL: NEAP_ENGINE or free */
+  bool plain;         /* plain layouts only */
+  bool profile;       /* a dynamic session has no one plan to time, and keeps no times */
+  bool dynamic;       /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
+  bool no_constants;  /* what depends on parameters alone is computed in every run, in the arena */
+  bool no_recompute;  /* a budget is met, or refused, without running forward ops again */
+  bool inexact;       /* a budget, or a dag, may have other kernels chosen: the bits are then other ones */
+  /* neap_micro_new alone: whether batches may be held before an update, and what their loss makes of its rows */
+  neap_accumulate accumulate;
+  neap_store *store;               /* NULL: no cache, no rows */
+  const char *script, *tag;        /* for the run row; may be NULL */
   const neap_mem_param *mem_param; /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */
   bool policy_given;               /* plan.policy is the caller's own word, which mem_param may not contradict */
 } neap_compile_options;
@@ -121,6 +126,7 @@ typedef struct neap_fit {
   void *context;
   int64_t max;            /* no larger batch is tried */
   const neap_net *update; /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are not */
+  const neap_net *hold;   /* batches are held before an update; NULL: they are not */
 } neap_fit;
 /* *out (may be NULL): its plan, owned by the caller. MEMORY error with the least that would do when not even 1 fits. Nothing is
  * allocated but the plans. */
@@ -143,18 +149,21 @@ typedef struct neap_micro_step {
   int n_input, n_part;
   const neap_micro_input *input;
   const neap_micro_part *part;
-  neap_session *update;
+  /* What runs after the parts, in this order: the update; with batches held before it, join and update; or hold alone. The last
+   * one makes the step happen. */
+  neap_session *after[2];
+  double kept, added; /* shares of what is held and of this batch, for hold and join */
   bool lend; /* while a part runs, its inputs are the rows where they lie: dense, of blobs that hold their own again after the
                 step; else the rows are copied into the blobs */
 } neap_micro_step;
-/* Runs the parts, then the update. Floating-point outputs of a part's net that have one element become their weighted sums; others
+/* Runs the parts (none: an update by what is held alone), then what follows. Floating-point outputs of a part's net that have one element become their weighted sums; others
  * are of the last part. A failure before the update has committed leaves parameters, optimizer state and the step counter as before. */
 neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
 
-/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total. MEMORY error when its
- * arena can't keep the budget. */
-neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, neap_beside *beside,
-                              neap_error *error);
+/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total; and what batches held
+ * before it take (`hold`; NULL: none are). MEMORY error when an arena can't keep the budget. */
+neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
+                              neap_beside *beside, neap_error *error);
 
 /* The same with sessions of its own: neap.h says what holds. */
 typedef struct neap_micro neap_micro;
@@ -165,6 +174,15 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
 void neap_micro_free(neap_micro *micro);
 neap_session *neap_micro_part_session(const neap_micro *micro); /* of `rows` rows */
 neap_session *neap_micro_update_session(const neap_micro *micro);
+neap_session *neap_micro_hold_session(const neap_micro *micro); /* NULL: batches are not held */
+/* A batch: all rows that the inputs have now. */
+typedef struct neap_micro_batch {
+  int n_weight;
+  const double *weight; /* by micro-batch; NULL: shares of the rows, or 1 where the loss is a sum */
+  double count;         /* what its mean counts; negative: its rows */
+  bool hold;            /* no update yet */
+} neap_micro_batch;
+neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, neap_error *error);
 
 /* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs and caches, each entry with
  * data and diff. neap.h says what a layer is, and what its blobs are called in the workspace. A layer has a program of its own

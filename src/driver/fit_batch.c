@@ -51,27 +51,35 @@ static double share(const neap_forecast *forecast, const neap_compile_options *o
 
 /* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps to the budget in each. The
  * total is the micro-batch's to refuse, which can say the least of both. */
-neap_status neap_micro_beside(const neap_net *update, const neap_compile_options *options, neap_beside *beside,
-                              neap_error *error) {
+static neap_status add_beside(const neap_net *net, const neap_compile_options *options, neap_beside *beside, neap_error *error) {
   neap_forecast forecast;
-  neap_compile_options without = *options;
-  without.total_bytes = 0;
-  NEAP_TRY(neap_driver_plan(update, &without, &forecast, error));
+  NEAP_TRY(neap_driver_plan(net, options, &forecast, error));
   const size_t *region = forecast.plan->region_bytes;
-  beside->arena_bytes = region[NEAP_REGION_ARENA];
-  beside->bytes = forecast.total_bytes - beside->arena_bytes - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
+  beside->arena_bytes = NEAP_MAX(beside->arena_bytes, region[NEAP_REGION_ARENA]);
+  beside->bytes +=
+    forecast.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
   neap_forecast_fini(&forecast);
   return NEAP_OK;
 }
 
+/* What join reads beside hold's blobs is nothing. */
+neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
+                              neap_beside *beside, neap_error *error) {
+  neap_compile_options without = *options;
+  without.total_bytes = 0;
+  *beside = (neap_beside){0};
+  NEAP_TRY(add_beside(update, &without, beside, error));
+  return hold != NULL ? add_beside(hold, &without, beside, error) : NEAP_OK;
+}
+
 /* The same by the options of a micro-batch, whose inputs and names to keep are not the update's. */
-static neap_status find_beside(const neap_net *update, const neap_net *net, const neap_compile_options *options,
-                               neap_beside *beside, neap_error *error) {
+static neap_status find_beside(const neap_fit *fit, const neap_net *net, const neap_compile_options *options, neap_beside *beside,
+                               neap_error *error) {
   neap_arena room = {0};
   neap_compile_options own;
   neap_status status = neap_mem_param_resolve(net, options, &room, &own, error);
   own.graph.n_input = own.graph.n_keep = 0;
-  if (status == NEAP_OK) status = neap_micro_beside(update, &own, beside, error);
+  if (status == NEAP_OK) status = neap_micro_beside(fit->update, fit->hold, &own, beside, error);
   neap_arena_fini(&room);
   return status;
 }
@@ -87,7 +95,7 @@ static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *besid
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
-  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit->update, net, &options, beside, error));
+  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, net, &options, beside, error));
   if (fit->update != NULL) options.beside = *beside;
   NEAP_TRY(neap_driver_plan(net, &options, out, error));
   *used = share(out, &options);

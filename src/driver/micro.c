@@ -45,6 +45,8 @@ static neap_status check_rows(const neap_micro_step *step, neap_error *error) {
 
 /* The floating-point outputs of one element, by the first part's program. */
 static neap_status begin(runner *r, neap_error *error) {
+  NEAP_TRY(neap_tensor_new(&r->scalar, NEAP_DTYPE_F32, &(neap_shape){0}, error));
+  if (r->step->n_part == 0) return NEAP_OK;
   const neap_graph *graph = neap_program_graph(neap_session_program(r->step->part[0].session));
   size_t n = (size_t)graph->n_output;
   r->own = neap_arena_alloc(&r->room, (size_t)r->step->n_input * sizeof *r->own);
@@ -56,7 +58,7 @@ static neap_status begin(runner *r, neap_error *error) {
     if (value->role == NEAP_ROLE_OUTPUT && neap_shape_elems(&value->type.shape) == 1 && neap_dtype_is_float(value->type.dtype))
       r->mean[r->n_mean++] = value->name;
   }
-  return neap_tensor_new(&r->scalar, NEAP_DTYPE_F32, &(neap_shape){0}, error);
+  return NEAP_OK;
 }
 
 static neap_status feed_scalar(runner *r, const char *name, double value, neap_error *error) {
@@ -119,15 +121,26 @@ static neap_status run_parts(runner *r, neap_error *error) {
   return visit_means(r, 0, true, error);
 }
 
+/* The update, or what takes its place. Without batches held nothing reads the shares. */
+static neap_status run_after(runner *r, neap_error *error) {
+  const neap_micro_step *step = r->step;
+  bool shares = step->kept != 0 || step->added != 0;
+  if (shares) NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEPT, step->kept, error));
+  if (shares) NEAP_TRY(feed_scalar(r, NEAP_MICRO_ADDED, step->added, error));
+  for (int i = 0; i < NEAP_COUNT(step->after); i++)
+    if (step->after[i] != NULL) NEAP_TRY(neap_session_run(step->after[i], error));
+  return NEAP_OK;
+}
+
 neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error) {
   runner r = {.ws = ws, .step = step};
   uint32_t before = neap_workspace_step(ws);
-  if (step->n_part < 1) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
-  NEAP_TRY(check_rows(step, error));
+  if (step->n_part < 1 && step->kept == 0) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
+  if (step->n_part > 0) NEAP_TRY(check_rows(step, error));
   neap_status status = begin(&r, error);
-  if (status == NEAP_OK) status = run_parts(&r, error);
+  if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
   take_back(&r);
-  if (status == NEAP_OK) status = neap_session_run(step->update, error);
+  if (status == NEAP_OK) status = run_after(&r, error);
   if (status != NEAP_OK) neap_workspace_rewind_step(ws, before);
   neap_tensor_fini(&r.scalar);
   neap_arena_fini(&r.room);
@@ -137,12 +150,15 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
 /* ---- with sessions of its own ------------------------------------------------------------------------------------- */
 
 struct neap_micro {
-  neap_workspace *ws; /* retained */
-  neap_net *net, *update_net;
-  neap_compile_options options;        /* of the parts, whose total counts what the update holds beside them */
-  neap_compile_options update_options; /* lists of both in `room` */
-  neap_range *range;                   /* of the parts; NULL with policy `pool`, which has no addresses to share */
-  neap_session *whole, *tail, *update;
+  neap_workspace *ws;                               /* retained */
+  neap_net *net, *update_net, *hold_net, *join_net; /* the last two NULL unless batches are held (net/hold.c) */
+  neap_compile_options options;                     /* of the parts, whose total counts what the update holds beside them */
+  neap_compile_options update_options;              /* lists of both in `room` */
+  neap_range *range;                                /* of the parts; NULL with policy `pool`, which has no addresses to share */
+  neap_session *whole, *tail, *update, *hold, *join;
+  bool sums;               /* the loss is a sum, not a mean: batches held count whole */
+  int64_t n_held;          /* batches since the last update, */
+  double held;             /* and what their means count */
   int64_t rows, tail_rows; /* of a whole part; of the last tail, 0: there was none */
   int n_input;
   const char **input; /* those with the batch */
@@ -154,9 +170,13 @@ void neap_micro_free(neap_micro *micro) {
   neap_session_free(micro->whole);
   neap_session_free(micro->tail);
   neap_session_free(micro->update);
+  neap_session_free(micro->hold);
+  neap_session_free(micro->join);
   neap_range_free(micro->range);
   neap_net_free(micro->net);
   neap_net_free(micro->update_net);
+  neap_net_free(micro->hold_net);
+  neap_net_free(micro->join_net);
   neap_arena_fini(&micro->room);
   if (micro->ws != NULL) neap_workspace_release(micro->ws);
   neap_free(micro);
@@ -164,6 +184,8 @@ void neap_micro_free(neap_micro *micro) {
 
 neap_session *neap_micro_part_session(const neap_micro *micro) { return micro->whole; }
 neap_session *neap_micro_update_session(const neap_micro *micro) { return micro->update; }
+neap_session *neap_micro_hold_session(const neap_micro *micro) { return micro->hold; }
+int64_t neap_micro_n_held(const neap_micro *micro) { return micro->n_held; }
 int64_t neap_micro_rows(const neap_micro *micro) { return micro->rows; }
 
 /* The names of the inputs with the batch, and the rows that the net declares. */
@@ -226,20 +248,33 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
   if (rows == 0 && options->plan.budget_bytes == 0 && options->total_bytes == 0)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give budget_bytes or total_bytes", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
-  NEAP_TRY(neap_micro_beside(micro->update_net, &micro->update_options, &micro->options.beside, error));
+  NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options, &micro->options.beside, error));
   micro->rows = rows;
   return rows > 0 ? NEAP_OK : neap_driver_fit_net(micro->net, options, declared, &micro->rows, NULL, error);
+}
+
+/* Names to keep are of the parts and of the update. */
+static neap_status open_hold(neap_micro *micro, neap_error *error) {
+  neap_compile_options options = micro->update_options;
+  options.graph.n_keep = 0;
+  if (micro->hold_net == NULL) return NEAP_OK;
+  NEAP_TRY(neap_driver_compile(micro->ws, micro->hold_net, &options, &micro->hold, error));
+  return neap_driver_compile(micro->ws, micro->join_net, &options, &micro->join, error);
 }
 
 static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows, const neap_compile_options *given,
                         neap_error *error) {
   int64_t declared = 0;
   NEAP_TRY(neap_net_split_micro(net, &micro->net, &micro->update_net, error));
+  if (given->accumulate != NEAP_ACCUMULATE_NO)
+    NEAP_TRY(neap_net_split_hold(micro->update_net, &micro->hold_net, &micro->join_net, error));
+  micro->sums = given->accumulate == NEAP_ACCUMULATE_SUM;
   NEAP_TRY(find_inputs(micro, &declared, error));
   NEAP_TRY(settle_options(micro, given, error));
   NEAP_TRY(settle_rows(micro, rows, declared, error));
   NEAP_TRY(open_part(micro, micro->rows, &micro->whole, error));
-  return neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update, error);
+  NEAP_TRY(neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update, error));
+  return open_hold(micro, error);
 }
 
 neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
@@ -287,36 +322,72 @@ static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out,
 static neap_status make_parts(neap_micro *micro, int64_t rows, const double *weight, neap_micro_part *part, neap_error *error) {
   for (int64_t from = 0, p = 0; from < rows; from += micro->rows, p++) {
     int64_t n = NEAP_MIN(micro->rows, rows - from);
-    part[p] = (neap_micro_part){.n = n, .weight = weight != NULL ? weight[p] : (double)n / (double)rows};
+    double share = micro->sums ? 1 : (double)n / (double)rows;
+    part[p] = (neap_micro_part){.n = n, .weight = weight != NULL ? weight[p] : share};
     NEAP_TRY(session_for(micro, n, &part[p].session, error));
   }
   return NEAP_OK;
 }
 
+/* What runs after the parts of a batch whose mean counts `count`: the update, or with `hold` only a sum. Shares of means add up to 1;
+ * of nothing that counts, nothing is kept. */
+static void settle_after(const neap_micro *micro, double count, bool hold, neap_micro_step *step) {
+  double all = micro->held + count;
+  bool has_held = micro->n_held > 0;
+  if (hold || has_held) {
+    step->kept = !has_held ? 0 : micro->sums ? 1 : all > 0 ? micro->held / all : 0;
+    step->added = micro->sums || all <= 0 ? 1 : count / all;
+    step->after[0] = hold ? micro->hold : micro->join;
+  }
+  if (!hold) step->after[1] = micro->update;
+}
+
+static neap_status run_step(neap_micro *micro, const neap_micro_step *step, double count, bool hold, neap_error *error) {
+  NEAP_TRY(neap_driver_run_micro(micro->ws, step, error));
+  micro->n_held = hold ? micro->n_held + 1 : 0;
+  micro->held = hold ? micro->held + count : 0;
+  return NEAP_OK;
+}
+
 /* Lists in `room`. */
-static neap_status run_in(neap_micro *micro, int n_weight, const double *weight, neap_micro_input *input, neap_arena *room,
+static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap_micro_input *input, neap_arena *room,
                           neap_error *error) {
   int64_t rows;
   NEAP_TRY(view_inputs(micro, input, &rows, error));
   int64_t n_part = (rows + micro->rows - 1) / micro->rows;
-  if (n_part > INT32_MAX || (weight != NULL && n_weight != (int)n_part))
+  if (n_part > INT32_MAX || (batch->weight != NULL && batch->n_weight != (int)n_part))
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": %lld rows are %lld micro-batches of %lld, got %d weights",
-                     neap_net_name(micro->net), (long long)rows, (long long)n_part, (long long)micro->rows, n_weight);
+                     neap_net_name(micro->net), (long long)rows, (long long)n_part, (long long)micro->rows, batch->n_weight);
   neap_micro_part *part = neap_arena_alloc(room, (size_t)n_part * sizeof *part);
   if (part == NULL) return neap_fail_memory(error, (size_t)n_part * sizeof *part, "a step's micro-batches");
-  NEAP_TRY(make_parts(micro, rows, weight, part, error));
-  const neap_micro_step step = {
-    .n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .update = micro->update, .lend = true};
-  return neap_driver_run_micro(micro->ws, &step, error);
+  NEAP_TRY(make_parts(micro, rows, batch->weight, part, error));
+  neap_micro_step step = {.n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .lend = true};
+  double count = batch->count < 0 ? (double)rows : batch->count;
+  settle_after(micro, count, batch->hold, &step);
+  return run_step(micro, &step, count, batch->hold, error);
 }
 
-neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error) {
+neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, neap_error *error) {
   neap_arena room = {0};
   size_t bytes = (size_t)micro->n_input * sizeof(neap_micro_input);
+  if (batch->hold && micro->hold == NULL)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "net \"%s\": batches can be added up when accumulate says whether the loss is a mean or a sum",
+                     neap_net_name(micro->net));
   neap_micro_input *input = neap_arena_alloc(&room, bytes);
   neap_status status =
-    input != NULL ? run_in(micro, n_weight, weight, input, &room, error) : neap_fail_memory(error, bytes, "a step's inputs");
+    input != NULL ? run_in(micro, batch, input, &room, error) : neap_fail_memory(error, bytes, "a step's inputs");
   for (int i = 0; input != NULL && i < micro->n_input; i++) neap_tensor_fini(&input[i].rows);
   neap_arena_fini(&room);
   return status;
+}
+
+neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error) {
+  return neap_micro_take(micro, &(neap_micro_batch){.n_weight = n_weight, .weight = weight, .count = -1}, error);
+}
+
+neap_status neap_micro_update(neap_micro *micro, neap_error *error) {
+  if (micro->n_held == 0) return NEAP_OK;
+  neap_micro_step step = {.kept = 1, .after = {micro->join, micro->update}};
+  return run_step(micro, &step, 0, false, error);
 }

@@ -154,6 +154,14 @@ static int split_micro(lua_State *L) {
   return 2;
 }
 
+/* update:_split_hold() -> the net that holds a batch's gradients, the net that joins those held to a batch's */
+static int split_hold(lua_State *L) {
+  const neap_lua_net *update = neap_lua_net_at(L, 1);
+  neap_lua_net *hold = neap_lua_new(L, sizeof *hold, NEAP_LUA_NET), *join = neap_lua_new(L, sizeof *join, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, neap_net_split_hold(update->net, &hold->net, &join->net, &error));
+  return 2;
+}
+
 /* net:rename{old = "new"} -> net */
 static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
@@ -484,6 +492,7 @@ void neap_lua_open_net(lua_State *L) {
   static const neap_lua_reg methods[] = {{"_sub", sub, 3},
                                          {"_copy_sub", copy_sub, 2},
                                          {"_split_micro", split_micro, 1},
+                                         {"_split_hold", split_hold, 1},
                                          {"_local", local_name, 3},
                                          {"_is_scope", is_scope, 2},
                                          {"_has_local", has_local, 2},

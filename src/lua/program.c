@@ -323,12 +323,17 @@ static int run(lua_State *L) {
   return 1;
 }
 
-/* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, update): one step as micro-batches. */
+/* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, last [, join, kept, added]): one step as micro-batches, ended
+ * by `last`: the update, or hold; kept and added are the shares of what is held and of this batch. */
 static int run_micro(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
-  neap_micro_step step = {.n_part = (int)lua_rawlen(L, 3), .update = program_at(L, 4)->session};
+  lua_settop(L, 7);
+  neap_micro_step step = {.n_part = (int)lua_rawlen(L, 3), .after[1] = program_at(L, 4)->session};
+  if (!lua_isnil(L, 5)) step.after[0] = program_at(L, 5)->session;
+  step.kept = lua_isnil(L, 6) ? 0 : neap_lua_check_number(L, 6);
+  step.added = lua_isnil(L, 7) ? 0 : neap_lua_check_number(L, 7);
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) step.n_input++;
   neap_micro_input *input = neap_lua_room(L, (size_t)step.n_input * sizeof *input);
   neap_micro_part *part = neap_lua_room(L, (size_t)step.n_part * sizeof *part);

@@ -102,14 +102,15 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, 
   return NEAP_OK;
 }
 
-/* fit_batch(f, max [, update]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
- * the net of an update, the nets are those of micro-batches. */
+/* fit_batch(f, max [, update [, hold]]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
+ * the net of an update, the nets are those of micro-batches; with `hold`, as net:_split_hold gives it, batches are held before an update. */
 static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   source s = {.L = L};
   neap_fit fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
   if (!lua_isnil(L, 3)) fit.update = neap_lua_net_at(L, 3)->net;
+  if (!lua_isnil(L, 4)) fit.hold = neap_lua_net_at(L, 4)->net;
   neap_forecast *forecast = neap_lua_new_plan(L);
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, ask, 1);
@@ -121,17 +122,17 @@ static int fit_batch(lua_State *L) {
   if (s.raised) return lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
   lua_pushinteger(L, n);
-  lua_pushvalue(L, 4);
+  lua_pushvalue(L, 5);
   return 2;
 }
 
-/* micro_beside(update's net, options) -> {bytes, arena}: for the option `beside` of the micro-batches. */
+/* micro_beside(update's net, options [, hold]) -> {bytes, arena}: for the option `beside` of the micro-batches. */
 static int micro_beside(lua_State *L) {
-  const neap_net *update = neap_lua_net_at(L, 1)->net;
-  lua_settop(L, 2);
+  lua_settop(L, 3);
+  const neap_net *update = neap_lua_net_at(L, 1)->net, *hold = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net;
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
   neap_beside beside = {0};
-  NEAP_LUA_TRY(L, neap_micro_beside(update, &options, &beside, &error));
+  NEAP_LUA_TRY(L, neap_micro_beside(update, hold, &options, &beside, &error));
   lua_createtable(L, 2, 0);
   lua_pushinteger(L, (lua_Integer)beside.bytes);
   lua_seti(L, -2, 1);
@@ -147,7 +148,7 @@ void neap_lua_open_range(lua_State *L) {
   static const neap_lua_reg functions[] = {{"new_range", new_range, 2},
                                            {"batch_inputs", batch_inputs, 2},
                                            {"fit_batch", fit_batch, 8},
-                                           {"micro_beside", micro_beside, 2},
+                                           {"micro_beside", micro_beside, 3},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

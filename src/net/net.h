@@ -195,6 +195,13 @@ neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit,
 #define NEAP_MICRO_KEEP "micro.keep"     /* f32 scalar: 0 in the first micro-batch of a step, else 1 */
 #define NEAP_MICRO_STEPS "micro.steps"   /* f64 scalar */
 neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error);
+/* For batches that are accumulated before an update: of an `update` that neap_net_split_micro gave, the net that adds a batch's
+ * gradients to those held, and the net that adds those held to a batch's, before the update (hold.c). What is held is state under
+ * NEAP_HELD_PREFIX. */
+#define NEAP_MICRO_KEPT "micro.kept"   /* f32 scalar: the share of what is held */
+#define NEAP_MICRO_ADDED "micro.added" /* f32 scalar: that of the batch */
+#define NEAP_HELD_PREFIX "@held/"
+neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join, neap_error *error);
 
 /* What a net of some of another one's ops looks like (part.c). */
 typedef struct neap_net_cut {

@@ -353,11 +353,11 @@ static neap_status build_update(const splitter *s, neap_net *to) {
 /* ---- the door ---------------------------------------------------------------------------------------------------- */
 
 static neap_status check(const splitter *s) {
-  static const char *const own[] = {NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP, NEAP_MICRO_STEPS};
+  static const char *const own[] = {NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP, NEAP_MICRO_STEPS, NEAP_MICRO_KEPT, NEAP_MICRO_ADDED};
   bool found = false;
   if (s->net->outer != NULL)
     return neap_fail(s->error, NEAP_ARGUMENT, "subnet \"%s\" can't be split alone: split the net around it", s->net->name);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < NEAP_COUNT(own); i++)
     if (neap_net_find_blob(s->net, own[i]) != NULL)
       return neap_fail(s->error, NEAP_NAME, "net \"%s\": has a blob \"%s\" already: it is split, or the name is taken",
                        s->net->name, own[i]);

@@ -141,6 +141,93 @@ TEST(micro_batches_are_the_step_of_the_large_batch) {
     }
 }
 
+/* Rows [from, from + n) of batch k of 12. */
+static neap_status write_rows(neap_workspace *ws, int64_t from, int64_t n, int k, int64_t bad_row, neap_error *error) {
+  float x[MOST * IN];
+  int32_t y[MOST];
+  NEAP_TRY(write_batch(ws, 12, k, bad_row, error));
+  NEAP_TRY(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 12 * IN, x, error));
+  NEAP_TRY(neap_workspace_read(ws, "y", NEAP_DTYPE_I32, 12, y, error));
+  NEAP_TRY(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, IN}, x + from * IN, error));
+  return neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, &n, y + from, error);
+}
+
+/* Three steps of 12 rows, given as batches of 5, 4 and 3; with `spoil` each is tried with a bad row first. */
+static neap_status train_held(method update, int64_t rows, bool by_hand, bool spoil, outcome *out, neap_error *error) {
+  static const int64_t size[] = {5, 4, 3}, from[] = {0, 5, 9};
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  memset(out, 0, sizeof *out);
+  neap_status status = make_net(12, update, &net, error);
+  if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
+  if (status == NEAP_OK) status = neap_micro_open(ws, net, rows, &(neap_options){.accumulate = "mean"}, &micro, error);
+  neap_net_free(net);
+  for (int k = 0; k < 3 && status == NEAP_OK; k++) {
+    for (int b = 0; b < 3 && status == NEAP_OK; b++) {
+      neap_error refused = {0};
+      bool hold = b < 2 || by_hand;
+      if (spoil) status = write_rows(ws, from[b], size[b], k, from[b] + size[b] - 1, error);
+      if (spoil && status == NEAP_OK) {
+        neap_status bad = hold ? neap_micro_add(micro, 0, NULL, 0, &refused) : neap_micro_run(micro, 0, NULL, &refused);
+        CHECK(bad == NEAP_DATA);
+      }
+      CHECK_EQ(neap_micro_n_held(micro), b);
+      if (status == NEAP_OK) status = write_rows(ws, from[b], size[b], k, -1, error);
+      if (status == NEAP_OK) status = hold ? neap_micro_add(micro, 0, NULL, 0, error) : neap_micro_run(micro, 0, NULL, error);
+    }
+    if (status == NEAP_OK) status = neap_micro_update(micro, error); /* nothing is held when a run came last */
+    CHECK_EQ(neap_micro_n_held(micro), 0);
+    CHECK_EQ(neap_micro_figures(micro).n_step, k + 1);
+  }
+  if (status == NEAP_OK) status = read_all(ws, "", out->parameter, error);
+  if (status == NEAP_OK) status = read_all(ws, "_grad", out->gradient, error);
+  neap_micro_free(micro);
+  neap_workspace_release(ws);
+  return status;
+}
+
+TEST(batches_added_up_are_the_step_of_all_their_rows) {
+  for (method u = SGD; u < N_METHOD && check_failures == 0; u++) {
+    outcome whole, held, spoiled;
+    CHECK_OK(train(u, 0, NULL, &whole, &error));
+    for (int64_t rows = 2; rows <= 12; rows += 10)
+      for (int by_hand = 0; by_hand < 2; by_hand++) {
+        CHECK_OK(train_held(u, rows, by_hand, false, &held, &error));
+        CHECK(distance(whole.parameter, held.parameter) < 1e-5);
+        CHECK(distance(whole.gradient, held.gradient) < 1e-5);
+        CHECK_OK(train_held(u, rows, by_hand, true, &spoiled, &error)); /* what fails leaves what is held, to the bit */
+        CHECK(memcmp(held.parameter, spoiled.parameter, sizeof held.parameter) == 0);
+      }
+  }
+}
+
+TEST(what_is_held_is_counted_and_asked_for) {
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  CHECK_OK(make_net(12, ADAM, &net, &error));
+  CHECK_OK(neap_workspace_open(5, &ws, &error));
+  CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
+  int64_t without = neap_micro_figures(micro).total_bytes;
+  CHECK_FAILS(neap_micro_add(micro, 0, NULL, 0, &error), NEAP_ARGUMENT, "accumulate");
+  CHECK_OK(neap_micro_update(micro, &error));
+  neap_micro_free(micro);
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "max"}, &micro, &error), NEAP_ARGUMENT, "mean or sum");
+  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "sum"}, &micro, &error));
+  int64_t with = neap_micro_figures(micro).total_bytes;
+  CHECK(with - without >= PARAMS * 4 && with - without <= PARAMS * 4 + 6 * 64);
+  CHECK_FAILS(neap_micro_add(micro, 0, NULL, -1, &error), NEAP_ARGUMENT, "count expects");
+  neap_micro_free(micro);
+  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with}, &micro, &error));
+  neap_micro_free(micro);
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with - 64}, &micro, &error),
+              NEAP_MEMORY, "total");
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
 TEST(any_number_of_rows_is_a_step_in_the_same_memory) {
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
@@ -570,7 +657,8 @@ TEST(gradients_are_accumulated_by_scopes) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(any_number_of_rows_is_a_step_in_the_same_memory),
+  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(batches_added_up_are_the_step_of_all_their_rows),
+             T(what_is_held_is_counted_and_asked_for), T(any_number_of_rows_is_a_step_in_the_same_memory),
              T(micro_batches_hold_what_their_figures_say), T(weights_are_the_callers_where_rows_do_not_count_alike),
              T(blobs_of_both_nets_can_be_kept), T(a_step_that_breaks_off_leaves_nothing_behind),
              T(an_interrupted_step_has_happened_or_not), T(what_can_not_be_split_is_refused_with_its_reason),

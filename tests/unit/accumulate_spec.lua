@@ -1,0 +1,352 @@
+-- Gradients accumulated over several batches before an update: what equals what, and what a failure, a stop or an epoch's end leaves.
+local neap = require "neap"
+local support = require "support"
+local nn, optim = neap.nn, neap.optim
+local raises = support.raises
+
+local function model(seed) return nn.Sequential { seed = seed or 3, nn.Linear { 6, 8 }, nn.Tanh(), nn.Linear { 8, 3 } } end
+
+local function trainer(o)
+  o.model, o.optimizer = o.model or model(), o.optimizer or optim.SGD { lr = 0.1, momentum = 0.9 }
+  return neap.trainer(o)
+end
+
+--- n batches of these many rows, the same each time.
+local function batches(...)
+  local list, at = {}, 0.1
+  for i, rows in ipairs { ... } do
+    local x, y = support.batch({ rows, 6 }, 3, at * i)
+    list[i] = { x = x, y = y }
+  end
+  return list
+end
+
+local function joined(list)
+  local x, y = {}, {}
+  for i, batch in ipairs(list) do x[i], y[i] = batch.x, batch.y end
+  return { x = neap.concat(x, 1), y = neap.concat(y, 1) }
+end
+
+--- Largest difference of two models' parameters.
+local function distance(a, b)
+  local most = 0
+  local of_b = b.model:state_dict()
+  for name, t in pairs(a.model:state_dict()) do most = math.max(most, (t - of_b[name]):abs():max():item()) end
+  return most
+end
+
+local function bits(t) return support.state_of(t.model:workspace()) end
+
+local function parameters_of(t)
+  return support.hashes(t.model:workspace(), function(blob) return blob.role == "parameter" end)
+end
+
+local function steps(t, list)
+  local results = {}
+  for i, batch in ipairs(list) do results[i] = t:step(batch) end
+  return results
+end
+
+describe("accumulated batches", function()
+  it("are the step of their examples together, within rounding, whatever their sizes", function()
+    for _, optimizer in ipairs { function() return optim.SGD { lr = 0.1, momentum = 0.9, clip = 0.5 } end, function() return optim.Adam { lr = 0.01 } end } do
+      for _, sizes in ipairs { { 4, 4, 4 }, { 5, 1, 3 } } do
+        local t <close> = trainer { accumulate = 3, optimizer = optimizer() }
+        local whole <close> = trainer { optimizer = optimizer() }
+        for round = 1, 3 do
+          local list = batches(table.unpack(sizes))
+          local results = steps(t, list)
+          local one = whole:step(joined(list))
+          assert.are.same({ false, false, true }, { results[1].updated, results[2].updated, results[3].updated })
+          assert.are.equal(sizes[1] + sizes[2], results[2].accumulated)
+          assert.are.equal(0, results[3].accumulated)
+          assert.are.equal(round, results[3].step)
+          assert.are.equal(round - 1, results[2].step)
+          local loss = 0
+          for i, r in ipairs(results) do loss = loss + r.loss * sizes[i] / (sizes[1] + sizes[2] + sizes[3]) end
+          assert.is_true(math.abs(loss - one.loss) < 1e-5)
+        end
+        assert.is_true(distance(t, whole) < 2e-6, distance(t, whole))
+      end
+    end
+  end)
+
+  it("change no parameter and no optimizer state before the update", function()
+    local t <close> = trainer { accumulate = 4 }
+    local list = batches(2, 2, 2, 2)
+    local before
+    for i = 1, 3 do
+      t:step(list[i])
+      before = before or parameters_of(t)
+      assert.are.equal(before, parameters_of(t))
+    end
+    t:step(list[4])
+    assert.are_not.equal(before, parameters_of(t))
+  end)
+
+  it("update with the batch that reaches a number of examples, or of batches, whichever comes first", function()
+    local function pattern(accumulate, ...)
+      local t <close> = trainer { accumulate = accumulate }
+      local list = {}
+      for i, r in ipairs(steps(t, batches(...))) do list[i] = r.updated and "u" or "-" end
+      return table.concat(list)
+    end
+    assert.are.equal("--u-u--u", pattern({ examples = 8 }, 3, 3, 2, 7, 1, 3, 4, 5))
+    assert.are.equal("-uu-u", pattern({ batches = 2, examples = 6 }, 3, 2, 6, 1, 1))
+    assert.are.equal("--u--u", pattern(3, 1, 2, 3, 1, 2, 3))
+    assert.are.equal("--u", pattern({ 3 }, 1, 2, 3))
+    assert.are.equal("uuu", pattern(1, 1, 2, 3))
+  end)
+
+  it("have the bits of a step alone where one batch is enough", function()
+    local t <close> = trainer { accumulate = { batches = 9, examples = 4 } }
+    local micro <close> = trainer { micro = 64 }
+    for _, batch in ipairs(batches(4, 5, 6)) do
+      t:step(batch)
+      micro:step(batch)
+    end
+    assert.are.equal(parameters_of(micro), parameters_of(t))
+  end)
+
+  it("count what a mean counts: labels to be ignored do not", function()
+    local function loss() return nn.CrossEntropyLoss { ignore_index = 0 } end
+    local t <close> = trainer { accumulate = 2, loss = loss() }
+    local whole <close> = trainer { loss = loss() }
+    local list = batches(6, 3)
+    list[1].y = neap.tensor({ 0, 0, 0, 1, 0, 2 }, "i64")
+    list[2].y = neap.tensor({ 1, 2, 1 }, "i64")
+    steps(t, list)
+    whole:step(joined(list))
+    assert.is_true(distance(t, whole) < 1e-6)
+  end)
+
+  it("of a loss that sums add up", function()
+    local function sum(y, target) return (y - target):pow(2):sum() end
+    local function list()
+      local out = {}
+      for i, rows in ipairs { 4, 2, 3 } do
+        local fill = support.filler(0.3 * i)
+        out[i] = { x = fill(neap.zeros(rows, 6)), y = fill(neap.zeros(rows, 3)) }
+      end
+      return out
+    end
+    for _, micro in ipairs { false, 2 } do
+      local t <close> = trainer { accumulate = 3, loss = sum, reduces = "sum", micro = micro or nil, optimizer = optim.SGD { lr = 0.01 } }
+      local whole <close> = trainer { loss = sum, optimizer = optim.SGD { lr = 0.01 } }
+      steps(t, list())
+      whole:step(joined(list()))
+      assert.is_true(distance(t, whole) < 1e-5, distance(t, whole))
+    end
+    raises({ "accumulate needs to know whether the loss is a mean or a sum", "reduces" }, trainer, { accumulate = 2, loss = sum })
+  end)
+
+  it("run as micro-batches, within the rounding of the large batch", function()
+    local list = batches(7, 5, 4)
+    local t <close> = trainer { accumulate = 3, micro = 3 }
+    local whole <close> = trainer {}
+    for _ = 1, 2 do
+      steps(t, list)
+      whole:step(joined(list))
+    end
+    assert.is_true(distance(t, whole) < 2e-6, distance(t, whole))
+  end)
+
+  it("say what is wrong with the option", function()
+    raises("accumulate expects a number of batches, or { batches =, examples = }, got a string", trainer, { accumulate = "4" })
+    raises("batches expects a whole number of at least 1, got 0", trainer, { accumulate = 0 })
+    raises("examples expects a whole number of at least 1, got 1.5", trainer, { accumulate = { examples = 1.5 } })
+    raises("accumulate expects a number of batches", trainer, { accumulate = {} })
+    raises("did you mean \"examples\"?", trainer, { accumulate = { example = 4 } })
+  end)
+
+  it("that are held can be asked for an update by hand", function()
+    local list = batches(4, 3)
+    local t <close> = trainer { accumulate = 5 }
+    local two <close> = trainer { accumulate = 2 }
+    assert.is_nil(t:update())
+    steps(t, list)
+    steps(two, list)
+    local r = t:update()
+    assert.is_true(r.updated)
+    assert.are.equal(1, r.step)
+    assert.is_nil(t:update())
+    assert.is_true(distance(t, two) < 1e-6)
+    local plain <close> = trainer {}
+    steps(plain, list)
+    assert.is_nil(plain:update())
+  end)
+end)
+
+describe("what is held", function()
+  it("is what the forecast says, and counted by a total", function()
+    for _, micro in ipairs { false, 4 } do
+      local function make(o)
+        o.accumulate, o.micro = 2, micro or nil
+        return trainer(o)
+      end
+      local t <close> = make {}
+      local list = batches(8, 8)
+      local example = list[1]
+      local forecast = t:forecast(8, example)
+      steps(t, list)
+      assert.are.equal(forecast.total_bytes, t.ws:held_bytes())
+      local without <close> = trainer { micro = micro or 8 }
+      local more = forecast.total_bytes - without:forecast(8, example).total_bytes
+      local gradients = 4 * (6 * 8 + 8 + 8 * 3 + 3)
+      assert.is_true(more >= gradients and more <= gradients + 64 * 6, more)
+      local exact <close> = make { memory = { total = forecast.total_bytes } }
+      steps(exact, list)
+      local short <close> = make { memory = { total = forecast.total_bytes - 64 } }
+      raises("total", short.step, short, list[1])
+    end
+  end)
+
+  it("leaves room in a total that micro = \"fit\" fills", function()
+    local list = batches(64, 64)
+    local free <close> = trainer { micro = 64 }
+    local total = free:forecast(64, list[1]).total_bytes
+    local t <close> = trainer { accumulate = 2, micro = "fit", memory = { total = total } }
+    assert.is_true(steps(t, list)[2].updated)
+    assert.is_true(t.ws:held_bytes() <= total, t.ws:held_bytes())
+    local more <close> = trainer { micro = "fit", memory = { total = total } }
+    assert.are.equal(64, more:forecast(64, list[1]).micro)
+    assert.is_true(t:forecast(64).micro < 64)
+  end)
+
+  it("is as it was after a batch that fails, in whatever part of it", function()
+    local list = batches(6, 6, 6)
+    local bad = { x = list[1].x, y = neap.tensor({ 0, 1, 2, 0, 1, 9 }, "i64") }
+    local nan = { x = list[1].x:clone(), y = list[1].y }
+    nan.x[{ 6, 1 }] = 0 / 0
+    for _, micro in ipairs { false, 2 } do
+      for _, wrong in ipairs { bad, nan } do
+        for at = 1, 3 do
+          local t <close> = trainer { accumulate = 3, micro = micro or nil }
+          local fresh <close> = trainer { accumulate = 3, micro = micro or nil }
+          for round = 1, 2 do
+            for i, batch in ipairs(list) do
+              if i == at then assert.is_false((pcall(t.step, t, wrong)), round) end
+              assert.are.equal(fresh:step(batch).updated, t:step(batch).updated)
+            end
+            assert.are.equal(bits(fresh), bits(t))
+          end
+        end
+      end
+    end
+  end)
+
+  it("is as it was after Ctrl-C", function()
+    local core = require "neap.core"
+    local list = batches(6, 6, 6)
+    local t <close> = trainer { accumulate = 3, micro = 2 }
+    local fresh <close> = trainer { accumulate = 3, micro = 2 }
+    for _, batch in ipairs(list) do
+      core.interrupt()
+      assert.is_false((pcall(t.step, t, batch)))
+      core.clear_interrupt()
+      t:step(batch)
+      fresh:step(batch)
+    end
+    assert.are.equal(bits(fresh), bits(t))
+    assert.are.equal(1, t.position.step)
+  end)
+
+  it("is not what m:backward, evaluation or given-back gradients touch", function()
+    local list = batches(4, 4)
+    local t <close> = trainer { accumulate = 2 }
+    local fresh <close> = trainer { accumulate = 2 }
+    for _, one in ipairs { t, fresh } do one:step(list[1]) end
+    t.model:backward(list[1].x, neap.ones(4, 3))
+    t:evaluate(neap.data.tensors { x = list[1].x, y = list[1].y, batch = 2 })
+    t.model:workspace():drop_gradients()
+    for _, one in ipairs { t, fresh } do one:step(list[2]) end
+    assert.are.equal(parameters_of(fresh), parameters_of(t))
+  end)
+
+  it("begins anew where micro-batches' accumulators were given back between steps", function()
+    local list = batches(6, 6)
+    local t <close> = trainer { micro = 2 }
+    local fresh <close> = trainer { micro = 2 }
+    for _, batch in ipairs(list) do
+      t:step(batch)
+      fresh:step(batch)
+      assert.is_true(t.ws:drop_gradients() > 0)
+    end
+    assert.are.equal(parameters_of(fresh), parameters_of(t))
+  end)
+
+  it("is passed by where a batch is skipped", function()
+    local list = batches(4, 4)
+    local nan = { x = list[1].x:clone(), y = list[1].y }
+    nan.x[{ 1, 1 }] = 0 / 0
+    local t <close> = trainer { accumulate = 2, nan = "skip" }
+    local fresh <close> = trainer { accumulate = 2, nan = "skip" }
+    t:step(list[1])
+    local r = t:step(nan)
+    assert.is_true(r.skipped and not r.updated)
+    assert.are.equal(4, r.accumulated)
+    assert.is_true(t:step(list[2]).updated)
+    steps(fresh, list)
+    assert.are.equal(parameters_of(fresh), parameters_of(t))
+  end)
+end)
+
+describe("a fit that accumulates", function()
+  local function set(n)
+    local x, y = support.batch({ n, 6 }, 3, 0.7)
+    return neap.data.tensors { x = x, y = y, batch = 4, shuffle = true, seed = 5 }
+  end
+
+  it("updates with what there is at the end of an epoch", function()
+    local seen = {}
+    local t <close> = trainer { accumulate = 3 }
+    local h = t:fit(set(30), { epochs = 2, verbose = 0, on_step = function(r) seen[#seen + 1] = r.updated and "u" or "-" end })
+    assert.are.equal("--u--u-u--u--u-u", table.concat(seen)) -- 8 batches an epoch
+    assert.are.equal(6, h[2].step)
+    assert.are.equal(0, t.position.held_rows)
+  end)
+
+  it("also where the last batch is passed by", function()
+    local x, y = support.batch({ 12, 6 }, 3, 0.7)
+    local last = x:clone()
+    last[{ 12, 1 }] = 0 / 0
+    local t <close> = trainer { accumulate = 5, nan = "skip" }
+    local h = t:fit(neap.data.tensors { x = last, y = y, batch = 4 }, { verbose = 0 })
+    assert.are.equal(1, h[1].step)
+    local fresh <close> = trainer { accumulate = 2 }
+    steps(fresh, { { x = x:narrow(1, 1, 4), y = y:narrow(1, 1, 4) }, { x = x:narrow(1, 5, 4), y = y:narrow(1, 5, 4) } })
+    assert.is_true(distance(t, fresh) < 1e-6)
+  end)
+
+  it("stops after so many updates", function()
+    local t <close> = trainer { accumulate = 2 }
+    local n = 0
+    t:fit(set(32), { steps = 3, verbose = 0, on_step = function() n = n + 1 end })
+    assert.are.equal(6, n)
+    assert.are.equal(3, t.position.step)
+  end)
+
+  it("goes on with the same bits from a checkpoint in the middle of an accumulation", function()
+    for _, micro in ipairs { false, 3 } do
+      local path = os.tmpname() .. ".safetensors"
+      local function make() return trainer { accumulate = 3, micro = micro or nil, optimizer = optim.Adam { lr = 0.01 } } end
+      local whole <close> = make()
+      whole:fit(set(30), { epochs = 2, verbose = 0 })
+      local n = 0
+      local first <close> = make()
+      first:fit(set(30), { epochs = 2, verbose = 0, checkpoint = path, on_step = function()
+        n = n + 1
+        if n == 5 then
+          assert.are.equal(2, first.position.held_batches)
+          assert(first:save(path))
+          return false
+        end
+      end })
+      local later <close> = make()
+      later:fit(set(30), { epochs = 2, verbose = 0, checkpoint = path, resume = true })
+      assert.are.equal(bits(whole), bits(later))
+      assert.are.equal(whole.position.step, later.position.step)
+      os.remove(path)
+    end
+  end)
+end)
