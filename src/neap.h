@@ -176,6 +176,8 @@ typedef struct neap_net neap_net;
  *   OUT, OUT = TYPE(IN, IN) { ATTR = VALUE, .. }           "_" where an optional one is absent
  *   outputs NAME, ..                                       kept after a run; by default every blob that no op reads
  *   keep NAME, ..                                          kept too, though not outputs
+ *   OUT = TYPE(IN) { .. } on LABEL                         a label; where the options have a memory bank of that name, the op's bank
+ *   bank BANK NAME, ..                                     blobs that lie in a memory bank (neap_bank)
  *   subnet NAME ... takes NAME, .. / gives NAME, .. / end  ops of its own, for If, While and Recurrent
  *
  * A loop's subnets take its operands by position and give its results; states come first. x is doubled while it is below 100:
@@ -291,6 +293,21 @@ typedef struct neap_mem_param {
   const char *const *exclude_blob;
 } neap_mem_param;
 
+/* A memory bank: bytes of one kind, of which a program may take so many and no more. Ops whose label (`on LABEL`)
+ * is the bank's name work on bytes of the bank alone: what they read from elsewhere is copied there first, and what they write for
+ * elsewhere is copied out, by Reorder ops that are planned and counted like any other. A blob assigned to a bank (`bank BANK NAME`)
+ * lies there; one with bytes of its own from run to run is there for as long as a run uses it. All the rest is in the bank "main",
+ * which needs no entry. Every bank has an arena, a lower bound and a limit of its own. */
+typedef enum neap_bank_kind {
+  NEAP_BANK_ORDINARY,
+  NEAP_BANK_HUGE /* asks the kernel for huge pages, where it has them */
+} neap_bank_kind;
+typedef struct neap_bank {
+  const char *name;
+  int64_t bytes; /* its capacity: a program that needs more is refused, by its name; 0: no limit */
+  neap_bank_kind kind;
+} neap_bank;
+
 /* Zero and NULL everywhere are the defaults. */
 typedef struct neap_options {
   int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
@@ -307,6 +324,8 @@ typedef struct neap_options {
   const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
   const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
   bool no_recompute; /* a budget is met, or refused, with every op run once, as in a dag: see neap_figures.n_recomputed */
+  int n_bank;        /* memory banks; not with policy "pool", which takes bytes while it runs */
+  const neap_bank *bank;
   /* By default no budget, policy or schedule changes a kernel, so that results have the same bits under all of them. `inexact`: where
    * nothing else keeps a budget, kernels with less scratch may, and in a dag each has one thread, so that any two can run side by
    * side. See neap_figures.n_changed. */

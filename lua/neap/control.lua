@@ -128,7 +128,8 @@ function choose(net, type_name, cond, f, g)
   local out_names = {}
   for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(net, name) or name end
   local ins = { reader(net, cond, type_name), table.unpack(captures) }
-  local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net))
+  local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net),
+    state_of(net).line, state_of(net).device)
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
   scope_flow.arrive(net, scopes)
   local blobs = {}
@@ -282,7 +283,7 @@ local function loop(net, spec)
   if cond then cond:_interface(takes, flags) end
   spec.attrs[spec.body], spec.attrs.cond_net, spec.attrs.n_state = body, cond, n_state
   if spec.finish then spec.finish(body, spec.attrs) end
-  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line)
+  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line, state_of(net).device)
   naming.keep_subnet(net, body)
   naming.keep_subnet(net, cond)
   scope_flow.arrive(net, scopes)

@@ -44,6 +44,7 @@ function neap.range(largest, memory, batch)
   if batch then return require("neap.range").new(largest, memory, batch) end
   return core.new_range(largest, memory)
 end
+neap.bank = require("neap.bank").new
 neap.mem_param = require("neap.mem_param").new -- Caffe's words for memory options
 neap.clock = core.clock -- seconds from some start, monotonic
 
@@ -234,8 +235,8 @@ for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:"
 end
 
 -- What adds to a net adds all or nothing.
-require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "const", "declare", "device", "export_scope",
-  "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
+require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare", "device",
+  "export_scope", "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
 
 return setmetatable(neap, { __index = function(t, key)
   local part = lazy[key]

@@ -202,12 +202,13 @@ function Net:scope(name, f, ...)
 end
 
 --- net:device(label, f, ...) -> f's results: a label for the ops that f adds and for their outputs. It says what belongs
--- together, and moves nothing: every op runs on the CPU. Blobs of different labels never share bytes by name, ops of different
+-- together; every op runs on the CPU. Where the memory options have a bank of that name (neap.bank), the ops work on its bytes;
+-- else the label moves nothing. Blobs of different labels never share bytes by name, ops of different
 -- labels are different to verify_graph_equality, and estimate_memory_usage counts those of one. Gradients follow their forward ops.
 -- @usage net:device("cpu:1", function() net:Relu("x", "y") end)
 function Net:device(label, f, ...)
   if type(label) ~= "string" or type(f) ~= "function" then
-    fail("net:device expects (label, function): a label for what may not share bytes, which moves nothing")
+    fail("net:device expects (label, function): a label for what may not share bytes")
   end
   local state = state_of(self)
   local before = state.device
@@ -247,7 +248,7 @@ end
 --- net:blob(name) -> its handle.
 function Net:blob(name)
   if type(name) ~= "string" and not op.is_blob(name) then fail("net:blob expects a name, got a " .. type(name)) end
-  local full = read(self, name)
+  local full = op.is_blob(name) and reader(self, name, "blob") or read(self, name)
   if not is_known(self, full) then
     error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name })
   end

@@ -117,14 +117,26 @@ function Plan:ops()
   local columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" }
   if figures(self).n_changed > 0 then table.insert(columns, 6, "changed") end
   if figures(self).n_recomputed > 0 then table.insert(columns, 5, "recomputes") end
+  if #self:_banks() > 0 then table.insert(columns, 5, "bank") end
   return report.new { rows = self:_ops(), columns = columns,
     totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } }
 end
 
---- plan:values() -> Report: every value and its place; steps from 1, offset in the arena.
+--- plan:values() -> Report: every value and its place; steps from 1, offset in the arena. Memory banks lie in it one after another.
 function Plan:values()
-  return report.new { rows = self:_values(), columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step",
-    "reason", "partner" } }
+  local columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step", "reason", "partner" }
+  if #self:_banks() > 0 then table.insert(columns, 4, "bank") end
+  return report.new { rows = self:_values(), columns = columns }
+end
+
+--- plan:banks() -> Report: the memory banks, "main" first: what each has and takes, the least for these kernels and this order, the
+-- ops that work on it alone, and the values that lie in it. No rows where the memory options had no banks.
+-- @usage print(net:plan({ banks = { neap.bank { "fast", bytes = "2MiB" } } }):banks())
+function Plan:banks()
+  local rows, most = self:_banks(), 0
+  for _, row in ipairs(rows) do most = most + row.arena_bytes end
+  return report.new { rows = rows, columns = { "bank", "kind", "capacity_bytes", "arena_bytes", "lower_bound_bytes", "proved", "n_op", "n_value" },
+    totals = { n = #rows, arena_bytes = most }, order = { "n", "arena_bytes" } }
 end
 
 --- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in the order in which it was done:

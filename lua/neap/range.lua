@@ -7,6 +7,7 @@
 -- learning rate or a table, keep their shapes.
 -- @module neap.range
 local core = require "neap.core"
+local op = require "neap.op"
 local fail = core.fail
 
 local range = {}
@@ -42,7 +43,7 @@ end
 --- Options as text, those of mem_param included: equal texts, equal programs.
 function range.text_of(value)
   if type(value) ~= "table" then return tostring(value) end
-  if value.name then return tostring(value.name) end
+  if op.is_blob(value) then return value.name end
   local parts = {}
   for key, item in pairs(value) do parts[#parts + 1] = (type(key) == "string" and key .. "=" or ("%08d="):format(key)) .. range.text_of(item) end
   table.sort(parts)

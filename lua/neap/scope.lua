@@ -110,7 +110,7 @@ function Net:Do(given, ...)
   end
   ins[#ins + 1], outs[#outs + 1] = scope, scope
   local attrs = { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse, copy_external_blobs = o.copy }
-  self:_add("Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line)
+  self:_add("Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line, state_of(self).device)
   scope_flow.did(self, scope, attrs)
   naming.keep_subnet(self, body)
   for i, name in ipairs(shown) do shown[i] = handle(self, name) end

@@ -43,7 +43,7 @@ local function unused(net, base)
   return name
 end
 
-local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line) end
+local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line, state_of(net).device) end
 
 -- ---- between frames and blobs --------------------------------------------------------------------------------------------------
 

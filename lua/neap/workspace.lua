@@ -19,20 +19,21 @@ local states = setmetatable({}, { __mode = "k" })
 --- Programs that one workspace keeps at most, per net: shapes come and go, and each holds kernels.
 local most_programs = 8
 
---- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag"|"dynamic", soft =, store = false}
+--- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag"|"dynamic", soft =, store = false,
+-- banks = list of neap.bank}
 -- Executor "dynamic": ws:run takes tensors of any shapes and nets with ops whose outputs' length depends on data; bytes come from
 -- a pool, `budget` is its hard limit, `soft` what it is trimmed to when less is needed again.
 -- @usage local ws <close> = neap.workspace { executor = "dynamic" }; ws:run(net, { x = neap.rand(7, 12) }); ws:run(net, { x = neap.rand(3, 12) })
 function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
     total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
-    mem_param = options.none, soft = options.none }, given)
+    mem_param = options.none, soft = options.none, banks = options.none }, given)
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }),
     defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
-      mem_param = o.mem_param and mem_param.new(o.mem_param) } }
+      banks = o.banks, mem_param = o.mem_param and mem_param.new(o.mem_param) } }
   return ws
 end
 
@@ -148,7 +149,7 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, recompute, policy, executor, in_place, keep, engine, threads, profile,
+--- ws:compile(net [, memory]) -> program. memory: budget, total, recompute, policy, executor, in_place, keep, banks, engine, threads, profile,
 -- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
 -- and input shapes by name where they differ from the declared ones. With max_batch the program shares choices, addresses and bytes
 -- with those of all other batches up to it.

@@ -41,6 +41,10 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
     return neap_fail(error, NEAP_ARGUMENT, "options: engine expects ref, blas or dnnl, got \"%s\"", options->engine);
   if (options->n_keep < 0 || (options->n_keep > 0 && options->keep == NULL))
     return neap_fail(error, NEAP_ARGUMENT, "options: keep is a list of n_keep names");
+  if (options->n_bank < 0 || (options->n_bank > 0 && options->bank == NULL))
+    return neap_fail(error, NEAP_ARGUMENT, "options: bank is a list of n_bank banks");
+  out->graph.n_bank = options->n_bank;
+  out->graph.bank = options->bank;
   out->policy_given = options->policy != NULL;
   out->mem_param = options->mem_param;
   out->graph.n_keep = options->n_keep;

@@ -53,16 +53,17 @@ static bool refused(void) {
   return true;
 }
 
-/* A block of `bytes` with its header, counted; NULL when refused. Sizes beyond half the address space are refused before they are
+/* A block of `bytes` with its header, which begins on a multiple of `align`, counted; NULL when refused. Sizes beyond half the address space are refused before they are
  * rounded up: rounding must not wrap around. */
-static void *take(size_t bytes, neap_account account) {
+static void *take(size_t bytes, neap_account account, size_t align) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
   size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES); /* a block of size 0 lies inside its own memory too */
-  char *base = aligned_alloc(NEAP_ALIGN, whole);
+  whole = (whole + align - 1) / align * align;
+  char *base = aligned_alloc(align, whole);
   if (base == NULL) return NULL;
 #ifdef MADV_HUGEPAGE
   /* A big arena touched in 4 KiB pages costs a TLB miss per page and step. Only whole huge pages inside are asked for. */
-  if (account == NEAP_DATA_BYTES && whole >= 2 * HUGE_PAGE_BYTES) {
+  if (account == NEAP_DATA_BYTES && (whole >= 2 * HUGE_PAGE_BYTES || align == HUGE_PAGE_BYTES)) {
     uintptr_t first = ((uintptr_t)base + HUGE_PAGE_BYTES - 1) & ~(uintptr_t)(HUGE_PAGE_BYTES - 1);
     uintptr_t last = ((uintptr_t)base + whole) & ~(uintptr_t)(HUGE_PAGE_BYTES - 1);
     if (last > first) (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
@@ -75,11 +76,12 @@ static void *take(size_t bytes, neap_account account) {
   return base + HEADER_BYTES;
 }
 
-void *neap_alloc(size_t bytes) { return take(bytes, NEAP_META_BYTES); }
-void *neap_alloc_data(size_t bytes) { return take(bytes, NEAP_DATA_BYTES); }
+void *neap_alloc(size_t bytes) { return take(bytes, NEAP_META_BYTES, NEAP_ALIGN); }
+void *neap_alloc_data(size_t bytes) { return take(bytes, NEAP_DATA_BYTES, NEAP_ALIGN); }
+void *neap_alloc_huge(size_t bytes) { return take(bytes, NEAP_DATA_BYTES, HUGE_PAGE_BYTES); }
 
 void *neap_alloc_zeroed(size_t bytes) {
-  void *block = take(bytes, NEAP_META_BYTES);
+  void *block = take(bytes, NEAP_META_BYTES, NEAP_ALIGN);
   if (block != NULL) memset(block, 0, bytes);
   return block;
 }
@@ -89,7 +91,7 @@ void *neap_alloc_zeroed(size_t bytes) {
 void *neap_realloc(void *block, size_t bytes) {
   if (block == NULL) return neap_alloc(bytes);
   size_t old = header_of(block)->bytes;
-  void *fresh = take(bytes, header_of(block)->account);
+  void *fresh = take(bytes, header_of(block)->account, NEAP_ALIGN);
   if (fresh == NULL) return NULL;
   memcpy(fresh, block, NEAP_MIN(old, bytes));
   neap_free(block);

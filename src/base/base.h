@@ -49,6 +49,8 @@ void *neap_alloc(size_t bytes);
 void *neap_realloc(void *block, size_t bytes);
 /* DATA memory aligned to NEAP_ALIGN, contents undefined. Counted as `bytes`. */
 void *neap_alloc_data(size_t bytes);
+/* The same on huge pages of its own, where the kernel has them. */
+void *neap_alloc_huge(size_t bytes);
 /* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 

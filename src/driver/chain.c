@@ -279,6 +279,8 @@ neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_ne
 static neap_status copy_options(neap_chain *chain, const neap_compile_options *options, neap_error *error) {
   chain->options = *options;
   chain->options.script = chain->options.tag = NULL;
+  chain->options.graph.bank = neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
+  if (chain->options.graph.bank == NULL) return no_memory(error);
   if (options->engine == NULL) return NEAP_OK;
   chain->options.engine = neap_intern(options->engine);
   return chain->options.engine != NULL ? NEAP_OK : no_memory(error);

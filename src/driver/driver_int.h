@@ -57,7 +57,7 @@ bool neap_is_too_large(const neap_error *error);
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);
 /* The options as JSON, for people who query the store. */
-void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out);
+void neap_options_print_json(const neap_resolved *resolved, const neap_graph *graph, neap_buffer *out);
 /* Keeps the first warning. */
 void neap_warn(char warning[256], const char *what, const neap_error *error);
 

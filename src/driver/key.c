@@ -49,6 +49,16 @@ static void print_slots(const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "\n");
 }
 
+/* Banks by number, then the nodes and values that are not simply in main. */
+static void print_banks(const neap_graph *graph, neap_buffer *out) {
+  for (int b = 0; b < graph->n_bank; b++)
+    neap_buffer_add(out, "bank %d %lld %d\n", b, (long long)graph->bank[b].bytes, graph->bank[b].kind);
+  for (int n = 0; n < graph->n_node && graph->n_bank > 0; n++)
+    if (graph->node[n].confined) neap_buffer_add(out, "op %d bank %d\n", n, graph->node[n].bank);
+  for (int v = 0; v < graph->n_value && graph->n_bank > 0; v++)
+    if (graph->value[v].bank > 0) neap_buffer_add(out, "value %d bank %d\n", v, graph->value[v].bank);
+}
+
 /* Fixed lines first, the graph last: two keys that differ in options alone differ near the top, where people look. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out) {
   char kernels[160];
@@ -71,16 +81,22 @@ void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap
   if (resolved->no_recompute) neap_buffer_add(out, "recompute off\n");
   if (resolved->no_constants) neap_buffer_add(out, "constants off\n");
   if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);
+  print_banks(graph, out);
   neap_graph_print_canonical(graph, out);
 }
 
 /* For people and SQL; the key is what finds a plan. */
-void neap_options_print_json(const neap_resolved *resolved, neap_buffer *out) {
+void neap_options_print_json(const neap_resolved *resolved, const neap_graph *graph, neap_buffer *out) {
   const neap_plan_options *p = &resolved->plan;
-  neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d}",
+  neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d",
                   neap_policy_name(p->policy), neap_executor_name(p->executor), p->budget_bytes,
                   p->no_in_place ? "false" : "true", resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free",
                   resolved->n_thread);
+  for (int b = 0; b < graph->n_bank; b++)
+    neap_buffer_add(out, "%s{\"name\":\"%s\",\"bytes\":%lld,\"kind\":\"%s\"}%s", b == 0 ? ",\"banks\":[" : ",",
+                    graph->bank[b].name, (long long)graph->bank[b].bytes, neap_bank_kind_name(graph->bank[b].kind),
+                    b + 1 == graph->n_bank ? "]" : "");
+  neap_buffer_add(out, "}");
 }
 
 /* The first loss says most; later ones tend to follow from it. `what` is NULL where the message itself says what was lost. */

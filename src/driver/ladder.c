@@ -39,6 +39,9 @@ static size_t constant_bytes(const neap_way *w) { return neap_graph_region_bytes
 
 static bool has_limit(const neap_way *w) { return w->resolved.arena_limit > 0 || w->resolved.total_left < SIZE_MAX; }
 
+/* Whether no bank takes more than it has. */
+static bool keeps_banks(const neap_way *w) { return neap_plan_check_banks(w->plan, w->graph, NULL) == NEAP_OK; }
+
 /* Whether an arena of so many bytes keeps the limits beside the constants of the graph at hand. */
 static bool keeps(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
@@ -49,6 +52,7 @@ static bool keeps(const neap_way *w, size_t arena) {
 
 /* A loop that grows at run time keeps no limit. */
 bool neap_way_fits(const neap_way *w) {
+  if (!keeps_banks(w)) return false;
   if (!has_limit(w)) return true;
   return keeps(w, w->plan->arena_bytes) && w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
 }
@@ -64,6 +68,7 @@ static void note_refusal(ladder *l) {
   if (r->total_left < SIZE_MAX) neap_plan_check_budget(w->plan, w->graph, r->total_bytes, true, beside, &refused);
   if (r->arena_limit > 0 && refused.code == NEAP_OK)
     neap_plan_check_budget(w->plan, w->graph, r->arena_limit, false, 0, &refused);
+  if (refused.code == NEAP_OK) neap_plan_check_banks(w->plan, w->graph, &refused);
   bool first = l->least.code == NEAP_OK, lower = refused.least_bytes < l->least.least_bytes;
   if (refused.code != NEAP_OK && (first || lower)) l->least = refused;
 }

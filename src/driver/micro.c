@@ -219,6 +219,8 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
   NEAP_TRY(neap_mem_param_resolve(micro->net, given, &micro->room, parts, error));
   if (given->engine != NULL && (parts->engine = neap_intern(given->engine)) == NULL)
     return neap_fail_memory(error, strlen(given->engine), "a name");
+  parts->graph.bank = neap_banks_copy(&micro->room, given->graph.n_bank, given->graph.bank);
+  if (parts->graph.bank == NULL) return neap_fail_memory(error, sizeof *parts->graph.bank, "memory banks");
   *update = *parts;
   size_t bytes = (size_t)parts->graph.n_keep * sizeof(char *);
   const char **of_parts = neap_arena_alloc(&micro->room, bytes), **of_update = neap_arena_alloc(&micro->room, bytes);

@@ -138,7 +138,7 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
   neap_hash_text(neap_hash_bytes(net_text, strlen(net_text)), net_hash);
-  neap_options_print_json(&w->resolved, &options);
+  neap_options_print_json(&w->resolved, w->prepared, &options);
   neap_choices_print(&w->choices, w->prepared, &choices);
   neap_plan_print(w->plan, &plan_text);
   neap_status status;

@@ -109,6 +109,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   bool fuse = rewrite && !b.options->no_fuse && !b.options->probe;
   if (status == NEAP_OK && fuse && !b.graph->train) status = graph_fuse(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
+  if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);
   build_fini(&b);
   if (status != NEAP_OK) {
     neap_graph_free(b.graph);

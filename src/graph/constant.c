@@ -6,6 +6,7 @@
  * else writes what it depends on; who notices that is the workspace (attach.c).
  * What only the makers of constants read (a weight with its normalisation folded in, on its way into a kernel's layout) need not be
  * held: it lies in the arena, and its maker runs when theirs do.
+ * Constants lie in no bank: what is assigned to one is computed in every run.
  * INVARIANT: a node is `once` when all that it makes is constant, or read by `once` nodes alone and by nobody's name.
  * A graph that trains has none: each step changes its parameters, and packed weights would only take bytes from run to run.
  */
@@ -40,7 +41,7 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
   }
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &m->graph->value[node->out[k]];
-    if (value->region != NEAP_REGION_ARENA || value->is_stash) return false;
+    if (value->region != NEAP_REGION_ARENA || value->is_stash || value->bank != 0) return false;
     out_bytes += value->bytes;
   }
   return out_bytes <= NEAP_MAX(in_bytes * MOST_GROWTH, (size_t)LEAST_BYTES);

@@ -62,6 +62,7 @@ static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error
     inner.out = renamed(b, op, inner.n_out, inner.out);
     inner.name = neap_net_do_local(op, inner.name);
     inner.scope = scope_path(op, inner.scope);
+    if (inner.device[0] == '\0') inner.device = op->device;
     if (inner.in == NULL || inner.out == NULL || inner.name == NULL || inner.scope == NULL) return graph_no_memory(error);
     NEAP_TRY(build_op(b, &inner, neap_net_n_ops(b->net), error));
   }

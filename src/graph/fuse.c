@@ -46,9 +46,20 @@ int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
   return n >= 0 && fuse_is_op(f, n, name) ? n : -1;
 }
 
+/* Whether an op of another memory bank than v's maker reads v: both stay, so that each works in its own. */
+static bool leaves_bank(const fuser *f, neap_value_id v) {
+  const neap_graph *graph = f->graph;
+  int maker = graph->value[v].node;
+  for (int n = 0; maker >= 0 && n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] == v && graph->node[n].device != graph->node[maker].device) return true;
+  return false;
+}
+
 bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
   const neap_value *value = &f->graph->value[v];
-  return value->region == NEAP_REGION_ARENA && !value->keep && f->n_read[v] == n_read;
+  if (value->region != NEAP_REGION_ARENA || value->keep || f->n_read[v] != n_read) return false;
+  return f->b->options->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
 }
 
 bool fuse_is_stable(const fuser *f, neap_value_id v) { return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root]; }
@@ -116,6 +127,7 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
   char text[256];
   snprintf(text, sizeof text, "%s.%s", graph->node[like].name, type);
   node->name = neap_intern(text), node->scope = graph->node[like].scope, node->line = graph->node[like].line;
+  node->device = graph->node[like].device;
   if (node->name == NULL) return graph_no_memory(error);
   for (int k = 0; k < n_out; k++) {
     snprintf(text, sizeof text, "%s.%s", graph->node[like].name, neap_op_output(node->op, k)->name);
@@ -144,7 +156,7 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   if (!fits) return NEAP_OK;
   neap_node made = graph->node[n_node], *node = &graph->node[n];
   const neap_node *named = &graph->node[like >= 0 ? like : n];
-  made.name = named->name, made.scope = named->scope, made.line = named->line;
+  made.name = named->name, made.scope = named->scope, made.line = named->line, made.device = named->device;
   made.forward = n, made.stream = node->stream;
   made.out[0] = old;
   *node = made;

@@ -48,6 +48,7 @@ typedef struct neap_value {
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
   int node, position;      /* definition: node and output position; -1: exists before the graph runs */
+  int bank;                /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
   int root;                /* oldest version of the same resident storage (enforced pairs); itself otherwise */
   const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
   int argument;            /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
@@ -128,6 +129,8 @@ typedef struct neap_node {
   int64_t n_found;  /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
   int forward;      /* backward nodes: the forward node of their pair (same graph); else own index */
   uint32_t stream;  /* of random numbers: index in the definition, kept by clones */
+  int bank;         /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
+  bool confined;    /* works on bytes of its bank alone */
   bool recompute;   /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
   int repeats; /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all nodes before it */
   int n_sub;
@@ -149,8 +152,12 @@ typedef struct neap_rewrite {
   size_t saved_bytes;                 /* of values that are no more */
 } neap_rewrite;
 
+enum { NEAP_MAX_BANKS = 64 };
+
 struct neap_graph {
   const char *name;
+  int n_bank; /* 0: all bytes are of one kind; else bank[0] is "main" */
+  const neap_bank *bank;
   int n_node, n_value, n_edge, n_output;
   neap_node *node;
   neap_value *value;
@@ -180,6 +187,8 @@ typedef struct neap_graph_options {
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;
   bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
+  int n_bank; /* memory banks that ops and blobs may be assigned to */
+  const neap_bank *bank;
   bool no_rewrite;
   bool no_fuse;   /* without the rewrites that only graphs which do not train get */
   bool fuse_pool; /* and with the one that trades time for memory: pooling as part of the convolution before it */
@@ -234,6 +243,15 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
 
 /* Whether some constants of a laid-out graph are read by makers of constants alone, so that they need not be held. */
 neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error);
+
+/* A list of banks with their names, in the arena; NULL when memory is refused. */
+neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank);
+const char *neap_bank_kind_name(neap_bank_kind kind); /* "ordinary", "huge" */
+bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind);
+/* Where a node wants operand v while it runs: a bank, or -1 for wherever it lies. `paired`: the operand is one of an enforced pair, which
+ * is written in place. And the bank that the bytes of value v lie in. */
+int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v, bool paired);
+int neap_graph_bank_of(const neap_graph *graph, neap_value_id v);
 
 /* Recomputation (repeat.c), in a laid-out graph. Whether node n may run again in the backward pass. */
 bool neap_graph_can_repeat(const neap_graph *graph, int n);

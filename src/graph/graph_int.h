@@ -159,6 +159,10 @@ neap_status graph_fuse(neap_builder *b, neap_error *error);
  * not write region CONSTANT; those on the way to others only if `all`. */
 neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error);
 
+/* bank.c: which bank the nodes and values of a finished top-level graph belong to. ARGUMENT for banks that contradict themselves; GRAPH
+ * for an op or blob of a bank that is not there, and for an op in a subnet that is of another bank than the op around it. */
+neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const neap_graph_options *options, neap_error *error);
+
 /* finish.c: commits last, dead nodes and values out, values in order of definition, edges. `by_op`: nodes stay. */
 neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error);
 neap_status graph_make_edges(neap_graph *graph, neap_error *error);

@@ -1,9 +1,10 @@
-/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes. Pure and deterministic. What the
+/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the banks where they are wanted. Pure and deterministic. What the
  * choices say is to be repeated for the backward is added last (repeat.c).
  *
  * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the result is shared by all
  * readers of the same phase that want the same. Where a kernel writes a blocked layout but the value must be plain
- * (resident, or an operand of an owner), the kernel writes a transient value and a Reorder follows.
+ * (resident, or an operand of an owner), the kernel writes a transient value and a Reorder follows. A value that a node wants in
+ * another memory bank than it lies in (bank.c) goes the same ways: a Reorder may change layout, bank or both.
  */
 #include "graph/graph_int.h"
 
@@ -67,8 +68,8 @@ static void set_layout(neap_value *value, const neap_layout *layout, size_t stas
   value->bytes = neap_layout_bytes(&value->type, layout);
 }
 
-/* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout`). */
-static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout,
+/* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout` and `bank`). */
+static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout, int bank,
                                neap_value_id *out, neap_error *error) {
   const neap_op *op = neap_op_find("Reorder");
   if (op == NULL || op->kernels == NULL) return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
@@ -76,16 +77,20 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   if (n < 0) return graph_no_memory(error);
   const neap_value from = l->to->value[in];
   char text[256];
+  bool moves = *out == NEAP_NO_VALUE ? bank != neap_graph_bank_of(l->to, in)
+                                     : neap_graph_bank_of(l->to, *out) != neap_graph_bank_of(l->to, in);
+  snprintf(text, sizeof text, "%s.%s", from.name, !moves ? "reorder" : *out == NEAP_NO_VALUE ? l->from->bank[bank].name : "out");
   if (*out == NEAP_NO_VALUE) {
-    snprintf(text, sizeof text, "%s.reorder", from.name);
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
-    set_layout(&l->to->value[*out], layout, 0);
+    l->to->value[*out].is_stash = from.is_stash;
+    l->to->value[*out].bank = bank;
+    set_layout(&l->to->value[*out], layout, from.bytes);
   }
-  snprintf(text, sizeof text, "%s.reorder", from.name);
   neap_node *node = &l->to->node[n];
   node->name = neap_intern(text);
   node->scope = for_node->scope, node->line = for_node->line, node->phase = for_node->phase;
+  node->bank = l->to->value[*out].bank;
   /* It writes nothing that lasts, so it is no update. */
   if (node->phase == NEAP_PHASE_UPDATE) node->phase = NEAP_PHASE_BACKWARD;
   node->in[0] = in;
@@ -105,17 +110,27 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   return NEAP_OK;
 }
 
-/* The new value that holds old value `v` in `want`. Parameters are converted afresh in each phase: keeping a packed weight
+/* Whether position i of the inputs, or of the outputs, is part of an enforced pair. */
+static bool is_paired(const neap_node *node, int i, bool out) {
+  for (int p = 0; p < node->n_enforced; p++)
+    if ((out ? node->enforced[p].out : node->enforced[p].in) == i) return true;
+  return false;
+}
+
+/* The new value that holds old value `v` in layout `want` and in `bank` (-1: in any). Parameters are converted afresh in each phase: keeping a packed weight
  * from forward to backward would cost its bytes all the way. */
-static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v, const neap_layout *want, neap_value_id *out,
-                              neap_error *error) {
-  for (const version *s = l->versions[v]; s != NULL; s = s->next)
-    if (neap_layout_equal(&l->to->value[s->id].layout, want) && (s == l->versions[v] || s->phase == reader->phase)) {
+static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v, const neap_layout *want, int bank,
+                              neap_value_id *out, neap_error *error) {
+  for (const version *s = l->versions[v]; s != NULL; s = s->next) {
+    bool there = bank < 0 || neap_graph_bank_of(l->to, s->id) == bank;
+    if (there && neap_layout_equal(&l->to->value[s->id].layout, want) && (s == l->versions[v] || s->phase == reader->phase)) {
       *out = s->id;
       return NEAP_OK;
     }
+  }
   *out = NEAP_NO_VALUE;
-  NEAP_TRY(add_reorder(l, reader, l->versions[v]->id, want, out, error));
+  int to = bank >= 0 ? bank : neap_graph_bank_of(l->to, l->versions[v]->id);
+  NEAP_TRY(add_reorder(l, reader, l->versions[v]->id, want, to, out, error));
   return add_version(l, v, *out, reader->phase, error);
 }
 
@@ -143,7 +158,8 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
       if (v < 0) return graph_no_memory(error);
       NEAP_TRY(add_version(l, node.in[i], v, node.phase, error));
     }
-    NEAP_TRY(version_in(l, &node, node.in[i], &chosen->in[i], &ids[i], error));
+    int bank = neap_graph_bank_wanted(l->from, &node, node.in[i], is_paired(&node, i, false));
+    NEAP_TRY(version_in(l, &node, node.in[i], &chosen->in[i], bank, &ids[i], error));
   }
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
@@ -169,19 +185,23 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
     /* The final value is the first version, also where a blocked one comes before it in time: readers that want plain bytes
      * take it, and roots refer to it. */
     NEAP_TRY(add_version(l, old_out[k], v, node.phase, error));
-    if (!plain || chosen->out[k].kind == NEAP_LAYOUT_PLAIN) {
-      set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
+    bool blocked = plain && chosen->out[k].kind != NEAP_LAYOUT_PLAIN;
+    int bank = neap_graph_bank_wanted(l->from, &node, old_out[k], is_paired(&node, k, true));
+    bool elsewhere = bank >= 0 && bank != neap_graph_bank_of(l->to, v);
+    if (!blocked) set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
+    if (!blocked && !elsewhere) {
       define(l->to, v, n, k);
       continue;
     }
-    /* Blocked bytes first, plain ones behind. */
+    /* Blocked bytes, or those of another bank, first; the value as others want it behind. */
     char text[256];
-    snprintf(text, sizeof text, "%s.blocked", l->to->value[v].name);
-    neap_value_id blocked = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
-    if (blocked < 0) return graph_no_memory(error);
-    set_layout(&l->to->value[blocked], &chosen->out[k], 0);
-    define(l->to, blocked, n, k);
-    NEAP_TRY(add_reorder(l, &node, blocked, &(neap_layout){0}, &v, error));
+    snprintf(text, sizeof text, "%s.%s", l->to->value[v].name, elsewhere ? l->from->bank[bank].name : "blocked");
+    neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
+    if (first < 0) return graph_no_memory(error);
+    set_layout(&l->to->value[first], &chosen->out[k], 0);
+    l->to->value[first].bank = elsewhere ? bank : neap_graph_bank_of(l->to, v);
+    define(l->to, first, n, k);
+    NEAP_TRY(add_reorder(l, &node, first, &(neap_layout){0}, 0, &v, error));
   }
   return NEAP_OK;
 }
@@ -204,6 +224,9 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
 /* Figures, parameters, nodes, results and what was fused; then the edges anew, since Reorders have come between. */
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   l->to->train = l->from->train;
+  l->to->n_bank = l->from->n_bank;
+  l->to->bank = neap_arena_copy(&l->to->arena, l->from->bank, (size_t)l->from->n_bank * sizeof *l->from->bank);
+  if (l->to->bank == NULL) return graph_no_memory(error);
   l->to->probe = l->from->probe;
   l->to->n_param = l->from->n_param;
   l->to->n_output = l->from->n_output;

@@ -221,6 +221,7 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
     neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
     sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;
     sketch->train = graph->train;
+    sketch->n_bank = graph->n_bank, sketch->bank = graph->bank;
     status = repeat_nodes(sketch, n_again, again, error);
   } else {
     status = graph_no_memory(error);

@@ -47,6 +47,7 @@ static neap_status fuse_batch_norm_relu(neap_builder *b, int next_op, neap_error
     if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 || !is_free_to_go(b, y, next_op))
       continue;
     neap_node *relu = &graph->node[reader];
+    if (b->options->n_bank > 0 && relu->device != norm->device) continue; /* each works in its own bank */
     neap_value_id z = relu->out[0];
     if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
         !graph_add_gone(graph, graph->value[y].name, norm->name))

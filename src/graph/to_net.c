@@ -338,7 +338,7 @@ static neap_status write_nodes(writer *w, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Outputs, keeps, and whose gradient each blob is. */
+/* Outputs, keeps, banks, and whose gradient each blob is. */
 static neap_status write_roles(writer *w, neap_error *error) {
   const neap_graph *graph = w->graph;
   const char **output = neap_alloc(((size_t)graph->n_output + 1) * sizeof *output);
@@ -351,6 +351,8 @@ static neap_status write_roles(writer *w, neap_error *error) {
     if (value->gradient_of != NULL && value->node >= 0 && value->root == v)
       status = neap_net_set_gradient(w->net, w->name[v], value->gradient_of, value->region == NEAP_REGION_GRADIENT, error);
     if (status == NEAP_OK && value->keep) status = neap_net_keep(w->net, w->name[v], error);
+    const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(w->from, value->name) : NULL;
+    if (status == NEAP_OK && blob != NULL && blob->bank != NULL) status = neap_net_assign(w->net, w->name[v], blob->bank, error);
   }
   return status;
 }

@@ -266,6 +266,14 @@ static int keep(lua_State *L) {
   return 0;
 }
 
+/* net:_assign(name, bank) */
+static int assign(lua_State *L) {
+  neap_lua_net *net = neap_lua_net_at(L, 1);
+  const char *name = neap_lua_name(L, 2, "bank");
+  NEAP_LUA_TRY(L, neap_net_assign(net->net, name, neap_lua_check_string(L, 3), &error));
+  return 0;
+}
+
 /* sub:_interface{ins}{outs}: what a subnet takes from around it and gives back. */
 static int interface(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
@@ -375,6 +383,7 @@ static void push_blob(lua_State *L, const neap_net_blob *blob) {
   neap_lua_set_text(L, "role", neap_role_name(blob->role));
   neap_lua_set_text(L, "line", blob->line);
   neap_lua_set_text(L, "gradient_of", blob->gradient_of);
+  neap_lua_set_text(L, "bank", blob->bank);
   neap_lua_set_bool(L, "keep", blob->keep);
   neap_lua_set_bool(L, "trainable", blob->trainable);
   if (blob->type.dtype == NEAP_DTYPE_NONE) return;
@@ -501,6 +510,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_add", add, 9},
                                          {"_outputs", outputs, 2},
                                          {"_keep", keep, 2},
+                                         {"_assign", assign, 3},
                                          {"_interface", interface, 3},
                                          {"_gradient", gradient, 4},
                                          {"_name", name, 1},

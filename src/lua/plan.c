@@ -137,6 +137,31 @@ static int figures(lua_State *L) {
   return 1;
 }
 
+/* plan:_banks() -> {bank, kind, capacity_bytes, arena_bytes, lower_bound_bytes, n_op, n_value} of each, main first; {} without banks */
+static int banks(lua_State *L) {
+  const handle *h = plan_at(L, 1);
+  lua_createtable(L, h->plan->n_bank, 0);
+  for (int b = 0; b < h->plan->n_bank; b++) {
+    const neap_plan_bank *bank = &h->plan->bank[b];
+    int n_op = 0, n_value = 0;
+    for (int n = 0; n < h->graph->n_node; n++) n_op += h->graph->node[n].confined && h->graph->node[n].bank == b;
+    for (int v = 0; v < h->graph->n_value; v++)
+      n_value += h->graph->value[v].region == NEAP_REGION_ARENA && h->graph->value[v].bank == b;
+    lua_createtable(L, 0, 8);
+    neap_lua_set_text(L, "bank", h->graph->bank[b].name);
+    neap_lua_set_text(L, "kind", neap_bank_kind_name(h->graph->bank[b].kind));
+    if (h->graph->bank[b].bytes > 0) neap_lua_set_integer(L, "capacity_bytes", h->graph->bank[b].bytes);
+    neap_lua_set_integer(L, "begin_offset", (int64_t)bank->begin_bytes);
+    neap_lua_set_integer(L, "arena_bytes", (int64_t)bank->bytes);
+    neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)bank->lower_bound_bytes);
+    neap_lua_set_bool(L, "proved", bank->bytes == bank->lower_bound_bytes);
+    neap_lua_set_integer(L, "n_op", n_op);
+    neap_lua_set_integer(L, "n_value", n_value);
+    lua_rawseti(L, -2, b + 1);
+  }
+  return 1;
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------------------- */
 
 /* Names of those that are there, in order. */
@@ -182,6 +207,7 @@ static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *pla
     neap_lua_set_text(L, "scope", node->scope);
     neap_lua_set_text(L, "line", node->line);
     neap_lua_set_text(L, "phase", neap_phase_name(node->phase));
+    if (plan->n_bank > 0) neap_lua_set_text(L, "bank", graph->bank[node->bank].name);
     neap_lua_set_text(L, "engine", neap_engine_name(node->choice.engine));
     push_kernel(L, graph, node);
     neap_lua_set_bool(L, "changed", node->choice.changed);
@@ -221,6 +247,7 @@ static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *p
   neap_lua_set_text(L, "layout", neap_layout_text(&value->layout, value->type.shape.n_dim, layout));
   neap_lua_set_integer(L, "bytes", (int64_t)place->bytes);
   if (place->region == NEAP_REGION_ARENA) neap_lua_set_integer(L, "offset", (int64_t)place->offset);
+  if (plan->n_bank > 0) neap_lua_set_text(L, "bank", graph->bank[neap_graph_bank_of(graph, v)].name);
   neap_lua_set_integer(L, "first_step", place->first + 1);
   neap_lua_set_integer(L, "last_step", place->last + 1);
   neap_lua_set_integer(L, "storage", place->storage + 1);
@@ -423,14 +450,23 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
-  static const neap_lua_reg methods[] = {{"_figures", figures, 1}, {"_ops", ops, 1},
-                                         {"_values", values, 1},   {"_rewrites", rewrites, 1},
-                                         {"_gone", gone, 2},       {"_value", value_of, 2},
-                                         {"_explain", explain, 2}, {"_peak", peak, 1},
-                                         {"text", text, 1},        {"graph_text", graph_text, 1},
-                                         {"verify", verify, 1},    {"_why", why, 3},
-                                         {"_tree", tree, 1},       {"_dot", dot, 2},
-                                         {"_svg", svg, 1},         {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"_figures", figures, 1},
+                                         {"_ops", ops, 1},
+                                         {"_banks", banks, 1},
+                                         {"_values", values, 1},
+                                         {"_rewrites", rewrites, 1},
+                                         {"_gone", gone, 2},
+                                         {"_value", value_of, 2},
+                                         {"_explain", explain, 2},
+                                         {"_peak", peak, 1},
+                                         {"text", text, 1},
+                                         {"graph_text", graph_text, 1},
+                                         {"verify", verify, 1},
+                                         {"_why", why, 3},
+                                         {"_tree", tree, 1},
+                                         {"_dot", dot, 2},
+                                         {"_svg", svg, 1},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   lua_getfield(L, -1, "Net");
   lua_pushcfunction(L, make);

@@ -40,11 +40,12 @@ enum option {
   RECOMPUTE,
   EXACT,
   BESIDE,
+  BANKS,
   N_OPTION
 };
 static const char *const option_name[] = {
-  "budget",  "total", "policy", "executor", "in_place", "keep",    "keep_all", "rewrite",   "fuse",      "engine", "threads",
-  "profile", "store", "search", "train",    "tag",      "layouts", "soft",     "mem_param", "recompute", "exact",  "beside"};
+  "budget", "total",  "policy", "executor", "in_place", "keep", "keep_all",  "rewrite",   "fuse",  "engine", "threads", "profile",
+  "store",  "search", "train",  "tag",      "layouts",  "soft", "mem_param", "recompute", "exact", "beside", "banks"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -69,11 +70,12 @@ _Noreturn static void fail_option(lua_State *L, const neap_net *net, const char 
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
-    neap_hint(
-      &error,
-      "there are budget, total, soft, policy, executor, in_place, recompute, exact, keep, engine, layouts, threads, profile, and "
-      "the net's "
-      "inputs by name");
+    neap_hint(&error,
+              "there are budget, total, soft, policy, executor, in_place, recompute, exact, keep, banks, engine, layouts, "
+              "threads, profile, "
+              "and "
+              "the net's "
+              "inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -164,7 +166,8 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
     case TAG: o->tag = neap_lua_check_string(L, -1); break;
     case KEEP:
-    case MEM_PARAM: /* both need room that outlives the walk over the options */
+    case MEM_PARAM:
+    case BANKS: /* all three need room that outlives the walk over the options */
     case TRAIN:
     case N_OPTION: break;
   }
@@ -200,6 +203,41 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
   return param;
 }
 
+/* One of the list of banks, { name =, bytes =, kind = }, at the top; as lua/neap/bank.lua makes it. */
+static void take_bank(lua_State *L, neap_bank *bank) {
+  int at = lua_gettop(L);
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it", luaL_typename(L, at));
+  if (lua_getfield(L, at, "name") != LUA_TSTRING)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got one without a name");
+  bank->name = lua_tostring(L, -1); /* the table keeps it */
+  if (lua_getfield(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
+  if (lua_getfield(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
+    neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"", bank->name, lua_tostring(L, -1));
+  lua_settop(L, at);
+}
+
+/* The list at the top, or nil; its room stays on the stack. */
+static void take_banks(lua_State *L, neap_graph_options *o) {
+  int at = lua_gettop(L);
+  if (lua_isnil(L, at)) return;
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
+  lua_Integer n = luaL_len(L, at);
+  if (n > NEAP_MAX_BANKS)
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS, (long long)n);
+  neap_bank *bank = neap_lua_room(L, (size_t)n * sizeof *bank);
+  for (lua_Integer i = 0; i < n; i++) {
+    bank[i] = (neap_bank){0};
+    lua_geti(L, at, i + 1);
+    take_bank(L, &bank[i]);
+    lua_pop(L, 1);
+  }
+  o->n_bank = (int)n;
+  o->bank = bank;
+}
+
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index) {
   index = lua_absindex(L, index);
   const neap_net *net = neap_lua_net_at(L, net_index)->net;
@@ -232,6 +270,8 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   o.graph.keep = neap_lua_names(L, -1, "keep", false, &o.graph.n_keep); /* its room stays, so not in the loop */
   lua_getfield(L, index, "mem_param");
   o.mem_param = take_mem_param(L);
+  lua_getfield(L, index, "banks");
+  take_banks(L, &o.graph);
   if (lua_getfield(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
     o.plan.budget_bytes = percent_of_plan(L, lua_tostring(L, -1), net, &o);
   return o;

@@ -179,6 +179,28 @@ neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Assigning a blob again moves it. */
+neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, neap_error *error) {
+  NEAP_TRY(neap_net_check_name("bank", bank, error));
+  const char *interned = neap_intern(bank), *blob = neap_intern(name);
+  if (interned == NULL || blob == NULL) return neap_fail_memory(error, strlen(bank) + strlen(name), "a bank's name");
+  neap_net_found found = neap_net_look_up(net, blob);
+  char who[160];
+  snprintf(who, sizeof who, "net \"%.100s\": bank: ", net->name);
+  if (found.cell == NULL || found.net != net) return neap_net_fail_undefined(net, who, blob, error);
+  if (found.cell->is_scope) {
+    neap_fail(error, NEAP_GRAPH, "%s\"%s\" is a scope, no tensor", who, blob);
+    return fail_blob(NEAP_GRAPH, blob, NULL, error);
+  }
+  NEAP_TRY(neap_net_begin_change(net, 1, error));
+  neap_net_cell *cell = neap_net_look_up(net, blob).cell;
+  neap_net_note(net);
+  neap_net_note_cell(net, (int)(cell - net->cell));
+  cell->blob.bank = interned;
+  neap_net_touch(net);
+  return NEAP_OK;
+}
+
 /* What an expanded net says of the blobs of its backward. A resident gradient is there after the run anyway, so it is no output
  * because nobody reads it. */
 neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error) {

@@ -34,6 +34,7 @@ typedef struct neap_net_blob {
   int init;       /* index in init ops of the op that fills it, or -1 */
   const char *line;
   const char *gradient_of; /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
+  const char *bank;        /* the memory bank it is assigned to, where a plan has banks; NULL: none */
 } neap_net_blob;
 
 /* What an op of an expanded net (net:expand) remembers of the graph it was in. Zero: an op as the user wrote it. */
@@ -45,10 +46,12 @@ typedef struct neap_net_origin {
 
 typedef struct neap_net_op {
   const neap_op *op;
-  const char *name;   /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
-  const char *scope;  /* scope path, "" at the top */
-  const char *line;   /* "lenet.lua:12", "" when unknown */
-  const char *device; /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name (memonger) */
+  const char *name;  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  const char *scope; /* scope path, "" at the top */
+  const char *line;  /* "lenet.lua:12", "" when unknown */
+  const char
+    *device; /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name (memonger). Where a plan
+                         has a bank of that name: the bank whose bytes the op works on */
   neap_net_origin origin;
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
@@ -92,6 +95,9 @@ neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index
 /* Names the outputs: resident, fetched after a run. Without a call: every blob nobody reads. */
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
+/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks (neap_graph_options), its bytes lie there, or,
+ * where it has bytes of its own from run to run, are copied there for as long as a run uses them. */
+neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, neap_error *error);
 /* Says that blob `name`, made by an op, holds the gradient of blob `of`: what an expanded net knows of its backward pass.
  * With `resident` its role becomes GRADIENT: it has bytes of its own, as the gradient of a parameter has. */
 neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error);
@@ -115,6 +121,9 @@ neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, co
 /* The same; with allow_unused false, a blob that the loss does not depend on is an error of the graph, not zeros. */
 neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
                                      bool allow_unused, const char *line, neap_error *error);
+
+/* NAME error unless `text` can be a name: see name.c. `what` is "blob", "op", "scope", "net", "bank". */
+neap_status neap_net_check_name(const char *what, const char *text, neap_error *error);
 
 /* Reading. Pointers live as long as the net is unchanged. */
 const char *neap_net_name(const neap_net *net);

@@ -65,8 +65,6 @@ typedef struct neap_net_found {
 } neap_net_found;
 neap_net_found neap_net_look_up(const neap_net *net, const char *name);
 
-/* NAME error unless `text` can be a name: see name.c. `what` is "blob", "op", "scope", "net". */
-neap_status neap_net_check_name(const char *what, const char *text, neap_error *error);
 /* "scope/conv_3", interned; number 0: without. NULL when memory is refused. */
 const char *neap_net_join(const char *scope, const char *base, int number);
 /* "MaxPool" -> "max_pool", interned; NULL when memory is refused. */

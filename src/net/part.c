@@ -25,6 +25,16 @@ static neap_status copy_declarations(const neap_net *net, neap_net *to, neap_err
   return NEAP_OK;
 }
 
+/* The banks of `net`'s blobs, of those that `to` has. */
+static neap_status copy_banks(const neap_net *net, neap_net *to, neap_error *error) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->bank != NULL && neap_net_find_blob(to, blob->name) != NULL)
+      NEAP_TRY(neap_net_assign(to, blob->name, blob->bank, error));
+  }
+  return NEAP_OK;
+}
+
 /* The keeps of `net`, of blobs that `to` makes. */
 static neap_status copy_keeps(const neap_net *net, neap_net *to, neap_error *error) {
   for (int i = 0; i < net->n_cell; i++) {
@@ -113,6 +123,7 @@ static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const
     if (blob->gradient_of == NULL || copy == NULL || copy->type.dtype != NEAP_DTYPE_NONE) continue;
     NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of, blob->role == NEAP_ROLE_GRADIENT, error));
   }
+  NEAP_TRY(copy_banks(net, to, error));
   return cut->keep ? copy_keeps(net, to, error) : NEAP_OK;
 }
 
@@ -209,6 +220,7 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = neap_net_output_at(net, k);
   if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
   if (status == NEAP_OK) status = copy_keeps(net, to, error);
+  if (status == NEAP_OK) status = copy_banks(net, to, error);
   neap_free((void *)name);
   if (status != NEAP_OK) {
     neap_net_free(to);

@@ -421,6 +421,19 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
   return status;
 }
 
+/* After "bank": BANK NAME, .. */
+static neap_status read_bank(parser *p, neap_net *net) {
+  const char *bank = "";
+  names list = {0};
+  neap_error inner = {0};
+  NEAP_TRY(read_word(p, "the name of a bank", &bank));
+  neap_status status = read_names(p, &list);
+  for (int i = 0; status == NEAP_OK && i < list.n; i++)
+    status = pass_on(p, neap_net_assign(net, list.item[i], bank, &inner), &inner);
+  neap_free(list.item);
+  return status;
+}
+
 /* After "grad": NAME of NAME [resident] */
 static neap_status read_gradient(parser *p, neap_net *net) {
   const char *name = "", *of = "";
@@ -446,6 +459,7 @@ static neap_status read_line(parser *p, neap_net *net) {
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0) return read_declaration(p, net, declaration[i].role);
   if (strcmp(word, "grad") == 0) return read_gradient(p, net);
+  if (strcmp(word, "bank") == 0) return read_bank(p, net);
   if (strcmp(word, "subnet") == 0) return read_subnet(p, net);
   if (strcmp(word, "keep") == 0 || strcmp(word, "outputs") == 0 || strcmp(word, "takes") == 0)
     return read_name_line(p, net, word);

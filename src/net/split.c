@@ -290,7 +290,7 @@ static neap_status add_ops(const splitter *s, neap_net *to, bool micro) {
   return status;
 }
 
-/* Outputs and keeps, each where its last version is made. Accumulators are resident anyway. */
+/* Outputs, keeps and banks, each where its last version is made. Accumulators are resident anyway. */
 static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   int n = 0, n_all = neap_net_n_outputs(s->net);
   const char **list = neap_alloc_zeroed((size_t)(n_all + 1) * sizeof *list);
@@ -307,6 +307,8 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
     const neap_net_cell *cell = &s->net->cell[i];
     int at = neap_map_get(&to->cell_of, cell->blob.name, -1);
     if (cell->blob.keep && at >= 0 && to->cell[at].freed_by < 0) status = neap_net_keep(to, cell->blob.name, s->error);
+    if (cell->blob.bank != NULL && at >= 0 && status == NEAP_OK)
+      status = neap_net_assign(to, cell->blob.name, cell->blob.bank, s->error);
   }
   return status;
 }

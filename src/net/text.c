@@ -4,7 +4,7 @@
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
  *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [back OP|_] [draws N] [at LINE]
  *   grad NAME of NAME [resident]
- *   keep NAME, ..      outputs NAME, ..
+ *   keep NAME, ..      outputs NAME, ..      bank BANK NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
  *   subnet NAME closed sees no name from around it: the body of a Do
@@ -176,6 +176,15 @@ static void print_gradients(const printer *p, const neap_net *net) {
   }
 }
 
+static void print_banks(const printer *p, const neap_net *net) {
+  for (int i = 0; i < net->n_cell; i++) {
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->bank == NULL) continue;
+    indent(p);
+    neap_buffer_add(p->out, "bank %s %s\n", blob->bank, blob->name);
+  }
+}
+
 /* Declarations first, whenever they were made: an op can't have come before what it reads, and nothing hides a declaration of
  * its own net. */
 static void print_body(printer *p, const neap_net *net) {
@@ -191,6 +200,7 @@ static void print_body(printer *p, const neap_net *net) {
   print_gradients(p, net);
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) print_name_line(p, "keep", 1, &net->cell[i].blob.name);
+  print_banks(p, net);
   if (net->interface_set) {
     print_name_line(p, "takes", net->n_sub_input, net->sub_input);
     print_name_line(p, "gives", net->n_output, net->output);

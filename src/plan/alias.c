@@ -61,11 +61,11 @@ static bool names_differ(const neap_work *work, int a, int b) {
   return work->options.policy == NEAP_POLICY_NAME && (value[a].name != value[b].name || !value[a].is_blob || !value[b].is_blob);
 }
 
-/* A view has its source's elements in its source's order; where layouts differ the kernel copies, as it does when one
+/* A view has its source's elements in its source's order; where layouts or banks differ the kernel copies, as it does when one
  * side is resident. */
 static bool can_view(const neap_value *from, const neap_value *to) {
-  return from->region == NEAP_REGION_ARENA && to->region == NEAP_REGION_ARENA && from->bytes == to->bytes &&
-         neap_layout_equal(&from->layout, &to->layout);
+  return from->region == NEAP_REGION_ARENA && to->region == NEAP_REGION_ARENA && from->bank == to->bank &&
+         from->bytes == to->bytes && neap_layout_equal(&from->layout, &to->layout);
 }
 
 /* Views come before in place, because a view read late must keep an in-place write off its source. */
@@ -128,6 +128,7 @@ static neap_refusal refuse(const neap_schedule *s, const neap_work *work, int n,
   if (work->options.no_in_place || names_differ(work, from, to)) return NEAP_REFUSAL_OFF;
   if (a->keep) return NEAP_REFUSAL_KEPT;
   if (a->region != NEAP_REGION_ARENA) return NEAP_REFUSAL_RESIDENT_INPUT;
+  if (a->bank != b->bank) return NEAP_REFUSAL_BANK;
   if (a->bytes != b->bytes || !neap_layout_equal(&a->layout, &b->layout)) return NEAP_REFUSAL_BYTES;
   for (int o = 0; o < node->n_out; o++)
     if (o != pair.out && node->out[o] != NEAP_NO_VALUE && s->root[node->out[o]] == s->root[from]) return NEAP_REFUSAL_TAKEN;

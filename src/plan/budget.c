@@ -87,3 +87,48 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   neap_buffer_fini(&list);
   return NEAP_MEMORY;
 }
+
+/* The step of the most bytes live in bank `b`, and those bytes, by the places. */
+static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
+  size_t most = 0;
+  int peak = 0;
+  for (int i = 0; i < plan->n_node; i++) {
+    size_t live = graph->node[plan->order[i]].bank == b ? plan->scratch_bytes[plan->order[i]] : 0;
+    for (int v = 0; v < plan->n_value; v++) {
+      const neap_place *place = &plan->place[v];
+      bool here = place->region == NEAP_REGION_ARENA && graph->value[v].bank == b && place->reason != NEAP_REASON_ALIAS;
+      if (here && place->first <= i && i <= place->last) live += place->bytes;
+    }
+    if (live > most) most = live, peak = i;
+  }
+  return peak;
+}
+
+neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+  for (int b = 0; b < plan->n_bank; b++) {
+    const neap_bank *bank = &graph->bank[b];
+    if (bank->bytes == 0 || plan->bank[b].bytes <= (size_t)bank->bytes) continue;
+    int step = bank_peak(plan, graph, b), largest = -1;
+    const neap_node *node = &graph->node[plan->order[step]];
+    for (int v = 0; v < plan->n_value; v++) {
+      const neap_place *place = &plan->place[v];
+      if (place->region != NEAP_REGION_ARENA || graph->value[v].bank != b || place->first > step || place->last < step) continue;
+      if (largest < 0 || place->bytes > plan->place[largest].bytes) largest = v;
+    }
+    char need[24], has[24], most[24], text[160] = "";
+    if (largest >= 0)
+      snprintf(text, sizeof text, ", the largest \"%.80s\" with %s", graph->value[largest].name,
+               neap_bytes_text((double)plan->place[largest].bytes, most));
+    neap_fail(error, NEAP_MEMORY, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
+              neap_bytes_text((double)bank->bytes, has), graph->name, neap_bytes_text((double)plan->bank[b].bytes, need),
+              step + 1, node->name, text);
+    neap_hint(error, "assign fewer ops or blobs to \"%s\"", bank->name);
+    if (error != NULL) {
+      error->least_bytes = (int64_t)plan->bank[b].bytes;
+      snprintf(error->line, sizeof error->line, "%s", node->line);
+      if (largest >= 0) snprintf(error->blob, sizeof error->blob, "%s", graph->value[largest].name);
+    }
+    return NEAP_MEMORY;
+  }
+  return NEAP_OK;
+}

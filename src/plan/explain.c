@@ -54,6 +54,13 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
     neap_buffer_add(out, "evicts %d values (%s) and runs %d ops again to make them anew, %.0f %% of the work of a run\n",
                     plan->script.n_evicted, neap_bytes_text((double)plan->script.evicted_bytes, a), plan->script.n_again,
                     100 * plan->script.again_work);
+  for (int i = 0; i < plan->n_bank; i++) {
+    bool limited = graph->bank[i].bytes > 0;
+    neap_buffer_add(out, "  bank %-7s %10s%s%s, least for these kernels and this order %s\n", graph->bank[i].name,
+                    neap_bytes_text((double)plan->bank[i].bytes, a), limited ? " of " : "",
+                    limited ? neap_bytes_text((double)graph->bank[i].bytes, b) : "",
+                    neap_bytes_text((double)plan->bank[i].lower_bound_bytes, c));
+  }
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
       neap_buffer_add(out, "  %-12s %10s%s\n", neap_region_name((neap_region)r),

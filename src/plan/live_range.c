@@ -28,21 +28,40 @@ static void live_storages(neap_schedule *s, const neap_graph *g) {
   }
 }
 
-/* live_bytes[step]: differences first, then their running sum. Unsigned wrap-around is undone by the sum. */
-static void live_steps(neap_schedule *s, const neap_work *work) {
+/* live[step], zeroed, of one bank, or of all (-1): differences first, then their running sum. Unsigned wrap-around is undone by the
+ * sum. */
+static void live_in(const neap_schedule *s, const neap_work *work, int bank, size_t *live) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) {
     if (s->root[v] != v || g->value[v].region != NEAP_REGION_ARENA || s->from[v] < 0) continue;
-    s->live_bytes[s->from[v]] += s->bytes[v];
-    if (s->to[v] + 1 < g->n_node) s->live_bytes[s->to[v] + 1] -= s->bytes[v];
+    if (bank >= 0 && g->value[v].bank != bank) continue;
+    live[s->from[v]] += s->bytes[v];
+    if (s->to[v] + 1 < g->n_node) live[s->to[v] + 1] -= s->bytes[v];
   }
-  for (int i = 1; i < g->n_node; i++) s->live_bytes[i] += s->live_bytes[i - 1];
-  for (int i = 0; i < g->n_node; i++) {
-    s->live_bytes[i] += neap_align(work->scratch_bytes[s->order[i]]);
+  for (int i = 1; i < g->n_node; i++) live[i] += live[i - 1];
+  for (int i = 0; i < g->n_node; i++)
+    if (bank < 0 || g->node[s->order[i]].bank == bank) live[i] += neap_align(work->scratch_bytes[s->order[i]]);
+}
+
+static void live_steps(neap_schedule *s, const neap_work *work) {
+  live_in(s, work, -1, s->live_bytes);
+  for (int i = 0; i < work->graph->n_node; i++) {
     if (s->live_bytes[i] <= s->peak_bytes) continue;
     s->peak_bytes = s->live_bytes[i];
     s->peak_step = i;
   }
+}
+
+neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank, size_t *peak, neap_error *error) {
+  *peak = s->peak_bytes;
+  if (work->graph->n_bank == 0) return NEAP_OK;
+  size_t n = (size_t)work->graph->n_node, *live = neap_alloc_zeroed((n + 1) * sizeof *live);
+  if (live == NULL) return neap_fail_memory(error, n * sizeof *live, "the bytes live in a bank");
+  live_in(s, work, bank, live);
+  *peak = 0;
+  for (size_t i = 0; i < n; i++) *peak = NEAP_MAX(*peak, live[i]);
+  neap_free(live);
+  return NEAP_OK;
 }
 
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error) {

@@ -144,7 +144,7 @@ static neap_status foretell(neap_plan *plan, const neap_graph *graph, const neap
 static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
   neap_work work;
   neap_schedule schedule = {0};
-  neap_layout_out out = {.scratch_offset = plan->scratch_offset};
+  neap_layout_out out = {.scratch_offset = plan->scratch_offset, .bank = plan->bank};
   NEAP_TRY(work_init(&work, graph, options, plan, error));
   neap_status status = NEAP_OK;
   if ((out.offset = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *out.offset)) == NULL)
@@ -177,6 +177,9 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
   if (options->policy == NEAP_POLICY_POOL && options->executor == NEAP_EXECUTOR_DAG)
     return neap_fail(error, NEAP_ARGUMENT,
                      "policy pool takes bytes in the order of the run, so it needs executor simple, not dag");
+  if (options->policy == NEAP_POLICY_POOL && graph->n_bank > 0)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "policy pool takes bytes while it runs, and memory banks are planned before: use executor simple or dag");
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;

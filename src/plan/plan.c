@@ -75,11 +75,19 @@ neap_plan *neap_plan_new(const neap_graph *graph) {
   plan->scratch_bytes = neap_arena_alloc(&plan->arena, n * sizeof *plan->scratch_bytes);
   plan->live_bytes = neap_arena_alloc(&plan->arena, n * sizeof *plan->live_bytes);
   plan->sub = neap_arena_alloc(&plan->arena, n * sizeof *plan->sub);
-  if (plan->order != NULL && plan->place != NULL && plan->scratch_offset != NULL && plan->scratch_bytes != NULL &&
-      plan->live_bytes != NULL && plan->sub != NULL)
+  plan->n_bank = graph->n_bank;
+  plan->bank = neap_arena_alloc(&plan->arena, (size_t)graph->n_bank * sizeof *plan->bank);
+  if (plan->bank != NULL && plan->order != NULL && plan->place != NULL && plan->scratch_offset != NULL &&
+      plan->scratch_bytes != NULL && plan->live_bytes != NULL && plan->sub != NULL)
     return plan;
   neap_plan_free(plan);
   return NULL;
+}
+
+int neap_plan_bank_at(const neap_plan *plan, size_t offset) {
+  int b = NEAP_MAX(plan->n_bank, 1) - 1;
+  while (b > 0 && offset < plan->bank[b].begin_bytes) b--;
+  return b;
 }
 
 size_t neap_plan_total_bytes(const neap_plan *plan) {

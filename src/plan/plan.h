@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "5"
+#define NEAP_PLANNER_VERSION "6"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);
@@ -47,6 +47,7 @@ const char *neap_reason_words(neap_reason reason);
   X(RESIDENT_INPUT, "resident_input", "its input has bytes of its own that must stay") \
   X(BYTES, "bytes", "its input has another size or layout")                            \
   X(KEPT, "kept", "its input is kept")                                                 \
+  X(BANK, "bank", "its input lies in another memory bank")                             \
   X(ORDER, "order", "in a dag another reader of its input may still run")              \
   X(READ_TWICE, "read_twice", "its op reads that input at another position too")       \
   X(TAKEN, "taken", "another output of its op took the input's bytes")                 \
@@ -106,16 +107,23 @@ typedef struct neap_script {
   int64_t evicted_bytes;
   double again_work; /* of the turns that repeat, as a share of one run's without */
 } neap_script;
+/* The part of the arena that a memory bank of the graph has: offsets from `begin_bytes` on. While running each has an address of its
+ * own. */
+typedef struct neap_plan_bank {
+  size_t begin_bytes, bytes, lower_bound_bytes;
+} neap_plan_bank;
 typedef struct neap_plan {
   neap_policy policy;
   neap_executor executor;
   int n_node, n_value;
-  int *order;             /* order[step] = node */
-  neap_place *place;      /* by value */
-  size_t *scratch_offset; /* by node; bytes are in the node's choice (control ops: sub_bytes) */
-  size_t *scratch_bytes;  /* by node: choice's scratch, or the frame of a control op */
-  size_t *live_bytes;     /* by step: bytes live while it runs, scratch and alignment included */
-  size_t arena_bytes, lower_bound_bytes;
+  int *order;                            /* order[step] = node */
+  neap_place *place;                     /* by value */
+  size_t *scratch_offset;                /* by node; bytes are in the node's choice (control ops: sub_bytes) */
+  size_t *scratch_bytes;                 /* by node: choice's scratch, or the frame of a control op */
+  size_t *live_bytes;                    /* by step: bytes live while it runs, scratch and alignment included */
+  size_t arena_bytes, lower_bound_bytes; /* with banks: the sums of theirs */
+  int n_bank;                            /* the graph's; 0: the arena is one */
+  neap_plan_bank *bank;
   size_t
     baseline_bytes; /* the same kernels and values without reuse: each value with bytes of its own, beside the most scratch of one
                             op; what runs again for a budget does not count. Never below the arena */
@@ -156,6 +164,11 @@ neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options 
  * `is_total` the limit is one on the arena and the bytes beside it. */
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
                                    size_t beside_bytes, neap_error *error);
+
+/* Whether every bank keeps to its capacity: MEMORY error that names the one that doesn't, with the least that would do. */
+neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error);
+/* The bank that an offset of the arena belongs to; 0 where there are none. */
+int neap_plan_bank_at(const neap_plan *plan, size_t offset);
 
 /* The step that runs a node that makes something; 0-based. */
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);

@@ -47,6 +47,9 @@ void neap_schedule_share(neap_schedule *s, const neap_work *work);
 /* live_range.c: fills first, last, from, to, bytes, live_bytes and the peak. Needs the storages. */
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error);
 
+/* live_range.c: the most bytes that are live at once in a bank. */
+neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank, size_t *peak, neap_error *error);
+
 /* order.c: an order of low peak, greedily; *out from neap_alloc. */
 neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error);
 
@@ -54,6 +57,7 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *
 typedef struct neap_layout_out {
   size_t *offset, *scratch_offset;
   size_t arena_bytes, lower_bound_bytes; /* bound: 0 where nothing is known but the schedule's peak */
+  neap_plan_bank *bank;                  /* one for each of the graph's, to be filled; NULL where it has none */
   const char *packer;
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);

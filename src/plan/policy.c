@@ -4,6 +4,7 @@
  * unless a path leads from all that touches the one to what first writes the other. `offset` packs the items. `none` and `name`
  * give *slots*: items of one key that don't conflict share one, and slots are laid out one after another. The key of a value
  * is its blob name (`name`) or nothing (`none`); all scratch has one key. `pool` has no layout: rehearse.c foretells it.
+ * Each memory bank of the graph is laid out for itself, and the banks lie one after another.
  */
 #include "plan/plan_int.h"
 
@@ -16,9 +17,9 @@ typedef struct item {
   int definer;     /* node that writes it first */
 } item;
 
-/* All items of a graph, with who conflicts with whom: on a line from their lives, in `dag` by the matrix. */
+/* All items of one bank of a graph, with who conflicts with whom: on a line from their lives, in `dag` by the matrix. */
 typedef struct items {
-  int n;
+  int bank, n;
   item *item;
   uint64_t *conflict; /* dag only, else NULL */
   int n_word;
@@ -34,10 +35,11 @@ static neap_status collect(items *all, const neap_work *work, const neap_schedul
   all->item = neap_arena_alloc(&all->arena, room * sizeof *all->item);
   if (all->item == NULL) return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
   for (int v = 0; v < g->n_value; v++)
-    if (s->root[v] == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 && s->bytes[v] > 0)
+    if (s->root[v] == v && neap_graph_bank_of(g, v) == all->bank && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 &&
+        s->bytes[v] > 0)
       all->item[all->n++] = (item){v, -1, s->bytes[v], s->from[v], s->to[v], g->value[v].node};
   for (int n = 0; n < g->n_node; n++)
-    if (work->scratch_bytes[n] > 0)
+    if (work->scratch_bytes[n] > 0 && g->node[n].bank == all->bank)
       all->item[all->n++] = (item){-1, n, neap_align(work->scratch_bytes[n]), s->step[n], s->step[n], n};
   return NEAP_OK;
 }
@@ -95,13 +97,15 @@ static bool conflicts(const items *all, int a, int b) {
  * the packer finds itself, and in `dag` whatever is live at once in one order conflicts in all. */
 static neap_status pack(items *all, const neap_work *work, const neap_schedule *s, size_t *offset, neap_layout_out *out,
                         neap_error *error) {
+  size_t peak;
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
     block[i] =
       (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
+  NEAP_TRY(neap_schedule_bank_peak(s, work, all->bank, &peak, error));
   neap_pack_options options = {
-    .most_steps = work->options.most_steps, .stop_at_bytes = s->peak_bytes, .conflict = all->conflict, .n_word = all->n_word};
+    .most_steps = work->options.most_steps, .stop_at_bytes = peak, .conflict = all->conflict, .n_word = all->n_word};
   neap_pack_result result;
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
@@ -178,11 +182,10 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   return NEAP_OK;
 }
 
-/* Entries of `out` that belong to no item stay as the caller made them. All room is given back; fails with MEMORY, or as a
- * packer does. */
-neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
-  if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
-  items all = {0};
+/* One bank, from offset 0 on. All room is given back; fails with MEMORY, or as a packer does. */
+static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, int bank, size_t begin, neap_layout_out *out,
+                                neap_error *error) {
+  items all = {.bank = bank};
   neap_status status = collect(&all, work, s, error);
   size_t *offset = NULL;
   if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
@@ -193,9 +196,35 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
                                                         : lay_out_slots(&all, work, offset, out, error);
   for (int i = 0; i < all.n && status == NEAP_OK; i++)
     if (all.item[i].value >= 0)
-      out->offset[all.item[i].value] = offset[i];
+      out->offset[all.item[i].value] = begin + offset[i];
     else
-      out->scratch_offset[all.item[i].node] = offset[i];
+      out->scratch_offset[all.item[i].node] = begin + offset[i];
   neap_arena_fini(&all.arena);
   return status;
+}
+
+/* Bank after bank; figures are their sums, the packer that of the largest. */
+static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+  neap_layout_out sum = *out;
+  size_t most = 0;
+  for (int b = 0; b < work->graph->n_bank; b++) {
+    neap_layout_out one = *out;
+    size_t peak;
+    one.lower_bound_bytes = 0;
+    NEAP_TRY(lay_out_bank(work, s, b, sum.arena_bytes, &one, error));
+    NEAP_TRY(neap_schedule_bank_peak(s, work, b, &peak, error));
+    out->bank[b] = (neap_plan_bank){sum.arena_bytes, one.arena_bytes, NEAP_MAX(peak, one.lower_bound_bytes)};
+    sum.arena_bytes += one.arena_bytes;
+    sum.lower_bound_bytes += out->bank[b].lower_bound_bytes;
+    if (b == 0 || one.arena_bytes > most) sum.packer = one.packer;
+    most = NEAP_MAX(most, one.arena_bytes);
+  }
+  *out = sum;
+  return NEAP_OK;
+}
+
+/* Entries of `out` that belong to no item stay as the caller made them. */
+neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+  if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
+  return work->graph->n_bank > 0 ? lay_out_banks(work, s, out, error) : lay_out_bank(work, s, 0, 0, out, error);
 }

@@ -47,6 +47,12 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
     for (int v = 0; v < graph->n_value && offset != NULL; v++) offset[v] = like->place[v].offset;
     if (offset != NULL) neap_plan_fill_places(plan, graph, &schedule, offset);
   }
+  if (status == NEAP_OK && plan->n_bank > 0) plan->lower_bound_bytes = 0;
+  for (int b = 0; b < plan->n_bank && status == NEAP_OK; b++) {
+    plan->bank[b] = like->bank[b];
+    status = neap_schedule_bank_peak(&schedule, &work, b, &plan->bank[b].lower_bound_bytes, error);
+    plan->lower_bound_bytes += plan->bank[b].lower_bound_bytes;
+  }
   neap_schedule_fini(&schedule);
   neap_uses_fini(&work.uses);
   return status;
@@ -54,7 +60,7 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
 
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error) {
   *out = NULL;
-  if (like->n_node != graph->n_node || like->n_value != graph->n_value)
+  if (like->n_node != graph->n_node || like->n_value != graph->n_value || like->n_bank != graph->n_bank)
     return neap_fail(error, NEAP_PLAN, "the plan is for %d ops and %d values, the graph has %d and %d", like->n_node,
                      like->n_value, graph->n_node, graph->n_value);
   NEAP_TRY(check_sizes(graph, like, error));

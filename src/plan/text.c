@@ -3,6 +3,7 @@
  *   plan 1 offset simple size                    version, policy, executor, packer
  *   bytes ARENA BOUND BASELINE PROVED PEAK_STEP PLAN_NS
  *   region BYTES ...                             one number for each region
+ *   bank BEGIN BYTES BOUND                       for each bank of the graph
  *   count N_NODE N_VALUE
  *   n NODE LIVE SCRATCH_OFFSET SCRATCH_BYTES     by step
  *   v REGION STORAGE OFFSET BYTES FIRST LAST REASON REFUSAL PARTNER     by value
@@ -40,6 +41,8 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "bytes %zu %zu %zu %d %d %lld\nregion", plan->arena_bytes, plan->lower_bound_bytes, plan->baseline_bytes,
                   plan->proved, plan->peak_step, (long long)plan->plan_ns);
   for (int r = 0; r < NEAP_N_REGION; r++) neap_buffer_add(out, " %zu", plan->region_bytes[r]);
+  for (int b = 0; b < plan->n_bank; b++)
+    neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes, plan->bank[b].lower_bound_bytes);
   neap_buffer_add(out, "\ncount %d %d\n", plan->n_node, plan->n_value);
   for (int i = 0; i < plan->n_node; i++) {
     int n = plan->order[i];
@@ -152,6 +155,13 @@ static void read_head(reader *r, neap_plan *plan) {
   expect(r, "region");
   for (int i = 0; i < NEAP_N_REGION; i++) plan->region_bytes[i] = read_bytes(r);
   end_line(r);
+  for (int b = 0; b < plan->n_bank; b++) {
+    expect(r, "bank");
+    plan->bank[b].begin_bytes = read_bytes(r);
+    plan->bank[b].bytes = read_bytes(r);
+    plan->bank[b].lower_bound_bytes = read_bytes(r);
+    end_line(r);
+  }
   expect(r, "count");
   read_number(r, plan->n_node, plan->n_node);
   read_number(r, plan->n_value, plan->n_value);

@@ -210,6 +210,56 @@ static neap_status check_version(check *c, int v) {
   return NEAP_OK;
 }
 
+/* Whether [at, at + bytes) lies in the part of the arena that bank `b` has. */
+static bool is_in_bank(const check *c, int b, size_t at, size_t bytes) {
+  if (c->plan->n_bank == 0) return true;
+  const neap_plan_bank *bank = &c->plan->bank[b];
+  return at >= bank->begin_bytes && at <= bank->begin_bytes + bank->bytes && bytes <= bank->begin_bytes + bank->bytes - at;
+}
+
+/* A value of the arena lies in its bank, and so does its storage. */
+static neap_status check_bank(check *c, int v) {
+  const neap_value *value = &c->graph->value[v];
+  int root = c->plan->place[v].storage;
+  if (!in_arena(c, v) || c->plan->n_bank == 0) return NEAP_OK;
+  if (is_in_bank(c, value->bank, c->plan->place[v].offset, value->bytes) && c->graph->value[root].bank == value->bank)
+    return NEAP_OK;
+  return FAIL(c, v, "\"%s\" is of bank \"%s\" and does not lie there", label(c, v), c->graph->bank[value->bank].name);
+}
+
+/* Whether the node may touch operand v: it works on its own bank alone. What an enforced pair writes, or a Free ends, is where it is. */
+static bool is_within_reach(const check *c, const neap_node *node, int v, int position, bool out) {
+  const neap_value *value = &c->graph->value[v];
+  if (!node->confined || (node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
+  for (int p = 0; p < node->n_enforced; p++)
+    if ((out ? node->enforced[p].out : node->enforced[p].in) == position) return true;
+  return (value->region == NEAP_REGION_ARENA ? value->bank : 0) == node->bank;
+}
+
+/* Banks lie one after another in the whole arena, and confined nodes touch nothing outside their own. */
+static neap_status check_banks(check *c) {
+  const neap_plan *plan = c->plan;
+  size_t at = 0;
+  for (int b = 0; b < plan->n_bank; b++) {
+    if (plan->bank[b].begin_bytes != at || plan->bank[b].bytes % NEAP_ALIGN != 0)
+      return neap_fail(c->error, NEAP_PLAN, "bank \"%s\" begins at %zu, expected %zu", c->graph->bank[b].name,
+                       plan->bank[b].begin_bytes, at);
+    at += plan->bank[b].bytes;
+  }
+  if (plan->n_bank > 0 && at != plan->arena_bytes)
+    return neap_fail(c->error, NEAP_PLAN, "the banks have %zu bytes, the arena %zu", at, plan->arena_bytes);
+  for (int n = 0; n < c->graph->n_node; n++) {
+    const neap_node *node = &c->graph->node[n];
+    for (int k = 0; k < node->n_in + node->n_out; k++) {
+      int v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+      if (v == NEAP_NO_VALUE || is_within_reach(c, node, v, k < node->n_in ? k : k - node->n_in, k >= node->n_in)) continue;
+      return FAIL(c, v, "op \"%s\" is of bank \"%s\", and \"%s\" lies in another", node->name, c->graph->bank[node->bank].name,
+                  label(c, v));
+    }
+  }
+  return NEAP_OK;
+}
+
 /* What can be said of a place alone: region, bytes and life are the graph's, the offset is aligned and inside, the storage is a
  * root and lies where its member does. Then its relation and its version. */
 static neap_status check_place(check *c, int v) {
@@ -227,6 +277,7 @@ static neap_status check_place(check *c, int v) {
   if (place->first != first || place->last != c->last_step[v])
     return FAIL(c, v, "\"%s\" lives in steps %d to %d, the plan says %d to %d", label(c, v), first + 1, c->last_step[v] + 1,
                 place->first + 1, place->last + 1);
+  NEAP_TRY(check_bank(c, v));
   bool has_offset =
     value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT || value->region == NEAP_REGION_FRAME;
   if (place->offset % NEAP_ALIGN != 0 || (!has_offset && place->offset != 0) ||
@@ -382,6 +433,9 @@ static neap_status check_scratch(check *c, int n) {
   if (at % NEAP_ALIGN != 0 || at > plan->arena_bytes || bytes > plan->arena_bytes - at)
     return neap_fail(c->error, NEAP_PLAN, "scratch of op \"%s\" lies at offset %zu with %zu bytes, in an arena of %zu",
                      g->node[n].name, at, bytes, plan->arena_bytes);
+  if (!is_in_bank(c, g->node[n].bank, at, bytes))
+    return neap_fail(c->error, NEAP_PLAN, "scratch of op \"%s\" does not lie in bank \"%s\"", g->node[n].name,
+                     g->bank[g->node[n].bank].name);
   for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v) || !bytes_meet(at, bytes, plan->place[v].offset, plan->place[v].bytes)) continue;
     if (is_over_before(c, v, n, false) || runs_before(c, n, g->value[v].node)) continue;
@@ -397,6 +451,29 @@ static neap_status check_scratch(check *c, int n) {
 }
 
 /* ---- figures ---------------------------------------------------------------------------------------------------------------- */
+
+/* The bound of each bank, counted again in `live`: the most of its bytes that live at once; *sum of what the plan says they are. */
+static neap_status sum_bounds(check *c, size_t *live, const int *from, const int *to, const size_t *bytes, size_t *sum) {
+  const neap_plan *plan = c->plan;
+  const neap_graph *g = c->graph;
+  *sum = 0;
+  for (int b = 0; b < plan->n_bank; b++) {
+    size_t most = 0, bound = plan->bank[b].lower_bound_bytes;
+    memset(live, 0, ((size_t)plan->n_node + 2) * sizeof *live);
+    for (int v = 0; v < g->n_value; v++)
+      if (to[v] >= 0 && g->value[v].bank == b) live[from[v]] += bytes[v], live[to[v] + 1] -= bytes[v];
+    for (int i = 0; i < plan->n_node; i++) {
+      int n = plan->order[i];
+      if (i > 0) live[i] += live[i - 1];
+      most = NEAP_MAX(most, live[i] + (g->node[n].bank == b ? neap_align(plan->scratch_bytes[n]) : 0));
+    }
+    if (c->above == NULL ? bound != most : bound < most || bound > plan->bank[b].bytes)
+      return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once in bank \"%s\" are %zu, the plan's bound is %zu",
+                       g->bank[b].name, most, bound);
+    *sum += bound;
+  }
+  return NEAP_OK;
+}
 
 /* Bytes live at each step, counted again: storages by their hull of steps, aligned, and scratch. */
 static neap_status check_figures(check *c, size_t *live, int *from, int *to, size_t *bytes) {
@@ -420,8 +497,10 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
       return neap_fail(c->error, NEAP_PLAN, "%zu bytes are live at step %d, the plan says %zu", now, i + 1, plan->live_bytes[i]);
     most = NEAP_MAX(most, now);
   }
-  if (c->above == NULL ? plan->lower_bound_bytes != most : plan->lower_bound_bytes < most) /* dag: may come from a clique */
-    return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once are %zu, the plan's bound is %zu", most,
+  size_t bound = most; /* of the arena as a whole; with banks the sum of theirs */
+  if (plan->n_bank > 0) NEAP_TRY(sum_bounds(c, live, from, to, bytes, &bound));
+  if (c->above == NULL ? plan->lower_bound_bytes != bound : plan->lower_bound_bytes < bound) /* dag: may come from a clique */
+    return neap_fail(c->error, NEAP_PLAN, "the most bytes live at once are %zu, the plan's bound is %zu", bound,
                      plan->lower_bound_bytes);
   if (plan->n_node > 0 && (plan->peak_step < 0 || plan->peak_step >= plan->n_node || plan->live_bytes[plan->peak_step] != most))
     return neap_fail(c->error, NEAP_PLAN, "step %d is not the peak", plan->peak_step + 1);
@@ -550,6 +629,7 @@ static neap_status check_all(check *c) {
   NEAP_TRY(find_readers(c));
   NEAP_TRY(find_paths(c));
   NEAP_TRY(check_subs(c));
+  NEAP_TRY(check_banks(c));
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region == NEAP_REGION_ARENA && g->value[v].node < 0 && c->last_step[v] >= 0)
       return FAIL(c, v, "\"%s\" is read, but no op makes it", label(c, v));

@@ -83,6 +83,13 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   return NEAP_OK;
 }
 
+/* Offset `at` of the arena, which bank `b` has. */
+static neap_address in_bank(const neap_program *program, int b, size_t at) {
+  const neap_plan *plan = program->plan;
+  if (plan->n_bank == 0) return (neap_address){0, at};
+  return (neap_address){b == 0 ? 0 : program->first_bank + b - 1, at - plan->bank[b].begin_bytes};
+}
+
 /* Where a value's bytes are. `blob` maps root values to blobs. A value of a resident or argument region may be the alias or
  * the in-place successor of another: the storage's root then says which bytes, else the value itself. */
 static neap_address address_of(const neap_program *program, const int *blob, neap_value_id v) {
@@ -91,7 +98,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
   /* Addresses that are found while running have a base for each storage; planned ones share base 0, the arena. */
   if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
-  if (place->region == NEAP_REGION_ARENA) return (neap_address){0, place->offset};
+  if (place->region == NEAP_REGION_ARENA) return in_bank(program, value->bank, place->offset);
   if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
   if (place->region == NEAP_REGION_CONSTANT) return (neap_address){1 + program->n_blob, place->offset};
   if (program->is_sub) {
@@ -123,6 +130,12 @@ static neap_instruction_kind kind_of(const neap_node *node) {
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
 }
 
+/* Whether the base is one of arena, banks and slots. */
+static bool is_transient(const neap_program *program, int base) {
+  return base == 0 || base >= program->first_slot ||
+         (base >= program->first_bank && base < program->first_bank + program->plan->n_bank - 1);
+}
+
 /* Addresses, types and layouts of the operands, inputs first, in one array that `in` and `out` of the call point into; and the
  * storages touched, each once, whatever the number of operands in it. `data` is left to each run. */
 static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
@@ -137,7 +150,7 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     operand[k] = operand_of(program->graph, v);
     i->address[k] = v >= 0 ? program->where[v] : (neap_address){-1, 0};
     /* Only transient bytes are poisoned, taken and given back. */
-    if (i->address[k].base != 0 && i->address[k].base < program->first_slot) continue;
+    if (!is_transient(program, i->address[k].base)) continue;
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
     if (seen == i->n_touched) {
@@ -218,8 +231,8 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->kind = kind_of(node);
   i->loop = node->loop;
   bool takes = neap_takes(program);
-  i->scratch.base = takes ? program->n_base - 1 : 0;
-  i->scratch.offset = takes ? 0 : program->plan->scratch_offset[i->node];
+  i->scratch =
+    takes ? (neap_address){program->n_base - 1, 0} : in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->once;
@@ -279,6 +292,8 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
   program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob + 1);
+  program->first_bank = program->n_base;
+  program->n_base += NEAP_MAX(program->plan->n_bank, 1) - 1;
   NEAP_TRY(allocate_extents(program, error));
   NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
@@ -364,7 +379,9 @@ void neap_program_free(neap_program *program) {
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;
-  *blob = where.base == 0 ? NEAP_IN_ARENA : where.base == 1 + program->n_blob ? NEAP_IN_CONSTANTS : where.base - 1;
+  *blob = is_transient(program, where.base)   ? NEAP_IN_ARENA
+          : where.base == 1 + program->n_blob ? NEAP_IN_CONSTANTS
+                                              : where.base - 1;
   *offset = where.offset;
   return where.base >= 0;
 }

@@ -46,7 +46,8 @@ int neap_program_n_blobs(const neap_program *program);
 neap_program_blob *neap_program_blob_at(neap_program *program, int index);
 
 /* Where a value of the graph lies: *blob is the index of its resident blob, or NEAP_IN_ARENA or NEAP_IN_CONSTANTS with an
- * *offset. False for values without bytes here, or that have none between runs (policy `pool`). */
+ * *offset; where the plan has banks, in the arena of the value's. False for values without bytes here, or that have none between
+ * runs (policy `pool`). */
 enum { NEAP_IN_ARENA = -1, NEAP_IN_CONSTANTS = -2 };
 bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset);
 
@@ -77,6 +78,7 @@ int64_t neap_step_times_median(const neap_step_times *times); /* of the recent c
 
 typedef struct neap_run {
   void *arena;
+  void *const *bank;    /* by number, of the plan's banks; that of main is not looked at. NULL where it has none */
   neap_pool *pool;      /* policy `pool`: empty, and reserved for the plan's bytes and neap_program_pool_blocks; else NULL */
   void *constants;      /* region_bytes[CONSTANT] of the plan; NULL where it has none */
   bool constants_valid; /* they hold what an earlier run computed from the same parameters: not computed again */

@@ -16,7 +16,7 @@
  *
  * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k, and
  * base 1 + n_blob the constants; in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
- * the frames. Under policy `pool`, base first_slot + v is the storage whose
+ * the frames. Where the plan has banks, base 0 is main, and base first_bank + b - 1 bank b. Under policy `pool`, base first_slot + v is the storage whose
  * root is value v, and the one after the last storage is the running instruction's scratch. */
 typedef struct neap_address {
   int base;
@@ -79,6 +79,7 @@ struct neap_program {
   neap_instruction *instruction; /* by step */
   int n_base;
   void **base;             /* see neap_address */
+  int first_bank;          /* the base of bank 1 */
   int first_slot;          /* policy `pool`: the base of storage 0; else INT_MAX */
   neap_pool_block **block; /* by base less first_slot: taken now; NULL unless policy `pool` */
   neap_script script;      /* likewise: what each turn takes and gives */

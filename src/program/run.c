@@ -48,18 +48,23 @@ static void poison_begin(neap_program *program) {
   if (neap_takes(program)) return;
   find_spared(program);
   for (int v = 0; v < program->graph->n_value; v++) atomic_store(&program->left[v], program->n_touch[v]);
-  if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, program->plan->arena_bytes);
+  const neap_plan *plan = program->plan;
+  size_t main_bytes = plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
+  if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, main_bytes);
+  for (int b = 1; b < plan->n_bank; b++)
+    if (plan->bank[b].bytes > 0) memset(program->base[program->first_bank + b - 1], NEAP_POISON, plan->bank[b].bytes);
 }
+
+static char *address(const neap_program *program, neap_address a) { return (char *)program->base[a.base] + a.offset; }
 
 /* After an instruction: its scratch, and every storage that it was the last to touch. Counting, rather than the plan's last
  * step, holds in any order the dag may take. */
 static void poison_after(neap_program *program, const neap_instruction *i) {
-  char *arena = program->base[0];
-  if (i->scratch_bytes > 0) memset(arena + i->scratch.offset, NEAP_POISON, i->scratch_bytes);
+  if (i->scratch_bytes > 0) memset(address(program, i->scratch), NEAP_POISON, i->scratch_bytes);
   for (int k = 0; k < i->n_touched; k++) {
     int storage = i->touched[k];
     if (atomic_fetch_sub(&program->left[storage], 1) == 1 && !program->spared[storage])
-      memset(arena + program->plan->place[storage].offset, NEAP_POISON, program->bytes[storage]);
+      memset(address(program, program->where[storage]), NEAP_POISON, program->bytes[storage]);
   }
 }
 
@@ -221,6 +226,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   program->outgrown = false;
   for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
   program->base[0] = run->arena;
+  for (int b = 1; b < program->plan->n_bank; b++) program->base[program->first_bank + b - 1] = run->bank[b];
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   program->base[1 + program->n_blob] = run->constants;
   if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));

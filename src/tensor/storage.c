@@ -27,10 +27,12 @@ void neap_storage_touch(neap_storage *storage) { atomic_store(&storage->version,
 uint64_t neap_storage_version(const neap_storage *storage) { return atomic_load(&storage->version); }
 
 /* Two allocations: the record, in META, and the bytes, in DATA, so that "held" counts what a plan forecasts. */
-neap_storage *neap_storage_new(size_t bytes) {
+neap_storage *neap_storage_new(size_t bytes) { return neap_storage_new_in(bytes, NEAP_BANK_ORDINARY); }
+
+neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind) {
   neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
   if (storage == NULL) return NULL;
-  storage->data = neap_alloc_data(bytes);
+  storage->data = kind == NEAP_BANK_HUGE ? neap_alloc_huge(bytes) : neap_alloc_data(bytes);
   if (storage->data == NULL) {
     neap_free(storage);
     return NULL;

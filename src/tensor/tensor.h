@@ -87,6 +87,7 @@ typedef struct neap_storage neap_storage; /* bytes with a reference count (atomi
 
 /* New DATA bytes, undefined; count 1. NULL when refused. */
 neap_storage *neap_storage_new(size_t bytes);
+neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind); /* bytes of a memory bank's kind */
 /* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). NULL when refused: then
  * `release` has not run. */
 neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner);

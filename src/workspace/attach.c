@@ -50,13 +50,20 @@ static size_t fresh_bytes(const neap_program *program, const neap_tensor *fresh)
   return bytes;
 }
 
+/* What the program needs of the arena, which is main where it has banks, or of the pool. */
+static size_t arena_need(const neap_program *program) {
+  const neap_plan *plan = neap_program_plan(program);
+  return plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
+}
+
 /* Arena and pool are two regions, which the programs of a workspace share; each is as large as the largest of its programs needs.
  * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. MEMORY errors that say the least that would do. */
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, const neap_tensor *fresh,
                                 neap_error *error) {
   const char *name = neap_program_graph(program)->name;
-  size_t need = neap_program_plan(program)->arena_bytes, pool = neap_workspace_pool(ws).reserved_bytes;
-  size_t has = takes(program) ? pool : ws->arena_bytes, other = takes(program) ? ws->arena_bytes : pool;
+  size_t need = arena_need(program), pool = neap_workspace_pool(ws).reserved_bytes,
+         banks = neap_workspace_bank_bytes(ws, program);
+  size_t has = takes(program) ? pool : ws->arena_bytes, other = (takes(program) ? ws->arena_bytes : pool) + banks;
   size_t want = NEAP_MAX(need, has);
   char a[24], b[24], beside[96] = "";
   if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
@@ -64,8 +71,11 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
     (void)name_largest(program, text, error);
     if (error != NULL && error->least_bytes > 0) error->least_bytes = (int64_t)(want + other);
     if (other > 0)
-      snprintf(beside, sizeof beside, ", beside %s of %s for other programs,", takes(program) ? "an arena" : "a pool",
-               neap_bytes_text((double)other, c));
+      snprintf(beside, sizeof beside, ", beside %s of %s%s,",
+               banks > 0        ? "banks"
+               : takes(program) ? "an arena"
+                                : "a pool",
+               neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
     return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
                      takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
                      neap_bytes_text((double)ws->budget_bytes, b), text);
@@ -74,6 +84,7 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
   size_t constants = own != NULL && own->constants != NULL ? 0 : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   size_t held = neap_workspace_held_bytes(ws) - has + want + constants + fresh_bytes(program, fresh);
+  held += banks - neap_workspace_bank_bytes(ws, NULL);
   if (held <= ws->total_bytes) return NEAP_OK;
   if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
   return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
@@ -234,9 +245,15 @@ static neap_status make_constants(neap_attachment *a, neap_error *error) {
   return a->constants != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "the constants");
 }
 
+static neap_bank_kind main_kind(const neap_program *program) {
+  const neap_graph *graph = neap_program_graph(program);
+  return graph->n_bank > 0 ? graph->bank[0].kind : NEAP_BANK_ORDINARY;
+}
+
 /* Everything that may be refused comes before the first change. */
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
-  size_t need = takes(a->program) ? 0 : neap_program_plan(a->program)->arena_bytes; /* a pool is reserved by the run */
+  size_t need = takes(a->program) ? 0 : arena_need(a->program); /* a pool is reserved by the run */
+  neap_storage *banks[NEAP_MAX_BANKS] = {0};
   NEAP_TRY(neap_resident_name(a->program, a, error));
   NEAP_TRY(neap_resident_make(ws, a->program, a, false, fresh, error));
   NEAP_TRY(neap_resident_make_room(ws, a->program, a, error));
@@ -244,14 +261,18 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
-  neap_storage *arena = need > ws->arena_bytes ? neap_storage_new(need) : NULL;
+  neap_storage *arena = need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
-  neap_status status = neap_resident_publish(ws, a->program, a, fresh, error);
-  if (status != NEAP_OK)
+  neap_status status = neap_workspace_make_banks(ws, a->program, banks, error);
+  if (status == NEAP_OK) status = neap_resident_publish(ws, a->program, a, fresh, error);
+  if (status != NEAP_OK) {
     neap_storage_release(arena);
-  else if (arena != NULL)
-    replace_arena(ws, arena);
-  return status;
+    for (int b = 0; b < NEAP_MAX_BANKS; b++) neap_storage_release(banks[b]);
+    return status;
+  }
+  neap_workspace_take_banks(ws, a->program, banks);
+  if (arena != NULL) replace_arena(ws, arena);
+  return NEAP_OK;
 }
 
 /* A second attach of the same program does nothing. */
@@ -388,7 +409,13 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   a->last_use = ++ws->n_use;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
   neap_draw draw = neap_workspace_look_draw(ws, neap_program_graph(program)->train);
+  void *bank[NEAP_MAX_BANKS] = {0};
+  for (int b = 1; b < neap_program_plan(program)->n_bank; b++) {
+    const neap_storage *arena = neap_workspace_bank_arena(ws, program, b);
+    if (arena != NULL) bank[b] = neap_storage_data(arena);
+  }
   neap_run run = {.arena = ws->arena != NULL ? neap_storage_data(ws->arena) : NULL,
+                  .bank = bank,
                   .pool = takes(program) ? ws->pool : NULL,
                   .constants = a->constants != NULL ? neap_storage_data(a->constants) : NULL,
                   .constants_valid = valid,

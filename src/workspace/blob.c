@@ -303,7 +303,8 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
   }
   int owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
   if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
-  out->tensor = neap_tensor_view(ws->arena, (int64_t)offset, value->type.dtype, &value->type.shape);
+  neap_storage *arena = neap_workspace_bank_arena(ws, ws->last, neap_graph_bank_of(graph, v));
+  out->tensor = neap_tensor_view(arena, (int64_t)offset, value->type.dtype, &value->type.shape);
   out->layout = value->layout;
   out->transient = true;
   return NEAP_OK;

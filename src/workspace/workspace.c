@@ -105,6 +105,8 @@ void neap_workspace_release(neap_workspace *ws) {
   for (int c = 0; c < ws->n_cell; c++) neap_cell_clear(&ws->cell[c]);
   for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
   neap_storage_release(ws->arena);
+  for (int b = 0; b < ws->n_bank; b++) neap_storage_release(ws->bank[b].arena);
+  neap_free(ws->bank);
   neap_pool_free(ws->pool);
   if (!ws->is_frame) neap_workspace_release(ws->parent);
   neap_map_fini(&ws->index);
@@ -134,7 +136,7 @@ void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) {
   ws->draws_by_thread = false;
 }
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
-size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes; }
+size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes + neap_workspace_bank_bytes(ws, NULL); }
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws) {
   return ws->pool != NULL ? neap_pool_read(ws->pool) : (neap_pool_stats){0};
 }
@@ -347,7 +349,7 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
 
 /* Rounded as allocated. Segments count by their cells, which lie in them without gaps. Frames of scopes are its own too. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
-  size_t bytes = ws->arena_bytes + neap_workspace_pool(ws).reserved_bytes;
+  size_t bytes = neap_workspace_arena_bytes(ws) + neap_workspace_pool(ws).reserved_bytes;
   for (int c = 0; c < ws->n_cell; c++) {
     size_t own = ws->cell[c].tensor.storage != NULL ? counted_bytes(ws, c) : 0;
     bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);

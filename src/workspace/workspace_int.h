@@ -30,6 +30,14 @@ typedef struct neap_cell {
   size_t reserve_bytes; /* so many bytes from the tensor's first are its own: other shapes may lie in them; 0: as the tensor */
 } neap_cell;
 
+/* A memory bank: its arena is as large as the part of the largest program. */
+typedef struct neap_workspace_bank {
+  const char *name; /* interned */
+  size_t capacity;  /* 0: no limit */
+  neap_bank_kind kind;
+  neap_storage *arena; /* NULL: no program needs bytes of it */
+} neap_workspace_bank;
+
 /* Where a name leads: the workspace that owns the cell, and the cell's index there. ws NULL: nowhere. */
 typedef struct neap_found {
   neap_workspace *ws;
@@ -86,6 +94,8 @@ struct neap_workspace {
 
   neap_storage *arena;
   size_t arena_bytes;
+  neap_workspace_bank *bank; /* memory banks that programs have named; main's arena is `arena` */
+  int n_bank, cap_bank;
   neap_pool *pool; /* NULL until a program of policy `pool` is attached */
   size_t pool_soft_bytes;
   neap_attachment *attachment;
@@ -170,6 +180,19 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, c
 /* Gives the fresh views to cells, old or new. MEMORY error when a cell is refused; those added so far are gone then. */
 neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
                                   neap_error *error);
+
+/* ---- bank.c ---------------------------------------------------------------------------------------------------------- */
+
+/* The workspace's banks for those of a program, with arenas that are large enough: made in `fresh` (one a bank of the plan, NULL where
+ * it has enough), and put in place, which can't fail. ARGUMENT for a bank that the workspace knows with another capacity or kind;
+ * MEMORY for one that would exceed its capacity, or when bytes are refused. */
+neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS],
+                                      neap_error *error);
+void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS]);
+/* Bytes that the arenas of all banks but main take, or will when `program` (may be NULL) is attached. */
+size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *program);
+/* The arena of the plan's bank `b`; NULL: it needs no bytes. */
+neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_program *program, int b);
 
 /* ---- segment.c ------------------------------------------------------------------------------------------------------- */
 

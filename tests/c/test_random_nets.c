@@ -337,6 +337,33 @@ static char *random_net(uint64_t seed, int most_ops, int size) {
   return text;
 }
 
+/* The text with labels on some of the ops outside of subnets, and some of their outputs in banks, anywhere: to be freed. */
+static char *in_banks(const char *text, uint64_t seed) {
+  static const char *const bank[] = {"fast", "slow", "main"};
+  generator *g = calloc(1, sizeof *g);
+  g->seed = seed + 1000;
+  for (int depth = 0; *text != '\0'; text += strcspn(text, "\n") + 1) {
+    int length = (int)strcspn(text, "\n");
+    const char *word = text + strspn(text, " ");
+    if (strncmp(word, "subnet ", 7) == 0) depth++;
+    bool is_op = depth == 0 && memchr(text, '(', (size_t)length) != NULL && strncmp(text, "input ", 6) != 0 &&
+                 strncmp(text, "param ", 6) != 0 && strncmp(text, "state ", 6) != 0;
+    neap_buffer_add_n(&g->body, text, (size_t)length);
+    if (is_op && chance(g, 40)) neap_buffer_add(&g->body, " on %s", bank[below(g, 3)]);
+    neap_buffer_add(&g->body, "\n");
+    int k, end;
+    if (is_op && sscanf(text, "v%d =%n", &k, &end) == 1 && chance(g, 20))
+      neap_buffer_add(&g->after, "bank %s v%d\n", bank[below(g, 3)], k);
+    if (strncmp(word, "end", 3) == 0 && depth > 0) depth--;
+  }
+  neap_buffer_add(&g->body, "%s", g->after.text != NULL ? g->after.text : "");
+  char *copy = strdup(g->body.text);
+  neap_buffer_fini(&g->body);
+  neap_buffer_fini(&g->after);
+  free(g);
+  return copy;
+}
+
 /* ---- plans ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct totals {
@@ -558,6 +585,40 @@ static int check_rewritten(uint64_t seed, const neap_net *net, neap_compile_opti
   return n_same;
 }
 
+/* The same net with ops and blobs in memory banks; n_moved counts the copies between them. */
+static int check_banks(uint64_t seed, const char *text, neap_compile_options o, const ran *plain, int *n_moved) {
+  static const struct {
+    neap_policy policy;
+    neap_executor executor;
+  } way[] = {{NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
+             {NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
+             {NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE},
+             {NEAP_POLICY_NONE, NEAP_EXECUTOR_DAG}};
+  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 20}, {.name = "slow", .kind = NEAP_BANK_HUGE}};
+  char *assigned = in_banks(text, seed);
+  neap_net *net = NULL;
+  neap_error error = {0};
+  int n_same = 0;
+  if (neap_net_read(assigned, &net, &error) != NEAP_OK) report(seed, "in banks", error.message);
+  o.graph.n_bank = 2;
+  o.graph.bank = bank;
+  for (int k = 0; net != NULL && k < NEAP_COUNT(way) && check_failures == 0; k++) {
+    neap_forecast forecast;
+    o.plan = (neap_plan_options){.policy = way[k].policy, .executor = way[k].executor, .most_steps = 300000};
+    n_same += check_like(seed, "in banks", net, &o, plain);
+    if (k > 0 || neap_driver_plan(net, &o, &forecast, &error) != NEAP_OK) continue;
+    for (int n = 0; n < forecast.graph->n_node; n++) {
+      const neap_node *node = &forecast.graph->node[n];
+      *n_moved += strcmp(node->op->name, "Reorder") == 0 &&
+                  neap_graph_bank_of(forecast.graph, node->in[0]) != neap_graph_bank_of(forecast.graph, node->out[0]);
+    }
+    neap_forecast_fini(&forecast);
+  }
+  neap_net_free(net);
+  free(assigned);
+  return n_same;
+}
+
 /* A budget that only recomputation can meet, if anything can. */
 static size_t tight_budget(const neap_net *net, const neap_compile_options *o) {
   neap_forecast forecast;
@@ -580,7 +641,7 @@ static size_t least_pool(const neap_net *net, const neap_compile_options *o) {
 }
 
 /* One net: unplanned, then every plan under poison, with the same choices (`engine`, one thread or two). */
-static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_tight, int *n_evicted) {
+static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_tight, int *n_evicted, int *n_moved) {
   static const struct {
     const char *name;
     neap_policy policy;
@@ -630,6 +691,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
     n_same += c.n_same;
     ran_close(&r);
   }
+  if (runs && check_failures == 0) n_same += check_banks(seed, text, o, &plain, n_moved);
   if (runs && check_failures == 0 && seed % 4 == 0) n_same += check_rewritten(seed, net, o, &plain, n_written);
   ran_close(&plain);
   neap_net_free(net);
@@ -638,16 +700,20 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
 }
 
 TEST(random_nets_run_alike_under_every_plan) {
-  int n_written = 0, n_tight = 0, n_evicted = 0, n_same = 0;
+  int n_written = 0, n_tight = 0, n_evicted = 0, n_moved = 0, n_same = 0;
   int n = getenv("NEAP_RANDOM_NETS") != NULL ? atoi(getenv("NEAP_RANDOM_NETS")) / 20 : N_RUN;
   for (uint64_t k = 0; k < (uint64_t)n && check_failures < 5; k++)
-    n_same += check_runs(20000 + k, k % 4 == 3 ? "free" : "ref", &n_written, &n_tight, &n_evicted);
+    n_same += check_runs(20000 + k, k % 4 == 3 ? "free" : "ref", &n_written, &n_tight, &n_evicted, &n_moved);
   int64_t live = neap_memory_read().n_live;
-  (void)check_runs(20003, "free", &n_written, &n_tight, &n_evicted); /* its names are known by now: nothing may stay behind */
+  (void)check_runs(20003, "free", &n_written, &n_tight, &n_evicted,
+                   &n_moved); /* its names are known by now: nothing may stay behind */
   CHECK_EQ(neap_memory_read().n_live, live);
-  printf("  %d nets, 8 plans each under poison, %d written out, %d that recompute, %d that evict: %d blobs equal bit for bit\n",
-         n, n_written, n_tight, n_evicted, n_same);
-  CHECK(n_same > 20 * n && n_written * 12 > n &&
+  printf(
+    "  %d nets, 12 plans each under poison, %d written out, %d that recompute, %d that evict, %d copies between banks: %d blobs "
+    "equal bit "
+    "for bit\n",
+    n, n_written, n_tight, n_evicted, n_moved, n_same);
+  CHECK(n_same > 20 * n && n_moved > n && n_written * 12 > n &&
         (n < 200 || (n_tight * 50 > n && n_evicted * 50 > n))); /* of a few nets none may have something to make again */
 }
 

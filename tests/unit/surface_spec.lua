@@ -96,12 +96,12 @@ describe("what nobody reads", function()
   local nn, optim, data = neap.nn, neap.optim, neap.data
   -- These take a list of any length and look at each of its entries themselves, or hand what they get on to a function.
   local lists = {
-    ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
+    ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.bank"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
     ["Net.parameter_sharing"] = true,
     ["data.find"] = true, ["Net.outputs"] = true, ["Workspace.keep"] = true, ["Workspace.drop_gradients"] = true,
     ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true, ["neap.rand"] = true, ["neap.randn"] = true,
     ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true, ["Tensor.at"] = true, ["Tensor.set"] = true,
-    ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
+    ["neap.bank"] = true, ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
     ["Tensor.apply"] = true, ["Tensor.map"] = true, ["Tensor.fill"] = true, ["Tensor.zero"] = true, -- these say that there is none
     ["optim.Adagrad"] = true, ["optim.RmsProp"] = true,
   }

@@ -1,0 +1,152 @@
+/* bank.c: memory banks: which one the nodes and values of a graph belong to.
+ *
+ * An op whose label is a bank's name is *confined*: what it reads and writes lies in that bank while it runs, and so does its scratch. A
+ * blob may be assigned to a bank by itself. Everything else is of bank 0, "main", and works on bytes wherever they lie. Nothing moves
+ * here: laying out puts a Reorder between where a value lies and where it is wanted, as it does for layouts (lay_out.c).
+ *
+ * INVARIANT: resident bytes lie in main; `bank` of a resident value says where a run uses it.
+ * INVARIANT: a subnet is of its owner's bank whole: its bytes are the owner's scratch.
+ */
+#include "graph/graph_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char main_bank[] = "main";
+#define NO_KIND ((neap_bank_kind)-1) /* of main, before somebody has given it */
+
+static const char *const kind_names[] = {"ordinary", "huge"};
+
+const char *neap_bank_kind_name(neap_bank_kind kind) { return (unsigned)kind < NEAP_COUNT(kind_names) ? kind_names[kind] : "?"; }
+
+bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind) {
+  for (int k = 0; k < NEAP_COUNT(kind_names); k++)
+    if (strcmp(name, kind_names[k]) == 0) return *kind = (neap_bank_kind)k, true;
+  return false;
+}
+
+int neap_graph_bank_of(const neap_graph *graph, neap_value_id v) {
+  return graph->value[v].region == NEAP_REGION_ARENA ? graph->value[v].bank : 0;
+}
+
+neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank) {
+  neap_bank *copy = neap_arena_copy(arena, bank, (size_t)n * sizeof *copy);
+  for (int i = 0; copy != NULL && i < n; i++)
+    if (bank[i].name != NULL && (copy[i].name = neap_arena_strdup(arena, bank[i].name)) == NULL) return NULL;
+  return copy;
+}
+
+/* What is freed is not looked at, and what is written in place is written where it is. */
+int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v, bool paired) {
+  if (paired || graph->n_bank == 0 || (node->effects & NEAP_EFFECT_RELEASE) != 0) return -1;
+  if (node->confined) return node->bank;
+  return graph->value[v].bank != neap_graph_bank_of(graph, v) ? graph->value[v].bank : -1;
+}
+
+/* Index by name; -1: none. */
+static int find_bank(const neap_graph *graph, const char *name) {
+  for (int b = 0; b < graph->n_bank; b++)
+    if (strcmp(graph->bank[b].name, name) == 0) return b;
+  return -1;
+}
+
+static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, neap_error *error) {
+  NEAP_TRY(neap_net_check_name("bank", bank->name != NULL ? bank->name : "", error));
+  if (bank->bytes < 0 || bank->bytes > INT64_MAX / 4)
+    return neap_fail(error, NEAP_ARGUMENT, "bank \"%s\": its bytes can't be negative, nor so many: %lld", bank->name,
+                     (long long)bank->bytes);
+  int at = find_bank(graph, bank->name);
+  if (at > 0 || (at == 0 && graph->bank[0].kind != NO_KIND))
+    return neap_fail(error, NEAP_ARGUMENT, "bank \"%s\" is given twice", bank->name);
+  return NEAP_OK;
+}
+
+/* The graph's own list, main first whether it is given or not. */
+static neap_status take_banks(neap_graph *graph, const neap_graph_options *options, neap_error *error) {
+  if (options->n_bank > NEAP_MAX_BANKS)
+    return neap_fail(error, NEAP_ARGUMENT, "%d banks, at most %d are allowed", options->n_bank, NEAP_MAX_BANKS);
+  neap_bank *bank = neap_arena_alloc(&graph->arena, (size_t)(options->n_bank + 1) * sizeof *bank);
+  if (bank == NULL) return graph_no_memory(error);
+  bank[0] = (neap_bank){.name = main_bank, .kind = NO_KIND};
+  graph->bank = bank;
+  graph->n_bank = 1;
+  for (int i = 0; i < options->n_bank; i++) {
+    const neap_bank *given = &options->bank[i];
+    NEAP_TRY(check_bank(graph, given, error));
+    int at = strcmp(given->name, main_bank) == 0 ? 0 : graph->n_bank++;
+    bank[at] = *given;
+    if ((bank[at].name = neap_intern(given->name)) == NULL) return graph_no_memory(error);
+  }
+  if (bank[0].kind == NO_KIND) bank[0].kind = NEAP_BANK_ORDINARY;
+  return NEAP_OK;
+}
+
+/* "expected one of main, fast, huge", as a hint. */
+static neap_status fail_unknown(const neap_graph *graph, const char *line, const char *what, const char *name, const char *bank,
+                                neap_error *error) {
+  char list[200] = "";
+  for (int b = 0; b < graph->n_bank; b++)
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", b > 0 ? ", " : "", graph->bank[b].name);
+  neap_fail(error, NEAP_GRAPH, "net \"%s\": %s \"%s\" is assigned to bank \"%s\", and the memory options give %s", graph->name,
+            what, name, bank, list);
+  neap_hint(error, "give { banks = { neap.bank { \"%s\", bytes = .. } } } too", bank);
+  if (error != NULL && line != NULL) snprintf(error->line, sizeof error->line, "%s", line);
+  return NEAP_GRAPH;
+}
+
+/* Labels in subnets of a node of bank `bank`. */
+static neap_status check_inside(const neap_graph *top, const neap_graph *sub, const neap_node *owner, neap_error *error) {
+  for (int n = 0; n < sub->n_node; n++) {
+    const neap_node *node = &sub->node[n];
+    int bank = node->device[0] != '\0' ? find_bank(top, node->device) : owner->bank;
+    if (bank < 0) return fail_unknown(top, node->line, "op", node->name, node->device, error);
+    if (bank != owner->bank) {
+      neap_fail(error, NEAP_GRAPH,
+                "%s \"%s\" is of bank \"%s\", and %s \"%s\" around it of \"%s\": a subnet lies whole in one bank", node->op->name,
+                node->name, node->device, owner->op->name, owner->name, top->bank[owner->bank].name);
+      neap_hint(error, "assign the %s", owner->op->name);
+      if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
+      return NEAP_GRAPH;
+    }
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_inside(top, node->sub[s], owner, error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status assign_nodes(neap_graph *graph, neap_error *error) {
+  for (int n = 0; n < graph->n_node; n++) {
+    neap_node *node = &graph->node[n];
+    if (node->device[0] != '\0') {
+      int bank = find_bank(graph, node->device);
+      if (bank < 0) return fail_unknown(graph, node->line, "op", node->name, node->device, error);
+      node->bank = bank;
+      node->confined = true;
+    }
+    for (int k = 0; k < node->n_out; k++)
+      if (node->out[k] >= 0 && graph->value[node->out[k]].region == NEAP_REGION_ARENA)
+        graph->value[node->out[k]].bank = node->bank;
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_inside(graph, node->sub[s], node, error));
+  }
+  return NEAP_OK;
+}
+
+/* Blobs come after ops: their own bank counts. All versions of a name lie in it. */
+static neap_status assign_values(neap_graph *graph, const neap_net *net, neap_error *error) {
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_net_blob *blob = graph->value[v].is_blob ? neap_net_find_blob(net, graph->value[v].name) : NULL;
+    if (blob == NULL || blob->bank == NULL) continue;
+    int bank = find_bank(graph, blob->bank);
+    if (bank < 0) return fail_unknown(graph, blob->line, "blob", blob->name, blob->bank, error);
+    graph->value[v].bank = bank;
+  }
+  for (int v = 0; v < graph->n_value; v++)
+    graph->value[v].bank = graph->value[graph->value[v].root].bank; /* a root stands first */
+  return NEAP_OK;
+}
+
+neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const neap_graph_options *options, neap_error *error) {
+  if (options->n_bank == 0) return NEAP_OK;
+  NEAP_TRY(take_banks(graph, options, error));
+  NEAP_TRY(assign_nodes(graph, error));
+  return assign_values(graph, net, error);
+}

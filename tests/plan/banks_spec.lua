@@ -1,0 +1,315 @@
+--- Memory banks: ops and blobs assigned to them, copies between them, a bound and a limit of each, and the bits of a net without.
+local neap = require "neap"
+local nn = neap.nn
+
+local function fast(bytes) return neap.bank { "fast", bytes = bytes or "4MiB" } end
+
+--- A small training net; `place(net, name, f)` says where a group of ops goes.
+local function mlp(place)
+  local net = neap.net "mlp"
+  local x = net:input("x", { 32, 64 })
+  local w1, w2 = net:param("w1", { 128, 64 }, { op = "Xavier" }), net:param("w2", { 10, 128 }, { op = "Xavier" })
+  local h = place(net, "first", function() return net:FC({ x, w1 }, "h") end)
+  local r = place(net, "middle", function() return net:Tanh(net:Relu(h, "r"), "t") end)
+  local y = place(net, "last", function() return net:FC({ r, w2 }, "y") end)
+  local loss = net:Mean(net:Square(y, "sq"), "loss")
+  net:gradient(loss)
+  net:outputs { "loss" }
+  return net
+end
+
+local function nowhere(_, _, f) return f() end
+local function in_bank(which)
+  return function(net, name, f) return which[name] and net:bank(which[name], f) or f() end
+end
+
+--- All numbers of the named blobs after `steps` runs.
+local function results(net, memory, feeds, names)
+  local ws <close> = neap.workspace { seed = 7, store = false }
+  ws:poison(true)
+  for _ = 1, 2 do ws:run(net, feeds, memory) end
+  local out = {}
+  for _, name in ipairs(names) do out[name] = ws:fetch(name):to "f64":totable() end
+  return out
+end
+
+local x = neap.randn(32, 64)
+
+describe("a net in banks", function()
+  it("has the bits of the net without, in every bank and under every policy", function()
+    local names = { "loss", "w1_grad", "w2_grad" }
+    local expected = results(mlp(nowhere), {}, { x = x }, names)
+    for _, which in ipairs { { middle = "fast" }, { first = "fast", last = "fast" }, { first = "fast", middle = "slow", last = "main" } } do
+      local net = mlp(in_bank(which))
+      for _, memory in ipairs { {}, { policy = "none" }, { policy = "name" }, { in_place = false }, { executor = "dag", threads = 1 } } do
+        memory.banks, memory.threads = { fast(), neap.bank { "slow", kind = "huge" } }, 1
+        assert.same(results(mlp(nowhere), { threads = 1 }, { x = x }, names), results(net, memory, { x = x }, names))
+      end
+      assert.same(expected, results(net, {}, { x = x }, names)) -- without banks in the options the labels mean nothing
+    end
+  end)
+
+  it("has them with blocked layouts, fused ops, normalisation and running statistics too", function()
+    local function conv(bank)
+      local function on(f) return bank and neap.bank(bank, f) or f() end
+      local m = nn.module { "Net",
+        init = function(self)
+          self.a, self.n, self.b = nn.Conv2d { 16, kernel = 3, pad = 1 }, nn.BatchNorm2d {}, nn.Conv2d { 16, kernel = 3 }
+          self.pool, self.c = nn.MaxPool2d { 2 }, nn.Linear { 4 }
+        end,
+        forward = function(self, t)
+          t = self.b(on(function() return self.n(self.a(t)):relu() end)):relu()
+          return self.c(on(function() return self.pool(t) end):flatten())
+        end }
+      return m()
+    end
+    local data = { x = neap.randn(4, 3, 12, 12), y = neap.zeros { 4, dtype = "i64" } }
+    local function numbers(bank, memory)
+      local model = conv(bank)
+      local t = neap.trainer { model = model, loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 }, memory = memory, seed = 3 }
+      local out = {}
+      for i = 1, 3 do out[i] = t:step(data).loss end
+      local net, blobs = model:net { batch = 4, input = { 3, 12, 12 } }
+      model:workspace():run(net, { x = data.x }, memory)
+      out[4] = model:workspace():fetch(blobs.output):totable()
+      return out
+    end
+    local expected = numbers(nil, {})
+    assert.same(expected, numbers("fast", { banks = { fast() } }))
+    assert.same(expected, numbers("main", { banks = { fast() } }))
+  end)
+
+  it("has copies where an op of a bank reads what lies elsewhere, forward and backward, and none where nothing moves", function()
+    local function copies(which)
+      local n = 0
+      for _, op in ipairs(mlp(in_bank(which)):plan({ banks = { fast() } }):ops()) do
+        if op.type == "Reorder" and op.bank == "fast" and op.name:find "%.fast$" then n = n + 1 end
+      end
+      return n
+    end
+    assert.equal(0, copies {})
+    assert.equal(2, copies { middle = "fast" }) -- h, and the gradient of t
+    assert.equal(4, copies { first = "fast" }) -- x and w1; in the backward x again, and the gradient of h
+  end)
+
+  it("keeps each op of a bank to its bytes, and tells them apart in its reports", function()
+    local plan = mlp(in_bank { middle = "fast" }):plan { banks = { fast(), neap.bank { "spare", bytes = 1024 } } }
+    local of, rows = {}, plan:banks()
+    for _, v in ipairs(plan:values()) do of[v.blob] = v end
+    for _, op in ipairs(plan:ops()) do
+      if op.bank == "fast" and op.type ~= "Reorder" then
+        for _, name in ipairs(op.inputs) do assert.equal("fast", of[name].bank, op.name .. " reads " .. name) end
+        for _, name in ipairs(op.outputs) do assert.equal("fast", of[name].bank, op.name .. " makes " .. name) end
+      end
+    end
+    assert.same({ "main", "fast", "spare" }, { rows[1].bank, rows[2].bank, rows[3].bank })
+    assert.equal(plan.arena_bytes, rows[1].arena_bytes + rows[2].arena_bytes + rows[3].arena_bytes)
+    assert.equal(plan.lower_bound_bytes, rows[1].lower_bound_bytes + rows[2].lower_bound_bytes)
+    assert.equal(0, rows[3].arena_bytes)
+    for _, v in pairs(of) do -- every value of the arena lies in the part that its bank has
+      if v.region == "arena" then
+        local row = v.bank == "main" and rows[1] or rows[2]
+        assert.is_true(v.offset >= row.begin_offset and v.offset + v.bytes <= row.begin_offset + row.arena_bytes, v.blob)
+      end
+    end
+    -- The least of a bank, counted another way: the most of its bytes that live at once.
+    local live, most = {}, 0
+    local seen = {}
+    for _, v in pairs(of) do
+      if v.region == "arena" and v.bank == "fast" then
+        local s = seen[v.storage] or { from = v.first_step, to = v.last_step, bytes = 0 }
+        s.from, s.to, s.bytes = math.min(s.from, v.first_step), math.max(s.to, v.last_step), math.max(s.bytes, (v.bytes + 63) // 64 * 64)
+        seen[v.storage] = s
+      end
+    end
+    for _, s in pairs(seen) do
+      for step = s.from, s.to do live[step] = (live[step] or 0) + s.bytes end
+    end
+    for _, n in pairs(live) do most = math.max(most, n) end
+    assert.equal(most, rows[2].lower_bound_bytes)
+    assert.truthy(tostring(plan:explain()):find("bank fast", 1, true))
+  end)
+
+  it("is refused by the bank that it exceeds, main among them, and runs at the least that was named", function()
+    local net = mlp(in_bank { middle = "fast" })
+    for _, name in ipairs { "fast", "main" } do
+      local function banks(bytes)
+        if name == "main" then return { banks = { neap.bank { "main", bytes = bytes }, fast() } } end
+        return { banks = { fast(bytes) } }
+      end
+      local ok, e = pcall(net.plan, net, banks(64))
+      assert.is_false(ok)
+      assert.equal("memory", e.code)
+      assert.truthy(e.message:find('bank "' .. name .. '" has 64 B', 1, true), e.message)
+      assert.equal(e.least_bytes, net:plan(banks(e.least_bytes)):banks()[name == "main" and 1 or 2].arena_bytes)
+      assert.is_false((pcall(net.plan, net, banks(e.least_bytes - 64))))
+    end
+  end)
+
+  it("refuses what contradicts itself, with the place", function()
+    local net = mlp(in_bank { middle = "fast" })
+    local function refused(memory, text)
+      local ok, e = pcall(net.plan, net, memory)
+      assert.is_false(ok)
+      assert.truthy(tostring(e):find(text, 1, true), tostring(e))
+    end
+    refused({ banks = { neap.bank { "fats" } } }, 'op "relu_1" is assigned to bank "fast", and the memory options give main, fats')
+    refused({ banks = { fast(), fast() } }, 'bank "fast" is given twice')
+    refused({ banks = { neap.bank { "main" }, neap.bank { "main" }, fast() } }, 'bank "main" is given twice')
+    refused({ banks = { fast() }, executor = "dynamic" }, "policy pool takes bytes while it runs")
+    refused({ banks = { 3 } }, "banks expects a list of neap.bank")
+    refused({ banks = "fast" }, "banks expects a list of neap.bank")
+    refused({ banks = { { "fast" } } }, "without a name")
+    for _, wrong in ipairs { {}, { "b", bytes = -1 }, { "b", kind = "hugh" }, { "b", size = 3 }, { 3 } } do assert.is_false((pcall(neap.bank, wrong))) end
+    for _, wrong in ipairs { 3, "b" } do assert.is_false((pcall(neap.bank, wrong))) end
+    assert.is_false((pcall(net.bank, net, "fast", "no such blob")))
+    assert.is_false((pcall(net.bank, net, "fast", { 3 })))
+    assert.is_false((pcall(net.bank, net, "a bank", "h")))
+    assert.equal(net:text(), mlp(in_bank { middle = "fast" }):text()) -- nothing of it stays
+  end)
+
+  it("lies whole in one bank with its branches and bodies", function()
+    local function build(inner, outer)
+      local net = neap.net "n"
+      local h = net:input("x", { 4, 8 })
+      local function loop()
+        return (net:Loop { trip = 3, init = { h }, body = function(b, _, y)
+          if inner then return true, b:bank(inner, function() return b:Relu(y) end) end
+          return true, b:Relu(y)
+        end })
+      end
+      local y = outer and net:bank(outer, loop) or loop()
+      net:Sum(y, "s")
+      net:outputs { "s" }
+      return net
+    end
+    local feeds = { x = neap.randn(4, 8) }
+    local ok, expected = pcall(results, build(), {}, feeds, { "s" })
+    assert(ok, expected)
+    assert.same(expected, results(build(nil, "fast"), { banks = { fast() } }, feeds, { "s" }))
+    assert.same(expected, results(build("fast", "fast"), { banks = { fast() } }, feeds, { "s" }))
+    local net = build "fast"
+    local e
+    ok, e = pcall(net.plan, net, { banks = { fast() } })
+    assert.is_false(ok)
+    assert.truthy(tostring(e):find("a subnet lies whole in one bank", 1, true), tostring(e))
+  end)
+end)
+
+describe("a blob in a bank", function()
+  it("lies there whoever makes it; one with bytes of its own is there for as long as it is used", function()
+    local net = mlp(nowhere)
+    net:bank("fast", { net:blob "h", "w1" })
+    net:bank("fast", "loss")
+    local plan = net:plan { banks = { fast() } }
+    local of = {}
+    for _, v in ipairs(plan:values()) do of[v.blob] = v end
+    assert.equal("fast", of.h.bank)
+    assert.equal("main", of.w1.bank)
+    assert.equal("fast", of["w1.fast"].bank) -- copied in for its readers
+    assert.is_true(of["w1.fast"].last_step < plan.n_op)
+    assert.equal("fast", of["loss.fast"].bank) -- and out from its maker
+    local names = { "loss", "w1_grad", "w2_grad" }
+    assert.same(results(mlp(nowhere), {}, { x = x }, names), results(net, { banks = { fast() } }, { x = x }, names))
+  end)
+
+  it("stays assigned in the net's text, its copies, its expansion and its parts", function()
+    local net = mlp(in_bank { middle = "fast" })
+    net:bank("slow", { "h", "w2" })
+    local text = net:text()
+    assert.truthy(text:find("bank slow h", 1, true))
+    assert.equal(text, neap.net_from(text):text())
+    local expanded = net:expand()
+    assert.truthy(expanded:text():find("bank slow h", 1, true))
+    local memory = { banks = { fast(), neap.bank { "slow" } }, threads = 1 }
+    local names = { "loss", "w1_grad", "w2_grad" }
+    assert.same(results(net, memory, { x = x }, names), results(expanded, memory, { x = x }, names))
+  end)
+end)
+
+describe("banks of a workspace", function()
+  it("are shared by its programs, each as large as the largest needs", function()
+    local ws <close> = neap.workspace { seed = 1, store = false, banks = { fast "1MiB" } }
+    local a, b = mlp(in_bank { middle = "fast" }), mlp(in_bank { last = "fast" })
+    local pa, pb = ws:compile(a), ws:compile(b)
+    local function part(p, i) return p.plan:banks()[i].arena_bytes end
+    assert.equal(math.max(part(pa, 1), part(pb, 1)) + math.max(part(pa, 2), part(pb, 2)), ws:arena_bytes())
+  end)
+
+  it("mean the same to all its nets, and a net that is refused leaves them as they were", function()
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    local net = mlp(in_bank { middle = "fast" })
+    ws:run(net, { x = x }, { banks = { fast "1MiB" } })
+    local held = ws:held_bytes()
+    local ok, e = pcall(ws.run, ws, net, { x = x }, { banks = { fast "2MiB" } })
+    assert.is_false(ok)
+    assert.truthy(tostring(e):find('bank "fast" is ordinary of 1.0 MiB in this workspace already', 1, true), tostring(e))
+    assert.equal(held, ws:held_bytes())
+    ws:run(net, { x = x }, { banks = { fast "1MiB" } })
+  end)
+
+  it("are counted by its budget and its total", function()
+    local net = mlp(in_bank { middle = "fast" })
+    local plan = net:plan { banks = { fast() } }
+    local function fits(bytes)
+      local ws <close> = neap.workspace { seed = 1, store = false, budget = bytes }
+      return pcall(ws.run, ws, net, { x = x }, { banks = { fast() } })
+    end
+    assert.is_true((fits(plan.arena_bytes)))
+    assert.is_false((fits(plan.arena_bytes - 1)))
+  end)
+
+  it("hold what a fetch reads after the run", function()
+    local ws <close> = neap.workspace { seed = 1, store = false }
+    local net = neap.net "n"
+    local h = net:bank("fast", function() return net:Exp(net:input("x", { 8 }), "h") end)
+    net:Sum(h, "s")
+    local t = neap.randn(8)
+    ws:run(net, { x = t }, { banks = { fast() } })
+    assert.same(t:exp():totable(), ws:fetch("h"):totable())
+  end)
+end)
+
+describe("banks of a model", function()
+  local function model()
+    local middle = nn.Lambda(function(t) return neap.bank("fast", function() return t:tanh() end) end)
+    return nn.Sequential { nn.Linear { 32 }, nn.ReLU {}, middle, nn.Linear { 10 } }
+  end
+  it("train to the same numbers, in micro-batches and ranges too, and are counted", function()
+    local data = { x = neap.randn(12, 16), y = neap.zeros(12):to "i64" }
+    local function losses(memory, more)
+      neap.seed(5)
+      local o = { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 }, memory = memory, seed = 5 }
+      for key, value in pairs(more or {}) do o[key] = value end
+      local t = neap.trainer(o)
+      local out = {}
+      for i = 1, 3 do out[i] = t:step({ x = data.x, y = data.y }).loss end
+      return out
+    end
+    local banks = { fast() }
+    assert.same(losses {}, losses { banks = banks })
+    assert.same(losses({}, { micro = 4 }), losses({ banks = banks }, { micro = 4 }))
+    assert.same(losses { max_batch = 16 }, losses { banks = banks, max_batch = 16 })
+    local ok, e = pcall(losses, { banks = { neap.bank { "fast", bytes = 64 } } })
+    assert.is_false(ok)
+    assert.truthy(tostring(e):find('bank "fast" has 64 B', 1, true), tostring(e))
+  end)
+  it("runs eagerly as if there were none", function()
+    local t = neap.randn(3)
+    assert.same(t:exp():totable(), neap.bank("fast", function(a) return a:exp() end, t):totable())
+  end)
+end)
+
+describe("stored plans", function()
+  it("are found again with the same banks, and not with others", function()
+    local path = os.tmpname()
+    local net = mlp(in_bank { middle = "fast" })
+    local db <close> = neap.db(path)
+    neap.use_db(db)
+    local function hit(banks) return net:plan({ banks = banks }).hit end
+    local found = { hit { fast() }, hit { fast() }, hit { fast "2MiB" }, hit { fast(), neap.bank { "other" } }, hit(nil), hit { fast() } }
+    neap.use_db(false)
+    os.remove(path)
+    assert.same({ false, true, false, false, false, true }, found)
+  end)
+end)
