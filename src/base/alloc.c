@@ -69,6 +69,7 @@ static void *take(size_t bytes, neap_account account, size_t align) {
     if (last > first) (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
   }
 #endif
+  NEAP_FORBID(base + HEADER_BYTES + bytes, whole - HEADER_BYTES - bytes);
   *(header *)(void *)base = (header){bytes, account};
   atomic_fetch_add(&n_live, 1);
   atomic_fetch_add(&n_alloc, 1);

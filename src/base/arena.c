@@ -2,7 +2,7 @@
  * as large as the block that asked for it.
  *
  * A block that does not fit the newest chunk begins another; what is left of the old one stays unused. Chunks are zeroed
- * when they are made, so blocks need not be.
+ * when they are made, so blocks need not be. Under AddressSanitizer nobody may touch what lies between blocks.
  */
 #include "base/base.h"
 
@@ -17,7 +17,7 @@ struct neap_arena_chunk {
 
 void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
   if (bytes > SIZE_MAX / 4) return NULL; /* so that no sum below wraps */
-  size_t need = (bytes + 15) & ~(size_t)15;
+  size_t need = (bytes + NEAP_GAP_BYTES + 15) & ~(size_t)15;
   struct neap_arena_chunk *chunk = arena->chunk;
   if (chunk == NULL || chunk->room - chunk->used < need) {
     size_t room = chunk == NULL ? 1024 : NEAP_MIN(2 * chunk->room, (size_t)1 << 20);
@@ -26,10 +26,12 @@ void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
     if (fresh == NULL) return NULL;
     fresh->older = chunk;
     fresh->room = room;
+    NEAP_FORBID(fresh->bytes, room);
     arena->chunk = chunk = fresh;
   }
   void *block = chunk->bytes + chunk->used;
   chunk->used += need;
+  NEAP_ALLOW(block, bytes);
   return block;
 }
 

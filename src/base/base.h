@@ -69,6 +69,18 @@ size_t neap_memory_available_below(const char *root);
 /* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its collector. */
 extern void (*neap_memory_on_data)(int64_t delta);
 
+/* What lies behind a block, up to the next one, nobody may touch: AddressSanitizer sees an overrun of one byte. Else nothing. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define NEAP_FORBID(address, bytes) ASAN_POISON_MEMORY_REGION(address, bytes)
+#define NEAP_ALLOW(address, bytes) ASAN_UNPOISON_MEMORY_REGION(address, bytes)
+enum { NEAP_GAP_BYTES = 16 }; /* between blocks of an arena */
+#else
+#define NEAP_FORBID(address, bytes) ((void)0)
+#define NEAP_ALLOW(address, bytes) ((void)0)
+enum { NEAP_GAP_BYTES = 0 };
+#endif
+
 /* Growing list: `type *items; int n, cap;`. Returns false, items untouched, when memory is refused. */
 bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes);
 

@@ -13,7 +13,7 @@ static neap_status fail_blob(neap_status code, const char *name, const char *lin
 }
 
 /* Shapes come from files too: dims >= 0 and bytes that a machine can count. */
-static neap_status check_type(const char *name, const neap_type *type, neap_error *error) {
+static neap_status check_type(const char *name, const neap_type *type, const char *line, neap_error *error) {
   int64_t elems = (int64_t)neap_dtype_bytes(type->dtype);
   bool bad = (unsigned)type->dtype >= NEAP_N_DTYPE || elems == 0 || type->shape.n_dim < 0 || type->shape.n_dim > NEAP_MAX_DIM;
   for (int i = 0; !bad && i < type->shape.n_dim; i++) {
@@ -25,7 +25,7 @@ static neap_status check_type(const char *name, const neap_type *type, neap_erro
   neap_fail(error, NEAP_SHAPE,
             "blob \"%s\": its type is not one: a dtype, at most %d dimensions of at least 0 and a countable size", name,
             NEAP_MAX_DIM);
-  return fail_blob(NEAP_SHAPE, name, NULL, error);
+  return fail_blob(NEAP_SHAPE, name, line, error);
 }
 
 /* The init op of a blob: `set` with shape and dtype filled in from the blob's type. */
@@ -86,7 +86,8 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   if (role == NEAP_ROLE_ACTIVATION || role == NEAP_ROLE_OUTPUT)
     return neap_fail(error, NEAP_ARGUMENT, "blob \"%s\" can't be declared as %s: ops make those", name, neap_role_name(role));
   /* A subnet's parameters take the types of what its op gives them. */
-  if (type->dtype != NEAP_DTYPE_NONE || net->outer == NULL || role != NEAP_ROLE_INPUT) NEAP_TRY(check_type(name, type, error));
+  if (type->dtype != NEAP_DTYPE_NONE || net->outer == NULL || role != NEAP_ROLE_INPUT)
+    NEAP_TRY(check_type(name, type, line, error));
   neap_net_blob blob = {.role = role, .trainable = trainable && role == NEAP_ROLE_PARAMETER, .type = *type, .init = -1};
   blob.name = neap_intern(name);
   blob.line = neap_intern(line != NULL ? line : "");

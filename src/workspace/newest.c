@@ -35,7 +35,7 @@ static neap_status note(neap_workspace *ws, neap_attachment *a, const char *name
                         neap_error *error) {
   neap_found found = neap_workspace_find_key(ws, name);
   if (found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_TENSOR) return NEAP_OK;
-  char text[600], op[300] = "", line[160] = "";
+  char text[640], op[300] = "", line[160] = "";
   if (by != NULL) snprintf(op, sizeof op, ", in %.60s \"%.200s\"", by->op->name, by->name);
   if (by != NULL && by->line[0] != '\0') snprintf(line, sizeof line, " at %.150s", by->line);
   snprintf(text, sizeof text, "net \"%.100s\" has %s it since%s%s%s", neap_program_graph(a->program)->name,

@@ -136,6 +136,10 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
       CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "outside the record");
       loop->item[i].offset = was;
     }
+    neap_plan **subs = plan->sub[node[half]], *kept = subs[body];
+    subs[body] = NULL;
+    CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "the plan fewer");
+    subs[body] = kept;
     loop->max++; /* more iterations than the frames hold */
     CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "do not hold 6 iterations");
     loop->max--;

@@ -197,6 +197,9 @@ TEST(choices_read_back_from_their_text) {
   CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
   neap_choices none = {0};
   CHECK_FAILS(neap_choices_read("constants 1\nagain 0\nref 0 1 0", graph, &none, &error), NEAP_PLAN, "can't be read");
+  const char *const bad[] = {"", "constant 1\n", "constants x\n", "constants -1\nagain 0\n", "constants 3\nagain 0\n"};
+  for (int i = 0; i < NEAP_COUNT(bad); i++)
+    CHECK_FAILS(neap_choices_read(bad[i], graph, &none, &error), NEAP_PLAN, "whether constants are held");
   CHECK_FAILS(neap_choices_read("constants 1\nagain 2 1", graph, &none, &error), NEAP_PLAN, "which ops run again");
   neap_buffer_fini(&a);
   neap_buffer_fini(&b);
@@ -224,9 +227,40 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
   neap_net_free(net);
 }
 
+TEST(refused_choices_leave_nothing) {
+  neap_net *net = small_net();
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  bool done = false;
+  for (int64_t n = 1; !done && check_failures == 0; n++) {
+    int64_t live = neap_memory_read().n_live;
+    neap_choices choices;
+    neap_memory_fail_nth(n, false);
+    neap_status status =
+      neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, NULL);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK(done ? status == NEAP_OK : status == NEAP_MEMORY);
+    if (status == NEAP_OK) neap_choices_fini(&choices);
+    CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
+TEST(a_type_is_that_of_a_blob_which_is_there) {
+  neap_net *net = small_net();
+  neap_type type;
+  CHECK_OK(neap_graph_type(net, NULL, "w", &type, &error));
+  CHECK(type.dtype == NEAP_DTYPE_F32 && type.shape.n_dim == 2 && type.shape.dim[0] == 2 && type.shape.dim[1] == 3);
+  CHECK_FAILS(neap_graph_type(net, NULL, "nobody", &type, &error), NEAP_NAME, "has no blob \"nobody\"");
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
-             T(a_backward_that_needs_an_overwritten_parameter_is_refused));
+             T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
+             T(a_type_is_that_of_a_blob_which_is_there));
 }

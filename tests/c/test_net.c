@@ -626,6 +626,34 @@ TEST(a_refused_op_can_be_added_again) {
   }
 }
 
+TEST(what_a_subnet_reads_must_stand_where_its_op_does) {
+  for (int gone = 0; gone < 2; gone++) {
+    neap_net *net = NULL, *yes, *no;
+    CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\na = Relu(x)\nb = Relu(x)\n", &net, &error));
+    CHECK_OK(neap_net_new_sub(net, "yes", &yes, &error));
+    CHECK_OK(neap_net_new_sub(net, "no", &no, &error));
+    CHECK_OK(add(yes, "Add", 2, LIST("a", "b"), "y", &error));
+    CHECK_OK(add(no, "Add", 2, LIST("b", "a"), "y", &error));
+    neap_net_call end = {.type = "Free", .n_in = 1, .in = gone == 0 ? LIST("a") : LIST("b")};
+    CHECK_OK(neap_net_add(net, &end, NULL, &error));
+    neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+    neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+    CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_NAME, gone == 0 ? "\"a\"" : "\"b\"");
+    neap_net_free(net);
+  }
+}
+
+TEST(a_refusal_may_go_unread) {
+  neap_net *net = NULL;
+  CHECK_OK(neap_net_new("f", &net, &error));
+  neap_type huge = {NEAP_DTYPE_F32, NEAP_SHAPE(INT64_MAX, INT64_MAX)};
+  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", NULL) != NEAP_OK);
+  neap_error error = {0};
+  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", &error) != NEAP_OK);
+  CHECK(strcmp(error.blob, "x") == 0 && strcmp(error.line, "f.lua:1") == 0);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
              T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
@@ -636,5 +664,5 @@ int main(int argc, char **argv) {
              T(subnets_read_outer_names_and_belong_to_their_net), T(enforced_pairs_must_be_in_place_by_name),
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
-             T(a_refused_op_can_be_added_again));
+             T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread));
 }

@@ -150,6 +150,10 @@ TEST(steps_repeat_and_stop) {
   CHECK_FAILS(neap_workspace_run_steps(ws, &both, NULL, &error), NEAP_ARGUMENT, "nets and substeps");
   neap_step unknown = {.n_net = 2, .net = NAMES("counter", "nobody")};
   CHECK_FAILS(neap_workspace_run_steps(ws, &unknown, NULL, &error), NEAP_NAME, "no net \"nobody\"");
+  const neap_step negative[] = {{.n_net = -1},           {.n_step = -1},     {.iterations = -1}, {.run_every_ms = -1},
+                                {.report_every_ms = -1}, {.n_instance = -1}, {.n_instance = 257}};
+  for (int i = 0; i < NEAP_COUNT(negative); i++)
+    CHECK_FAILS(neap_workspace_run_steps(ws, &negative[i], NULL, &error), NEAP_ARGUMENT, "can't be negative");
   CHECK_EQ(get(ws, "count"), 9);
   neap_workspace_release(ws);
 }

@@ -499,6 +499,10 @@ describe("Step trees", function()
     raises("would meet at blob \"y\"", ws.run_steps, ws, { { neg }, { { read } }, concurrent = true })
     raises("would meet at blob \"y\"", ws.run_steps, ws, { neg, instances = 2 })
     assert.is_false(pcall(ws.fetch, ws, "y"))
+    local makes = neap.net "makes" -- its first blob is the one they share
+    makes:Constant({}, "c", { shape = { 2 }, value = 1 })
+    ws:feed("c", neap.tensor { 1, 2 })
+    raises("would meet at blob \"c\"", ws.run_steps, ws, { { makes }, { unary("reads", "Abs", "c", "d") }, concurrent = true })
   end)
 
   it("run instances of a step side by side, each with blobs of its own", function()

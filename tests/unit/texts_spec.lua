@@ -5,6 +5,7 @@ local neap = require "neap"
 --- One of each: an op in place by name, a kept blob, a constant, branches, a loop, a gradient, an update, a scope.
 local function all()
   local net = neap.net "all"
+  net:Sum(net:input("steps", { 3, 2, 4 }), "all")
   local c, w = net:input("c", {}), net:param("w", { 4, 3 }, 0.5)
   net:FC({ net:input("x", { 2, 3 }), w }, "h")
   net:Relu("h", "h")
@@ -12,14 +13,13 @@ local function all()
   net:Dropout("h", "d", { rate = 0.25 })
   net:Mul({ "d", net:const(neap.tensor { 1, 2, 0.5, 4 }) }, "m")
   local y = net:If(c, function(b) return b:Exp "m" end, function(b) return b:Neg "m" end)
-  net:input("steps", { 3, 2, 4 })
   net:Copy("m", "start")
   local last = net:Recurrent { seq = { "steps" }, init = { "start" },
-    step = function(b, h, row) return b:Tanh(b:Add({ h, row }, "sum"), "next") end }
+    step = function(b, h, row) return b:Mul({ b:Tanh(b:Add({ h, row }, "sum")), row }, "next") end }
   local loss = net:Mean(net:Add { y, last }, "loss")
   net:Sum("tail/t", "s")
   net:keep "tail/t"
-  net:outputs { "loss", "s" }
+  net:outputs { "loss", "s", "all" }
   net:gradient(loss, { wrt = "w" })
   net:Sgd({ "w", "w_grad", net:input("lr", {}) }, "w")
   return net

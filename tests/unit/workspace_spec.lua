@@ -61,6 +61,27 @@ describe("a workspace", function()
     assert.are.equal(24, r.bytes)
   end)
 
+  it("lists from which step to which its programs need each blob", function()
+    local ws <close> = neap.workspace {}
+    local net = neap.net "f"
+    net:input("x", { 4 })
+    net:param("w", { 4 }, 1)
+    net:gradient(net:Sum(net:Exp(net:Mul { "x", "w" }, "h"), "loss"))
+    net:outputs "loss"
+    ws:run(net, { x = neap.ones(4) })
+    local first, last, n = {}, {}, 0
+    for _, v in ipairs(net:plan():values()) do
+      first[v.blob] = math.min(first[v.blob] or math.huge, v.first_step)
+      last[v.blob] = math.max(last[v.blob] or 0, v.last_step)
+    end
+    for _, row in ipairs(ws:blobs()) do
+      local from, to = first[row.name], last[row.name]
+      assert.are.equal(("%s-%d"):format(from == 0 and "before" or from, to), row.steps, row.name)
+      n = n + 1
+    end
+    assert.are.equal(6, n)
+  end)
+
   it("gives all its bytes back when it is closed", function()
     settle()
     local before = neap.memory().held
