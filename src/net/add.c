@@ -339,7 +339,7 @@ bool neap_net_reserve_outside(neap_net *net, int more) {
 void neap_net_mark_read(neap_net *net, const char *name) {
   for (; net != NULL; net = net->outer) {
     int i = neap_map_get(&net->cell_of, name, -1);
-    if (i >= 0) {
+    if (i >= 0 && i < net->n_cell) { /* a cell beyond is what the op itself is about to write: it reads the name around it */
       if (net->cell[i].unread) neap_net_note_cell(net, i);
       net->cell[i].unread = false;
       return;

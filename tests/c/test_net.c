@@ -643,6 +643,23 @@ TEST(what_a_subnet_reads_must_stand_where_its_op_does) {
   }
 }
 
+TEST(a_subnet_that_overwrites_an_outer_name_reads_it) {
+  neap_net *net = NULL, *yes, *no;
+  CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\nh = Relu(x)\n", &net, &error));
+  CHECK_OK(neap_net_new_sub(net, "yes", &yes, &error));
+  CHECK_OK(neap_net_new_sub(net, "no", &no, &error));
+  CHECK_EQ(neap_net_n_outputs(net), 1);
+  CHECK_OK(add(yes, "Relu", 1, LIST("h"), "h", &error));
+  CHECK_EQ(neap_net_n_outputs(net), 0);
+  CHECK_OK(add(no, "Tanh", 1, LIST("h"), "h", &error));
+  neap_net_call end = {.type = "Free", .n_in = 1, .in = LIST("h")};
+  CHECK_OK(neap_net_add(net, &end, NULL, &error));
+  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_NAME, "\"h\"");
+  neap_net_free(net);
+}
+
 TEST(a_refusal_may_go_unread) {
   neap_net *net = NULL;
   CHECK_OK(neap_net_new("f", &net, &error));
@@ -664,5 +681,6 @@ int main(int argc, char **argv) {
              T(subnets_read_outer_names_and_belong_to_their_net), T(enforced_pairs_must_be_in_place_by_name),
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
-             T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread));
+             T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
+             T(a_subnet_that_overwrites_an_outer_name_reads_it));
 }
