@@ -380,7 +380,7 @@ neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_ch
   int cap = 0;
   memset(out, 0, sizeof *out);
   int constants = 0, used = 0;
-  if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || used == 0 || constants < 0 || constants > 2)
+  if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || constants < 0 || constants > 2)
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
   out->no_constants = constants == 0;
   out->hold_constants = constants == 2;

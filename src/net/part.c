@@ -215,7 +215,7 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   neap_status status = copy_declarations(net, to, error);
   for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = evaluate_op(net, &net->op[i], to, error);
   int n = neap_net_n_outputs(net);
-  const char **name = neap_alloc_zeroed((size_t)(n + 1) * sizeof *name);
+  const char **name = neap_alloc_zeroed((size_t)n * sizeof *name);
   if (status == NEAP_OK && name == NULL) status = no_memory(error);
   for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = neap_net_output_at(net, k);
   if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);

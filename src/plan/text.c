@@ -255,8 +255,7 @@ static bool read_script(reader *r, neap_plan *plan) {
     plan->script.turn = neap_arena_copy(&plan->arena, s.turn, (size_t)s.n_turn * sizeof *s.turn);
     plan->script.take = neap_arena_copy(&plan->arena, s.take, (size_t)last->take_end * sizeof *s.take);
     plan->script.give = neap_arena_copy(&plan->arena, s.give, (size_t)last->give_end * sizeof *s.give);
-    ok = plan->script.turn != NULL && (plan->script.take != NULL || last->take_end == 0) &&
-         (plan->script.give != NULL || last->give_end == 0);
+    ok = plan->script.turn != NULL && plan->script.take != NULL && plan->script.give != NULL;
   }
   neap_free(s.turn);
   neap_free(s.take);

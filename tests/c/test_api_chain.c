@@ -400,6 +400,12 @@ TEST(attached_parameters_are_in_the_list_under_their_own_names) {
   CHECK_FAILS(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 0, &error), NEAP_ARGUMENT, "conv1.w");
   CHECK_OK(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 6, &error));
   CHECK_FAILS(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 6, &error), NEAP_RELEASED, "dropped already");
+  for (int i = 0; i < 20; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "own%d", i);
+    CHECK_OK(neap_chain_attach_param(s.chain, name, NEAP_DTYPE_F32, 1, (int64_t[]){3}, mine, &error));
+    CHECK(((const float *)param(s.chain, name).data.data)[1] == 7);
+  }
   close_setting(&s);
 }
 

@@ -609,6 +609,7 @@ TEST(choices_that_repeat_what_must_not_be_are_refused) {
   int update = laid->n_node - 1, backward = 0;
   while (laid->node[backward].phase != NEAP_PHASE_BACKWARD) backward++;
   const int wrong[][2] = {{update, -1}, {backward, -1}, {-1, -1}, {laid->n_node, -1}, {1, 1}, {3, 1}};
+  for (int n = 0; n < laid->n_node; n++) CHECK(laid->node[n].phase == NEAP_PHASE_FORWARD || !neap_graph_can_repeat(laid, n));
   neap_graph_free(laid);
   laid = NULL;
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {

@@ -443,6 +443,14 @@ TEST(attributes_are_checked_by_their_type) {
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "kernel is a list of 2 items without items");
   call.attrs = NULL;
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "attribute \"kernel\" is missing");
+  neap_net *other = NULL; /* a choice is its whole word */
+  const char *const word[] = {"", "m", "mea", "means", "none|mean"};
+  for (int i = 0; i < NEAP_COUNT(word); i++) {
+    char text[160];
+    snprintf(text, sizeof text, "net f\ninput x f32 (2,3)\ninput t i64 (2)\ny = SoftmaxCrossEntropy(x, t) { reduction = %s }\n",
+             word[i]);
+    CHECK(neap_net_read(text, &other, NULL) != NEAP_OK);
+  }
   /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value. */
   for (int i = 0; i < neap_op_count(); i++)
     for (int a = 0; a < neap_op_n_attrs(neap_op_at(i)); a++) {

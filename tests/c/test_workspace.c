@@ -286,6 +286,8 @@ TEST(budgets_of_the_workspace_are_kept) {
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.budget_bytes = 1000}, &ws, &error));
   CHECK_OK(chain(9, "a", &net, &error));
   CHECK_FAILS(neap_driver_compile(ws, net, &options, &session, &error), NEAP_MEMORY, "budget");
+  neap_error alone = {0};
+  CHECK(neap_driver_compile(ws, net, &options, &session, &alone) != NEAP_OK && strstr(alone.message, "beside") == NULL);
   CHECK_EQ(neap_workspace_arena_bytes(ws), 0);
   CHECK(!neap_workspace_has(ws, "a_h8")); /* a refused program leaves nothing */
   neap_net_free(net);
@@ -377,6 +379,7 @@ static neap_status do_everything(neap_workspace *parent, const neap_net *net, co
   if (s == NEAP_OK) s = neap_workspace_save(ws, path, 0, NULL, error);
   if (s == NEAP_OK && neap_workspace_remove(ws, "b2")) s = neap_workspace_load(ws, path, NEAP_IO_COPY, NULL, error);
   if (s == NEAP_OK) s = neap_workspace_fetch(ws, "b2", &t, error);
+  if (s == NEAP_OK) s = neap_workspace_copy_forwarded(ws, error);
   neap_tensor_fini(&t);
   neap_workspace_release(ws);
   return s;

@@ -675,6 +675,47 @@ describe("an assignment", function()
     assert.is_true(s.proved)
     assert.is_true(M.verify_assignments(slots))
   end)
+  it("searched exactly, costs what the best of all partitions does", function()
+    local function best(list, k, slots) -- bytes of the cheapest way to put list[k], list[k + 1], .. into these slots or new ones
+      if k > #list then
+        local total = 0
+        for _, slot in ipairs(slots) do
+          local size = 0
+          for _, r in ipairs(slot) do size = math.max(size, r.size) end
+          total = total + size
+        end
+        return total
+      end
+      local least = math.huge
+      for s = 1, #slots + 1 do
+        local slot, free = slots[s] or {}, true
+        for _, r in ipairs(slot) do free = free and (r.used < list[k].defined or list[k].used < r.defined) end
+        if free then
+          slots[s] = slot
+          slot[#slot + 1] = list[k]
+          least = math.min(least, best(list, k + 1, slots))
+          slot[#slot] = nil
+          if #slot == 0 then slots[s] = nil end
+        end
+      end
+      return least
+    end
+    local state = 7
+    local function below(n)
+      state = (state * 1103515245 + 12345) % 2 ^ 31
+      return math.floor(state / 65536) % n
+    end
+    for _ = 1, 40 do
+      local list = {}
+      for i = 1, 3 + below(5) do
+        local from = 1 + below(12)
+        list[i] = { name = "r" .. i, defined = from, used = from + below(6), size = 1 + below(9) }
+      end
+      local _, s = M.compute_assignments(list, nil, "exact")
+      assert.is_true(s.proved)
+      assert.are.equal(best(list, 1, {}), s.optimized_bytes)
+    end
+  end)
   it("avoids the trap of the order of definition, cost 11", function()
     local trap = { { name = "b1", defined = 1, used = 2, size = 10 }, { name = "b2", defined = 4, used = 6, size = 1 },
       { name = "b3", defined = 5, used = 6, size = 10 } }

@@ -377,6 +377,22 @@ describe("mem_param", function()
     end
   end)
 
+  it("never recycles a term of the loss, be it the very first value", function()
+    local net = neap.net "terms"
+    net:input("x", { 16, 8 })
+    net:Sum("x", "first")
+    net:Sum(net:Exp(net:Mul { "x", net:param("w", { 8 }, 1) }), "second")
+    net:gradient(net:Add({ "first", "second" }, "loss"))
+    net:outputs "loss"
+    local ws <close> = neap.workspace { seed = 4, store = false }
+    ws:init(net)
+    ws:feed("x", neap.ones(16, 8))
+    local program <close> = ws:compile(net, { mem_param = {} })
+    program:run()
+    assert.are.equal(128, ws:fetch("first"):item())
+    assert.is_true(ws:fetch("second"):item() > 300)
+  end)
+
   it("stands in a net file, and holds wherever the file is planned or run", function()
     local netfile, bench = require "neap.netfile", require "neap.bench"
     local path = os.tmpname()

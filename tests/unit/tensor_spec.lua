@@ -433,4 +433,14 @@ describe("i16 and u16 tensors", function()
     local ws <close> = neap.workspace { store = false }
     assert.same({ 0, -2, 0, 14, -2 }, ws:run(net, { x = x, y = x }).z:totable())
   end)
+
+  it("gives back what an op whose length is found made too large", function()
+    local x, mask = neap.ones(100000), neap.ones(100000):gt(2)
+    collectgarbage()
+    local before = neap.memory().held
+    for _ = 1, 20 do assert.are.equal(0, neap.compress(x, mask):n_element()) end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(neap.memory().held < before + 1000000)
+  end)
 end)
