@@ -1,5 +1,5 @@
 --- Nets of many kinds with ways to plan them, and what holds of their plans, computed in plain Lua from shapes, operands, offsets and
--- kinds of blobs. tests/unit/figures_spec.lua compares reports with it; a process of its own plans the same nets into a database.
+-- kinds of blobs. tests/unit/figures_spec.lua compares a plan's reports with it, figures_kept_spec.lua what a database keeps of it.
 local neap = require "neap"
 local netfile = require "neap.netfile"
 
