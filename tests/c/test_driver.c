@@ -811,17 +811,59 @@ TEST(gradients_given_back_leave_views_and_other_workspaces_alone) {
   mlp_close(&other);
 }
 
+/* One number of a script is another one: the verifier says so, and puts nothing outside its tables. */
+TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
+  neap_net *net = NULL;
+  neap_forecast f;
+  CHECK_OK(build_chain(&net, &error));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  o.plan.budget_bytes = f.plan->arena_bytes / 2;
+  neap_forecast_fini(&f);
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  CHECK(f.plan->script.n_turn > 0);
+  neap_script *s = &f.plan->script;
+  int n_value = f.plan->n_value, n_take = s->turn[s->n_turn - 1].take_end, n_give = s->turn[s->n_turn - 1].give_end;
+  CHECK(n_take > 1 && n_give > 0);
+  CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  for (int i = 0; i < n_take; i++) {
+    const int wrong[] = {-1, n_value + 1, s->take[i > 0 ? i - 1 : n_take - 1].slot};
+    int was = s->take[i].slot;
+    for (int k = 0; k < (i > 0 && s->take[i - 1].slot != was ? 3 : 2); k++) {
+      s->take[i].slot = wrong[k];
+      CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "");
+      s->take[i].slot = was;
+    }
+  }
+  for (int i = 0; i < n_give; i++) {
+    int was = s->give[i];
+    for (int k = 0; k < 2; k++) {
+      s->give[i] = k == 0 ? -1 : n_value + 1;
+      CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "gives a block back that is not taken");
+      s->give[i] = was;
+    }
+  }
+  neap_buffer text = {0};
+  neap_plan *copy = NULL;
+  s->turn[0].step = f.plan->n_node; /* of a step that the plan has not */
+  neap_plan_print(f.plan, &text);
+  CHECK_FAILS(neap_plan_read(text.text, f.graph, &copy, &error), NEAP_PLAN, "line");
+  neap_buffer_fini(&text);
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
-             T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
-             T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
-             T(every_refused_allocation_is_survived_in_banks), T(the_verifier_refuses_plans_that_mix_banks),
-             T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
-             T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
-             T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
-             T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
-             T(every_refused_allocation_is_survived_by_a_dynamic_session),
-             T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
-             T(every_refused_allocation_is_survived_by_gradients_made_again),
-             T(gradients_given_back_leave_views_and_other_workspaces_alone));
+  return RUN(
+    argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
+    T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
+    T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
+    T(every_refused_allocation_is_survived_in_banks), T(the_verifier_refuses_plans_that_mix_banks),
+    T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
+    T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
+    T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
+    T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
+    T(every_refused_allocation_is_survived_by_a_dynamic_session), T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+    T(every_refused_allocation_is_survived_by_gradients_made_again),
+    T(gradients_given_back_leave_views_and_other_workspaces_alone), T(a_script_of_eviction_that_was_tampered_with_is_refused));
 }

@@ -679,6 +679,28 @@ TEST(a_refusal_may_go_unread) {
   neap_net_free(net);
 }
 
+TEST(what_is_taken_back_was_not_read) {
+  neap_net *net = NULL, *yes, *no;
+  CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\nh = Relu(x)\n", &net, &error));
+  CHECK_OK(neap_net_new_sub(net, "yes", &yes, &error));
+  CHECK_OK(neap_net_new_sub(net, "no", &no, &error));
+  int mark = neap_net_mark(net);
+  CHECK_OK(add(yes, "Relu", 1, LIST("h"), "y", &error));
+  CHECK_EQ(neap_net_n_outputs(net), 0);
+  neap_net_end_mark(net, mark, false);
+  CHECK_EQ(neap_net_n_outputs(net), 1);
+  CHECK_OK(add(yes, "Relu", 1, LIST("x"), "y", &error));
+  CHECK_OK(add(no, "Tanh", 1, LIST("x"), "y", &error));
+  neap_net_call end = {.type = "Free", .n_in = 1, .in = LIST("h")};
+  CHECK_OK(neap_net_add(net, &end, NULL, &error));
+  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  CHECK_OK(neap_net_set_sub_interface(yes, 1, LIST("x"), 1, LIST("y"), &error));
+  CHECK_OK(neap_net_set_sub_interface(no, 1, LIST("x"), 1, LIST("y"), &error));
+  neap_net_call call = {.type = "If", .n_in = 2, .in = LIST("c", "x"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  CHECK_OK(neap_net_add(net, &call, NULL, &error));
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
              T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
@@ -690,5 +712,5 @@ int main(int argc, char **argv) {
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
-             T(a_subnet_that_overwrites_an_outer_name_reads_it));
+             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read));
 }

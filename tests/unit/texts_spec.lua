@@ -38,6 +38,16 @@ local function chain()
   return net
 end
 
+--- The peak holds the very first value; one value is empty.
+local function first()
+  local net = neap.net "first"
+  local h = net:Exp(net:input("x", { 16 }), "h")
+  net:Mul({ net:Tanh(h, "t"), h }, "y")
+  net:Exp(net:Exp(net:input("none", { 0, 3 })), "nothing")
+  net:outputs { "y", "nothing" }
+  return net
+end
+
 local ref = { engine = "ref", threads = 1 }
 local function with(more)
   local options = {}
@@ -86,6 +96,12 @@ describe("word for word", function()
     check("plan.txt", joined(table.unpack(texts)))
     check("plan.dot", plan:dot())
     check("plan.svg", plan:svg())
+  end)
+
+  it("a plan whose first value is at the peak", function()
+    local plan = first():plan(with { in_place = false })
+    check("first.txt", joined(plan:explain(), plan:why("h", "t")))
+    check("first.svg", plan:svg())
   end)
 
   it("plans by other policies", function()
