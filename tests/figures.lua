@@ -55,6 +55,21 @@ local function recurrent()
   return net
 end
 
+--- Two layers, the middle of which lies in a bank of its own.
+local function banked()
+  local net = neap.net "banked"
+  local x = net:input("x", { 32, 64 })
+  net:param("w1", { 128, 64 }, 0.01)
+  net:param("w2", { 10, 128 }, 0.02)
+  net:FC({ x, "w1" }, "h")
+  net:bank("fast", function() net:Tanh(net:Relu("h", "r"), "t") end)
+  net:FC({ "t", "w2" }, "y")
+  local loss = net:Mean(net:Square("y", "sq"), "loss")
+  net:gradient(loss)
+  net:outputs { "loss" }
+  return net
+end
+
 local function zoo(name, o, options)
   local file = netfile.load(name, nil, options)
   return (netfile.build(file, o or {}))
@@ -84,6 +99,7 @@ local cases = {
   { "views", views }, { "views, not in place", views, { in_place = false } }, { "views, a dag", views, { executor = "dag" } },
   { "a loop and a branch", control },
   { "a recurrence", recurrent },
+  { "two memory banks", banked, { banks = { neap.bank { "fast", bytes = "1MiB" } } } },
 }
 
 -- ---- what holds of a plan, computed from its rows --------------------------------------------------------------------------------

@@ -137,6 +137,18 @@ static int figures(lua_State *L) {
   return 1;
 }
 
+static bool lies_in(const neap_graph *graph, neap_value_id v, int bank) {
+  return v == NEAP_NO_VALUE || graph->value[v].region != NEAP_REGION_ARENA || graph->value[v].bank == bank;
+}
+
+/* Whether a node works on the bank alone: no copy between banks, which stands with the one that it writes. */
+static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
+  bool all = node->bank == bank;
+  for (int i = 0; i < node->n_in; i++) all = all && lies_in(graph, node->in[i], bank);
+  for (int k = 0; k < node->n_out; k++) all = all && lies_in(graph, node->out[k], bank);
+  return all;
+}
+
 /* plan:_banks() -> {bank, kind, capacity_bytes, arena_bytes, lower_bound_bytes, n_op, n_value} of each, main first; {} without banks */
 static int banks(lua_State *L) {
   const handle *h = plan_at(L, 1);
@@ -144,7 +156,7 @@ static int banks(lua_State *L) {
   for (int b = 0; b < h->plan->n_bank; b++) {
     const neap_plan_bank *bank = &h->plan->bank[b];
     int n_op = 0, n_value = 0;
-    for (int n = 0; n < h->graph->n_node; n++) n_op += h->graph->node[n].confined && h->graph->node[n].bank == b;
+    for (int n = 0; n < h->graph->n_node; n++) n_op += works_in(h->graph, &h->graph->node[n], b);
     for (int v = 0; v < h->graph->n_value; v++)
       n_value += h->graph->value[v].region == NEAP_REGION_ARENA && h->graph->value[v].bank == b;
     lua_createtable(L, 0, 8);

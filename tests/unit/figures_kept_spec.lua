@@ -250,8 +250,8 @@ end
 
 -- ---- runs -----------------------------------------------------------------------------------------------------------------------
 
---- Those told of elsewhere in this file, by the name of a view or query.
-local told = {}
+--- Those that the profiled run below is told by.
+local told = { ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true }
 
 describe("a profiled run", function()
   local db, run, program, ws
@@ -327,20 +327,17 @@ describe("a profiled run", function()
     for _, op in ipairs(p:_ops()) do flop = flop + op.flop // 1 end
     program:close()
     local r = rows(db, "select * from v_run")[1]
-    told["view v_run"] = true
     for name, want in pairs { net = "lenet", batch = 4, arena_bytes = arena, flop = flop, n_step = 5, tag = "a tag", status = "ok",
       planned_bytes = stats.planned_bytes, step_median_ns = stats.median_ns, step_min_ns = stats.min_ns } do
       assert.are.equal(want, r[name], name)
     end
     local q = assert(db:query "runs")[1]
-    told["query runs"] = true
     for _, name in ipairs { "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes", "resident_bytes", "status" } do
       assert.are.equal(r[name], q[name], name)
     end
     local n = neap.runs { db = db }[1]
     for _, name in ipairs { "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes" } do assert.are.equal(r[name], n[name], name) end
     local list, total = rows(db, "select * from v_op_time order by step"), 0
-    told["view v_op_time"] = true
     assert.are.equal(#times, #list)
     for i = 1, #list do total = total + list[i].median_ns end
     for i = 1, #list do
@@ -350,7 +347,6 @@ describe("a profiled run", function()
       if list[i].min_ns > 0 then assert.is_true(math.abs(list[i].flop / list[i].min_ns - list[i].gflop_per_s) <= 0.051) end
     end
     local slowest = assert(db:query "op_time")
-    told["query op_time"] = true
     local stored = by(list, "step")
     for i = 1, #slowest do
       assert.is_true(i == 1 or slowest[i].median_ns <= slowest[i - 1].median_ns)
@@ -584,6 +580,7 @@ local checked = {
   ["mem_param.lua mem_param.dry_run"] = "tests/unit/figures_spec.lua", ["memonger.lua memonger.estimate_memory_usage"] = "here",
   ["memonger.lua plan"] = "here", ["net.lua Net:blobs"] = "tests/unit/figures_spec.lua", ["net.lua Net:ops"] = "tests/unit/figures_spec.lua",
   ["nn/build.lua Module.summary"] = "here", ["picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
+  ["plan.lua Plan:banks"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:curve"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:explain"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:forecast"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:ops"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",

@@ -9,6 +9,8 @@ local bytes_text = neap.bytes
 
 -- ---- words and rows ---------------------------------------------------------------------------------------------------------------
 
+local aligned = figures.aligned
+
 local function lines_of(text)
   local lines = {}
   for line in (text .. "\n"):gmatch "(.-)\n" do lines[#lines + 1] = line end
@@ -75,7 +77,9 @@ reports["plan's fields"] = function(p, f)
   end
   assert.are.equal(total, p.total_bytes)
   assert.are.equal(region_bytes(p, f, "arena"), p.arena_bytes)
-  if p.policy == "offset" and p.executor == "simple" then assert.are.equal(f.peak, p.lower_bound_bytes) end
+  local bound = 0
+  for _, bank in ipairs(p:banks()) do bound = bound + bank.lower_bound_bytes end
+  if p.policy == "offset" and p.executor == "simple" then assert.are.equal(bound > 0 and bound or f.peak, p.lower_bound_bytes) end
   assert.is_true(p.lower_bound_bytes >= f.peak and p.arena_bytes >= p.lower_bound_bytes)
   assert.are.equal(p.arena_bytes == p.lower_bound_bytes, p.proved)
   assert.are.equal(f.peak_step, p.peak_step)
@@ -128,6 +132,42 @@ reports["plan.Plan:forecast"] = function(p, f)
     "n_changed" } do
     assert.are.equal(p[name], r[name], name)
   end
+  check_exports(r)
+end
+
+reports["plan.Plan:banks"] = function(p, f, _, case)
+  local r, arena, given = p:banks(), 0, case[3] and case[3].banks or {}
+  assert.are.equal(#given > 0 and #given + 1 or 0, #r)
+  for i = 1, #r do
+    local row, n_value, n_op, reach, bound = r[i], 0, 0, 0, 0
+    for step, op in ipairs(f.ops) do
+      local live = op.bank == row.bank and aligned(op.scratch_bytes) or 0
+      for _, s in ipairs(f.storages) do
+        local lives = s.region == "arena" and s.members[1].bank == row.bank and s.from <= step and step <= s.to
+        live = live + (lives and aligned(s.bytes) or 0)
+      end
+      bound = math.max(bound, live)
+      local alone = op.bank == row.bank
+      for _, list in ipairs { op.ins, op.outs } do
+        for _, v in ipairs(list) do alone = alone and (f.values[v].region ~= "arena" or f.values[v].bank == row.bank) end
+      end
+      n_op = n_op + (alone and 1 or 0)
+      if op.bank == row.bank and op.scratch_bytes > 0 then reach = math.max(reach, op.scratch_offset + aligned(op.scratch_bytes) - arena) end
+    end
+    for _, v in ipairs(f.values) do
+      if v.region == "arena" and v.bank == row.bank then n_value, reach = n_value + 1, math.max(reach, v.offset + aligned(v.bytes) - arena) end
+    end
+    assert.are.equal(reach, row.arena_bytes)
+    assert.are.equal(bound, row.lower_bound_bytes)
+    assert.are.equal(reach == bound, row.proved)
+    assert.are.equal(n_value, row.n_value)
+    assert.are.equal(n_op, row.n_op)
+    assert.are.equal(i > 1 and given[i - 1].bytes or nil, row.capacity_bytes)
+    arena = arena + row.arena_bytes
+  end
+  assert.are.equal(#r, r.n)
+  assert.are.equal(arena, r.arena_bytes)
+  if #r > 0 then assert.are.equal(p.arena_bytes, arena) end
   check_exports(r)
 end
 
@@ -301,6 +341,10 @@ local function explanation(p, f)
   add("of its peak %s are padding of layouts and %s scratch", bytes_text(padding), bytes_text(figures.aligned(f.ops[p.peak_step].scratch_bytes)))
   add("policy %s, executor %s, %s%s, planned in %.1f ms", p.policy, p.executor, pool and "" or "packed by ",
     pool and "addresses found while running" or p.packer, p.plan_ns * 1e-6)
+  for _, bank in ipairs(p:banks()) do
+    local capacity = bank.capacity_bytes and " of " .. bytes_text(bank.capacity_bytes) or ""
+    add("  bank %-7s %10s%s, least for these kernels and this order %s", bank.bank, bytes_text(bank.arena_bytes), capacity, bytes_text(bank.lower_bound_bytes))
+  end
   for _, name in ipairs { "arena", "parameters", "gradients", "state", "io", "constants", "frames" } do
     if region_bytes(p, f, name) > 0 then
       add("  %-12s %10s%s", name, bytes_text(region_bytes(p, f, name)),
@@ -595,7 +639,7 @@ end
 
 reports["check.check.plan"] = function(p, f, net, case)
   local memory = case[3] or {}
-  local same_options = not (memory.keep or memory.max_batch or memory.in_place == false or p.policy == "none")
+  local same_options = not (memory.keep or memory.banks or memory.max_batch or memory.in_place == false or p.policy == "none")
   if not same_options or #f.ops > 300 then return end -- options that check.plan does not take, and nets that run for seconds
   local r = neap.check.plan(net, { steps = 2, count_steps = 1, policy = memory.policy, executor = memory.executor, budget = memory.budget,
     exact = memory.exact, engine = memory.engine, layouts = memory.layouts })
