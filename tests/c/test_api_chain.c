@@ -400,6 +400,8 @@ TEST(attached_parameters_are_in_the_list_under_their_own_names) {
   CHECK_FAILS(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 0, &error), NEAP_ARGUMENT, "conv1.w");
   CHECK_OK(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 6, &error));
   CHECK_FAILS(neap_chain_drop(s.chain, NEAP_LIST_PARAMS, 6, &error), NEAP_RELEASED, "dropped already");
+  for (int list = -1; list < 5; list += 5)
+    CHECK_FAILS(neap_chain_drop(s.chain, (neap_list)list, 0, &error), NEAP_ARGUMENT, "no list");
   for (int i = 0; i < 20; i++) {
     char name[16];
     snprintf(name, sizeof name, "own%d", i);

@@ -651,6 +651,18 @@ TEST(what_a_subnet_reads_must_stand_where_its_op_does) {
   }
 }
 
+TEST(names_are_of_any_script_without_what_the_text_form_needs) {
+  neap_net *net = NULL;
+  CHECK_OK(neap_net_new("f", &net, &error));
+  neap_type type = {NEAP_DTYPE_F32, NEAP_SHAPE(2)};
+  for (int c = 1; c < 256; c++) {
+    char name[] = {'a', (char)c, 'b', '\0'};
+    bool fine = c > ' ' && c != 127 && strchr("\"'(){},", c) == NULL;
+    CHECK((neap_net_declare(net, name, NEAP_ROLE_INPUT, &type, false, NULL, NULL, NULL, NULL) == NEAP_OK) == fine);
+  }
+  neap_net_free(net);
+}
+
 TEST(a_subnet_that_overwrites_an_outer_name_reads_it) {
   neap_net *net = NULL, *yes, *no;
   CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\nh = Relu(x)\n", &net, &error));
@@ -669,7 +681,14 @@ TEST(a_subnet_that_overwrites_an_outer_name_reads_it) {
 }
 
 TEST(a_refusal_may_go_unread) {
-  neap_net *net = NULL;
+  neap_net *net = NULL, *micro = NULL, *update = NULL;
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\nw_grad = Gradient(loss, w)\n"
+                  "scaled = Mul(w_grad, loss)\n",
+                  &net, &error));
+  CHECK_FAILS(neap_net_split_micro(net, &micro, &update, &error), NEAP_GRAPH, "makes anew");
+  CHECK(neap_net_split_micro(net, &micro, &update, NULL) == NEAP_GRAPH);
+  neap_net_free(net);
   CHECK_OK(neap_net_new("f", &net, &error));
   neap_type huge = {NEAP_DTYPE_F32, NEAP_SHAPE(INT64_MAX, INT64_MAX)};
   CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", NULL) != NEAP_OK);
@@ -712,5 +731,6 @@ int main(int argc, char **argv) {
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
-             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read));
+             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
+             T(names_are_of_any_script_without_what_the_text_form_needs));
 }

@@ -205,6 +205,22 @@ describe("gradients", function()
   end)
 end)
 
+describe("net:expand", function()
+  it("refuses an op of more operands than it can write, and takes as many as it can", function()
+    for n = 255, 300, 45 do
+      local net, list = neap.net "wide", {}
+      for k = 1, n do list[k] = net:input("x" .. k, { 1 }) end
+      net:Concat(list, "y", { axis = 1 })
+      net:outputs "y"
+      if n < 256 then
+        assert.are.equal(n, #net:expand({}):ops()[1].inputs)
+      else
+        raises("more than 256 operands", net.expand, net, {})
+      end
+    end
+  end)
+end)
+
 describe("If", function()
   local function run(build, feeds)
     local net = neap.net "f"
