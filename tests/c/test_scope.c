@@ -81,6 +81,7 @@ TEST(frames_are_left_last_in_first_out_and_trimmed) {
   neap_net *net = net_of("net f\ninput x f32 (1)\nh = Neg(x)\n");
   int64_t before = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   CHECK_OK(neap_workspace_create_scope(ws, "s", &scope, &error));
+  CHECK_FAILS(neap_scope_push(scope, ws, 2, NAMES("x", "x"), NAMES("a", "b"), &back, &error), NEAP_NAME, "bound to both");
   for (int i = 0; i < 3; i++) {
     CHECK_OK(put(ws, "a", (float)i, &error));
     CHECK_OK(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame[i], &error));

@@ -489,3 +489,25 @@ describe("an LSTM written as a step net", function()
     end
   end)
 end)
+
+describe("two recurrent nets, written out", function()
+  it("each recompute what they were told to", function()
+    local net = neap.net "two"
+    net:input("x", { 4, N, D })
+    net:input("h0", { N, D })
+    net:param("w", { D, D }, 0.5)
+    for k, names in ipairs { { "pre", "gate" }, { "sum" } } do
+      local h = net:Recurrent { seq = { "x" }, init = { "h0" }, recompute = names, step = step_of("w", true) }
+      net:Copy(h, "h" .. k)
+    end
+    net:outputs { "h1", "h2" }
+    net:gradient(net:Sum(net:Add { "h1", "h2" }, "loss"))
+    local function told(text)
+      local list = {}
+      for recompute in text:gmatch "recompute = (%b{})" do list[#list + 1] = recompute end
+      return list
+    end
+    assert.are.equal(2, #told(net:text()))
+    assert.are.same(told(net:text()), told(net:expand({}):text()))
+  end)
+end)

@@ -705,16 +705,19 @@ describe("an assignment", function()
       state = (state * 1103515245 + 12345) % 2 ^ 31
       return math.floor(state / 65536) % n
     end
-    for _ = 1, 40 do
+    local n_better = 0
+    for _ = 1, 150 do
       local list = {}
-      for i = 1, 3 + below(5) do
-        local from = 1 + below(12)
-        list[i] = { name = "r" .. i, defined = from, used = from + below(6), size = 1 + below(9) }
+      for i = 1, 5 + below(3) do
+        local from = 1 + below(10)
+        list[i] = { name = "r" .. i, defined = from, used = from + below(5), size = 1 + below(12) }
       end
       local _, s = M.compute_assignments(list, nil, "exact")
       assert.is_true(s.proved)
       assert.are.equal(best(list, 1, {}), s.optimized_bytes)
+      if s.optimized_bytes < select(2, M.compute_assignments(list)).optimized_bytes then n_better = n_better + 1 end
     end
+    assert.is_true(n_better > 0) -- the greedy order is not always as good
   end)
   it("avoids the trap of the order of definition, cost 11", function()
     local trap = { { name = "b1", defined = 1, used = 2, size = 10 }, { name = "b2", defined = 4, used = 6, size = 1 },

@@ -395,6 +395,17 @@ describe("fusion", function()
     end
   end)
 
+  it("takes no norm over other dimensions, or one that lost its dimension, for LayerNorm", function()
+    for _, o in ipairs { { axes = { 1 }, keepdim = true }, { axes = { -1 }, keepdim = false }, { axes = { 1, 2 }, keepdim = true } } do
+      local net = neap.net "norm"
+      local x = net:input("x", { 6, 6 })
+      local d = x - net:Mean(x, nil, o)
+      net:outputs { net:Div({ d, net:Sqrt(net:Mean(d ^ 2, nil, o) + 1e-5) }, "y") }
+      assert.is_nil(types(net).LayerNorm)
+      agree(net, "y", { x = neap.randn(6, 6) * 3 + 1 })
+    end
+  end)
+
   it("finds Gelu written out, in both forms", function()
     local net = neap.net "erf"
     local x = net:input("x", { 3, 40 })

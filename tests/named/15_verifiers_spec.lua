@@ -541,3 +541,15 @@ describe("estimate_memory_usage", function()
     assert.are.equal(3 * 64, M.estimate_memory_usage(planned).total_bytes)
   end)
 end)
+
+describe("a verdict", function()
+  it("leaves no memory behind, with its reason too", function()
+    local a, b = neap.net "a", neap.net "a"
+    a:Relu(a:input("x", { 2 }), "y")
+    b:Tanh(b:input("x", { 2 }), "y")
+    assert.is_false((M.verify_graph_equality(a, b)))
+    local before = neap.memory().n_live
+    for _ = 1, 50 do M.verify_graph_equality(a, b) end
+    assert.are.equal(before, neap.memory().n_live)
+  end)
+end)

@@ -116,6 +116,11 @@ describe("word for word", function()
     check("again.txt", joined(plan:explain(), plan:explain "deep/tanh1", plan:explain "deep/exp4", plan:explain "deep/tanh8",
       plan:explain "deep/tanh8.again", plan:graph_text()))
     check("again.dot", plan:dot())
+    local colours = {}
+    for colour in chain():plan(with { policy = "none", in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip' do
+      colours[#colours + 1] = colour
+    end
+    check("colours.txt", table.concat(colours, "\n"))
     local _, err = pcall(chain().plan, chain(), with { budget = 1000 })
     check("refused.txt", joined(err.message, err.blob, err.scope, err.hint))
   end)
