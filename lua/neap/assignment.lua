@@ -15,6 +15,19 @@ function assignment.is_exact(algo, who)
   return algo == "exact" or refuse("argument", ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)))
 end
 
+--- Raises unless `list` is a table of tables; `what` says of what.
+local function check_list(list, who, what)
+  if type(list) ~= "table" then fail(("%s expects a list of %s, got a %s"):format(who, what, type(list))) end
+  for at, item in pairs(list) do
+    if type(item) ~= "table" then fail(("%s expects a list of %s, got a %s at %s"):format(who, what, type(item), tostring(at))) end
+  end
+end
+
+local function check_slots(slots, who)
+  check_list(slots, who, "slots")
+  for _, slot in ipairs(slots) do check_list(slot, who, "slots, which are lists of ranges") end
+end
+
 --- Ranges as one list with the slot of each: what C reads.
 local function flat(slots)
   local ranges, at = {}, {}
@@ -35,6 +48,7 @@ end
 -- @return slots, lists of ranges in order of definition; table of statistics, with `proved`
 function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
+  check_list(ranges, "compute_assignments", "ranges")
   local list, static = {}, {}
   for _, name in ipairs(list_of(static_blobs) or {}) do static[name] = true end
   for name, range in pairs(ranges) do
@@ -62,10 +76,14 @@ end
 --- Bytes of an assignment: without sharing, with it, and the most alive at once, which no assignment undercuts.
 -- @param assignments slots
 -- @return table {baseline_bytes, optimized_bytes, lower_bound_bytes, saved = 1 - optimized / baseline}
-function assignment.compute_statistics(assignments) return native.measure(flat(assignments)) end
+function assignment.compute_statistics(assignments)
+  check_slots(assignments, "compute_statistics")
+  return native.measure(flat(assignments))
+end
 
 --- Raises unless each range is in one slot, and those of a slot can share it; true otherwise.
 function assignment.verify(slots)
+  check_slots(slots, "verify_assignments")
   for k, slot in ipairs(slots) do
     for _, range in ipairs(slot) do
       if range.static and #slot > 1 then

@@ -356,7 +356,6 @@ static int64_t field(lua_State *L, int index, const char *key, int64_t missing) 
 
 /* Items from the ranges {name, defined, used, size = 1, class = 1} of the list at `index`. Names stay in their tables. */
 static neap_assign_item *read_items(lua_State *L, int index, int *n) {
-  neap_lua_check_type(L, index, LUA_TTABLE);
   *n = (int)luaL_len(L, index);
   neap_assign_item *item = neap_lua_room(L, ((size_t)*n + 1) * sizeof *item);
   for (int i = 0; i < *n; i++) {

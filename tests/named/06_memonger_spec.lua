@@ -732,6 +732,17 @@ describe("an assignment", function()
     local _, s = M.compute_assignments { { name = "a", defined = 1, used = 2, size = 1 << 40 }, { name = "b", defined = 3, used = 4, size = 1 << 41 } }
     assert.are.equal(1 << 41, s.optimized_bytes)
   end)
+  it("says what it expects when it gets something else", function()
+    local r = ranges[1]
+    for _, case in ipairs { { M.compute_assignments, "x", "list of ranges, got a string" }, { M.compute_assignments, { r, 5 }, "got a number at 2" },
+      { M.compute_statistics, 5, "list of slots, got a number" }, { M.compute_statistics, { r, { r } }, "which are lists of ranges, got" },
+      { M.verify_assignments, "x", "list of slots, got a string" }, { M.verify_assignments, { { r, false } }, "got a boolean at 2" } } do
+      local ok, err = pcall(case[1], case[2])
+      assert.is_false(ok)
+      assert.is_truthy(tostring(err):find(case[3], 1, true), tostring(err))
+      assert.is_truthy(tostring(err):find("06_memonger_spec", 1, true), tostring(err))
+    end
+  end)
   it("knows its algorithms", function()
     assert.has_error(function() M.compute_assignments(ranges, nil, "dynamic") end)
   end)

@@ -389,9 +389,21 @@ describe("fusion", function()
         y = y * net:param("gamma", { 33 }, neap.init.normal {}) + net:param("beta", { 33 }, neap.init.normal {})
         net:outputs { y }
         assert.are.equal(1, types(net).LayerNorm, how)
-        assert.is_nil(types(net).Mean)
+        for _, gone in ipairs { "Mean", "Mul", "Add" } do assert.is_nil(types(net)[gone], gone) end
         agree(net, y.name, { x = neap.randn(3, 4, 33) * 3 + 1 })
       end
+    end
+  end)
+
+  it("joins BatchNorm and Relu, in place by name too", function()
+    for _, name in ipairs { "z", "y" } do
+      local net = neap.net "norm"
+      net:input("x", { 4, 3, 5, 5 })
+      net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" }, { training = true })
+      net:Relu("y", name)
+      net:outputs(net:Sum(name, "s"))
+      assert.is_nil(types(net).Relu, name)
+      assert.are.equal(1, types(net).BatchNorm)
     end
   end)
 
