@@ -308,6 +308,14 @@ typedef struct neap_bank {
   neap_bank_kind kind;
 } neap_bank;
 
+/* Puts n blobs of this workspace, tensors with bytes of its own, into a memory bank; the bank "main" takes them out again. What they
+ * hold stays; views taken before see the old bytes, and one that is fed with another shape lies in main again. With `later` the
+ * bytes follow on a thread of their own, and whoever asks for one of the blobs by name, or runs a session that uses it, waits.
+ * Sessions opened afterwards, with the bank among their options, know where the blobs lie. NAME, ARGUMENT or MEMORY errors (which
+ * name the bank) leave all as it was. */
+NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n, const char *const *names, const neap_bank *bank,
+                                           bool later, neap_error *error);
+
 /* Zero and NULL everywhere are the defaults. */
 typedef struct neap_options {
   int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
@@ -903,6 +911,7 @@ typedef struct neap_blob_row {
   int64_t dim[NEAP_MAX_DIM];
   int64_t bytes;
   int64_t counted_bytes; /* of those, what no other row counts: storages shared by several names count once, transients not */
+  const char *bank;      /* the memory bank that its bytes lie in; "" for none */
   bool borrowed;         /* forwarded, or the parent's */
   bool shares;           /* some of its bytes are counted elsewhere */
   int first_step;        /* of its life in the program made or run last; -1: it is there before; NEAP_NO_STEP: not in it */

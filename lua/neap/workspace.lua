@@ -219,8 +219,37 @@ local function forget_program(self, net, key)
   entry.by_key[key], entry.n = nil, entry.n - 1
 end
 
-
 local function full_name(x) return type(x) == "table" and x.name or x end
+
+--- The bank that is meant: a neap.bank, "main", or the name of one of the workspace's own.
+local function bank_of(self, given)
+  if type(given) == "table" then return given end
+  if given == "main" then return { name = "main" } end
+  for _, b in ipairs(state_of(self).defaults.banks or {}) do
+    if b.name == given then return b end
+  end
+  fail(("ws:assign expects a neap.bank, \"main\" or the name of a bank of the workspace's options, got %s"):format(
+    type(given) == "string" and "\"" .. given .. "\"" or "a " .. type(given)))
+end
+
+--- ws:assign(blobs, bank [, { async = true }]) -> ws: puts blobs that have bytes of their own, parameters or what was fed, into a
+-- memory bank; "main" takes them out again. Programs compiled afterwards with the bank among their options read them there, without
+-- a copy. Views taken before see the old bytes. With async the bytes follow while the script goes on; whoever reads one of the
+-- blobs waits for them, and ws:wait() for all. A bank that would hold more than it has is an error, and nothing has moved.
+-- @usage ws:assign({ "w1", "w2" }, neap.bank { "huge", kind = "huge" })
+function Workspace:assign(blobs, bank, given)
+  local o = options.read("ws:assign", { async = false }, given)
+  if type(o.async) ~= "boolean" then fail("ws:assign: async expects true or false, got a " .. type(o.async)) end
+  if type(blobs) ~= "table" or op.is_blob(blobs) then blobs = { blobs } end
+  self:_assign(blobs, bank_of(self, bank), o.async)
+  return self
+end
+
+--- ws:wait() -> ws, when no blob is on its way to a bank any more.
+function Workspace:wait()
+  self:_wait()
+  return self
+end
 
 local init = Workspace.init
 

@@ -105,6 +105,17 @@ static const char *const *with_forwarded(const neap_workspace *ws, const neap_ne
   return keep;
 }
 
+/* Where the workspace's blobs lie, for a plan that knows of banks; not for a range's, which is made for any workspace. In `room`. */
+static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_options *o, neap_arena *room, neap_error *error) {
+  if (o->n_bank == 0 || ranged) return NEAP_OK;
+  int n = neap_workspace_homes(ws, 0, NULL);
+  neap_home *home = neap_arena_alloc(room, (size_t)n * sizeof *home);
+  if (home == NULL) return neap_fail_memory(error, (size_t)n * sizeof *home, "where blobs lie");
+  o->n_home = neap_workspace_homes(ws, n, home);
+  o->home = home;
+  return NEAP_OK;
+}
+
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, const neap_range *range,
                         neap_error *error) {
@@ -159,7 +170,8 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
     neap_graph_options asked = full.graph;
     session->keep = full.graph.keep = with_forwarded(ws, net, &asked, &full.graph.n_keep);
     status = session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
-                                   : fill(session, net, &full, range, error);
+                                   : take_homes(ws, range != NULL, &full.graph, &room, error);
+    if (status == NEAP_OK) status = fill(session, net, &full, range, error);
   }
   neap_arena_fini(&room);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];

@@ -4,7 +4,8 @@
  * blob may be assigned to a bank by itself. Everything else is of bank 0, "main", and works on bytes wherever they lie. Nothing moves
  * here: laying out puts a Reorder between where a value lies and where it is wanted, as it does for layouts (lay_out.c).
  *
- * INVARIANT: resident bytes lie in main; `bank` of a resident value says where a run uses it.
+ * INVARIANT: `home` says where resident bytes lie, in main unless they were assigned in the workspace; `bank` of a resident value where
+ * a run uses it.
  * INVARIANT: a subnet is of its owner's bank whole: its bytes are the owner's scratch.
  */
 #include "graph/graph_int.h"
@@ -26,7 +27,7 @@ bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind) {
 }
 
 int neap_graph_bank_of(const neap_graph *graph, neap_value_id v) {
-  return graph->value[v].region == NEAP_REGION_ARENA ? graph->value[v].bank : 0;
+  return graph->value[v].region == NEAP_REGION_ARENA ? graph->value[v].bank : graph->value[v].home;
 }
 
 neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank) {
@@ -130,6 +131,19 @@ static neap_status assign_nodes(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Resident blobs are used where they lie, unless the net says otherwise. */
+static void assign_homes(neap_graph *graph, const neap_graph_options *options) {
+  for (int v = 0; v < graph->n_value; v++) {
+    neap_value *value = &graph->value[v];
+    if (value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT) continue;
+    for (int i = 0; i < options->n_home; i++)
+      if (value->root == v && value->is_blob && strcmp(value->name, options->home[i].name) == 0)
+        value->home = NEAP_MAX(find_bank(graph, options->home[i].bank), 0);
+    value->home = graph->value[value->root].home; /* a root stands first */
+    value->bank = value->home;
+  }
+}
+
 /* Blobs come after ops: their own bank counts. All versions of a name lie in it. */
 static neap_status assign_values(neap_graph *graph, const neap_net *net, neap_error *error) {
   for (int v = 0; v < graph->n_value; v++) {
@@ -148,5 +162,6 @@ neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const nea
   if (options->n_bank == 0) return NEAP_OK;
   NEAP_TRY(take_banks(graph, options, error));
   NEAP_TRY(assign_nodes(graph, error));
+  assign_homes(graph, options);
   return assign_values(graph, net, error);
 }

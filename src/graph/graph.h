@@ -49,6 +49,7 @@ typedef struct neap_value {
   bool is_stash, keep;
   int node, position;      /* definition: node and output position; -1: exists before the graph runs */
   int bank;                /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
+  int home;                /* of resident ones: the bank that their bytes lie in */
   int root;                /* oldest version of the same resident storage (enforced pairs); itself otherwise */
   const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
   int argument;            /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
@@ -177,6 +178,11 @@ struct neap_graph {
   neap_arena arena; /* owns everything above but the lists of node, value, edge, gone and rewrite */
 };
 
+/* A resident blob whose bytes lie in a bank. */
+typedef struct neap_home {
+  const char *name, *bank;
+} neap_home;
+
 typedef struct neap_graph_options {
   int n_input; /* input types that replace the declared ones (another batch) */
   const char *const *input;
@@ -189,6 +195,8 @@ typedef struct neap_graph_options {
   bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
   int n_bank; /* memory banks that ops and blobs may be assigned to */
   const neap_bank *bank;
+  int n_home; /* resident blobs that lie in one; all others lie in main */
+  const neap_home *home;
   bool no_rewrite;
   bool no_fuse;   /* without the rewrites that only graphs which do not train get */
   bool fuse_pool; /* and with the one that trades time for memory: pooling as part of the convolution before it */

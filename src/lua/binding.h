@@ -218,6 +218,8 @@ void neap_lua_push_scope(lua_State *L, neap_scope *scope);
 void neap_lua_handles(lua_State *L);
 /* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the address may be another's soon. */
 void neap_lua_forget_handle(lua_State *L, const void *address);
+/* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/bank.lua makes it. Its name is the table's. */
+void neap_lua_take_bank(lua_State *L, neap_bank *bank);
 /* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on the stack. */
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
 /* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */

@@ -203,8 +203,7 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
   return param;
 }
 
-/* One of the list of banks, { name =, bytes =, kind = }, at the top; as lua/neap/bank.lua makes it. */
-static void take_bank(lua_State *L, neap_bank *bank) {
+void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at))
     neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it", luaL_typename(L, at));
@@ -231,7 +230,7 @@ static void take_banks(lua_State *L, neap_graph_options *o) {
   for (lua_Integer i = 0; i < n; i++) {
     bank[i] = (neap_bank){0};
     lua_geti(L, at, i + 1);
-    take_bank(L, &bank[i]);
+    neap_lua_take_bank(L, &bank[i]);
     lua_pop(L, 1);
   }
   o->n_bank = (int)n;

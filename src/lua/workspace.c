@@ -306,6 +306,25 @@ static int end_mark(lua_State *L) {
   return 0;
 }
 
+/* ws:_assign({names}, bank, later) */
+static int assign(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  int n;
+  lua_settop(L, 4);
+  const char **names = neap_lua_names(L, 2, "assign", false, &n);
+  neap_bank bank = {0};
+  lua_pushvalue(L, 3);
+  neap_lua_take_bank(L, &bank);
+  NEAP_LUA_TRY(L, neap_workspace_assign(ws, n, names, &bank, lua_toboolean(L, 4), &error));
+  return 0;
+}
+
+/* ws:_wait(): ends moves that are under way */
+static int wait(lua_State *L) {
+  neap_workspace_finish_moves(neap_lua_workspace_at(L, 1));
+  return 0;
+}
+
 static int rename_blob(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *from = neap_lua_name(L, 2, "rename"), *to = neap_lua_name(L, 3, "rename");
@@ -329,6 +348,7 @@ static void push_blob(lua_State *L, const neap_blob_row *row, int64_t most_bytes
   }
   neap_lua_set_integer(L, "bytes", row->bytes);
   neap_lua_set_integer(L, "counted_bytes", row->counted_bytes);
+  if (row->bank[0] != '\0') neap_lua_set_text(L, "bank", row->bank);
   neap_lua_set_bool(L, "borrowed", row->borrowed);
   neap_lua_set_bool(L, "shares", row->shares);
   lua_pushstring(L, neap_blob_row_steps(row, text));
@@ -550,6 +570,8 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"remove", remove_blob, 2},
                                          {"rename", rename_blob, 3},
                                          {"_blobs", blobs, 2},
+                                         {"_assign", assign, 4},
+                                         {"_wait", wait, 1},
                                          {"_mark", mark, 3},
                                          {"_end_mark", end_mark, 4},
                                          {"_svg", svg, 1},

@@ -233,7 +233,7 @@ static bool is_within_reach(const check *c, const neap_node *node, int v, int po
   if (!node->confined || (node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
   for (int p = 0; p < node->n_enforced; p++)
     if ((out ? node->enforced[p].out : node->enforced[p].in) == position) return true;
-  return (value->region == NEAP_REGION_ARENA ? value->bank : 0) == node->bank;
+  return (value->region == NEAP_REGION_ARENA ? value->bank : value->home) == node->bank;
 }
 
 /* Banks lie one after another in the whole arena, and confined nodes touch nothing outside their own. */

@@ -397,6 +397,8 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
+  if (neap_workspace_moves(ws, neap_program_n_blobs(program), a->name))
+    for (neap_workspace *at = ws; at != NULL; at = at->parent) neap_workspace_finish_moves(at);
   NEAP_TRY(neap_newest_bring(ws, a, error));
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));

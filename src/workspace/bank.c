@@ -2,10 +2,12 @@
  *
  * A bank is known by its name from the first program that has it on: all programs must mean the same capacity and kind by it. Main is
  * listed too, for its capacity; its bytes are the workspace's arena.
- * INVARIANT: a bank's arena is as large as the largest part that an attached program has of it, and never above its capacity.
+ * INVARIANT: a bank's arena is as large as the largest part that an attached program has of it; arena and the blobs that lie in the
+ * bank never exceed its capacity.
  */
 #include "workspace/workspace_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Names of graphs are interned, as these are. */
@@ -21,27 +23,54 @@ static size_t arena_of(const neap_workspace *ws, const neap_workspace_bank *bank
   return bank != NULL && bank->arena != NULL ? neap_storage_bytes(bank->arena) : 0;
 }
 
-static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given, const char *net, neap_error *error) {
+static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given, const char *who, neap_error *error) {
   char a[24], b[24];
   if (known == NULL || (known->capacity == (size_t)given->bytes && known->kind == given->kind)) return NEAP_OK;
-  return neap_fail(
-    error, NEAP_ARGUMENT,
-    "net \"%s\": bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a bank is the same for all nets", net,
-    given->name, neap_bank_kind_name(known->kind), neap_bytes_text((double)known->capacity, a), neap_bank_kind_name(given->kind),
-    neap_bytes_text((double)given->bytes, b));
+  return neap_fail(error, NEAP_ARGUMENT,
+                   "%s: bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a bank is the same for all nets",
+                   who, given->name, neap_bank_kind_name(known->kind), neap_bytes_text((double)known->capacity, a),
+                   neap_bank_kind_name(given->kind), neap_bytes_text((double)given->bytes, b));
+}
+
+size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank) {
+  size_t bytes = 0;
+  for (int c = 0; c < ws->n_cell; c++) {
+    const neap_cell *cell = &ws->cell[c];
+    if (cell->bank == bank && bank != NULL && cell->tensor.storage != NULL) bytes += neap_storage_bytes(cell->tensor.storage);
+  }
+  return bytes;
+}
+
+neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who, neap_workspace_bank **out,
+                                     neap_error *error) {
+  neap_bank bank = *given;
+  if ((bank.name = neap_intern(given->name)) == NULL) return neap_fail_memory(error, strlen(given->name), "a bank's name");
+  neap_workspace_bank *known = find(ws, bank.name);
+  NEAP_TRY(check_same(known, &bank, who, error));
+  if (known == NULL) {
+    if (!neap_list_grow(&ws->bank, &ws->cap_bank, ws->n_bank + 1, sizeof *ws->bank))
+      return neap_fail_memory(error, sizeof *ws->bank, "a memory bank");
+    known = &ws->bank[ws->n_bank++];
+    *known = (neap_workspace_bank){.name = bank.name, .capacity = (size_t)bank.bytes, .kind = bank.kind};
+  }
+  *out = known;
+  return NEAP_OK;
 }
 
 static neap_status make_bank(neap_workspace *ws, const neap_program *program, int b, neap_storage **fresh, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_bank *given = &graph->bank[b];
   neap_workspace_bank *known = find(ws, given->name);
-  NEAP_TRY(check_same(known, given, graph->name, error));
+  char who[200];
+  snprintf(who, sizeof who, "net \"%s\"", graph->name);
+  NEAP_TRY(check_same(known, given, who, error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
-  if (given->bytes > 0 && NEAP_MAX(need, has) > (size_t)given->bytes) {
+  size_t all = NEAP_MAX(need, has) + (b > 0 ? neap_workspace_bank_blobs(ws, given->name) : 0);
+  if (given->bytes > 0 && all > (size_t)given->bytes) {
     char x[24], y[24];
-    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)NEAP_MAX(need, has);
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": bank \"%s\" has %s, its programs need %s of it", graph->name, given->name,
-                     neap_bytes_text((double)given->bytes, x), neap_bytes_text((double)NEAP_MAX(need, has), y));
+    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)all;
+    return neap_fail(error, NEAP_MEMORY, "net \"%s\": bank \"%s\" has %s, programs and blobs need %s of it", graph->name,
+                     given->name, neap_bytes_text((double)given->bytes, x), neap_bytes_text((double)all, y));
   }
   if (b == 0 || need <= has) return NEAP_OK;
   *fresh = neap_storage_new_in(need, given->kind);

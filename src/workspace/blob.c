@@ -26,11 +26,13 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
 
 void neap_cell_clear(neap_cell *cell) {
   neap_tensor_fini(&cell->tensor);
+  neap_tensor_fini(&cell->left);
   neap_free(cell->text);
   neap_scope_release(cell->scope);
   cell->text = NULL;
   cell->text_bytes = 0;
   cell->scope = NULL;
+  cell->bank = NULL;
   cell->is_shared = cell->in_segment = cell->filled = false;
   cell->outdated = NULL;
 }

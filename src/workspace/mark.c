@@ -66,8 +66,10 @@ static void put_back(marked *item) {
   if (at < 0) return;
   neap_cell *cell = &ws->cell[at];
   if (cell->text != NULL || cell->scope != NULL) return;
+  neap_tensor left = cell->left; /* a place in a segment is the cell's own, whatever happens */
   neap_tensor_fini(&cell->tensor);
   *cell = item->was;
+  cell->left = left;
   item->was.tensor = (neap_tensor){0};
   neap_error none = {0};
   if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none); /* of one type */

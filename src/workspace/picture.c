@@ -52,6 +52,7 @@ static neap_blob_row row_of(const neap_blob_info *info, const char *name) {
                        .dtype = info->type.dtype,
                        .bytes = (int64_t)info->bytes,
                        .counted_bytes = (int64_t)info->counted_bytes,
+                       .bank = info->bank != NULL ? info->bank : "",
                        .borrowed = info->borrowed,
                        .shares = info->shares,
                        .first_step = NEAP_NO_STEP,

@@ -234,7 +234,7 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
 /* ---- gradients given back ----------------------------------------------------------------------------------------- */
 
 /* Programs of this workspace let go of a storage; they look their blobs up again before they run. */
-static void release_from_programs(neap_workspace *ws, const neap_storage *storage) {
+void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage *storage) {
   for (int a = 0; a < ws->n_attachment; a++)
     for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++)
       if (ws->attachment[a].tensor[b].storage == storage) neap_tensor_fini(&ws->attachment[a].tensor[b]);
@@ -256,7 +256,7 @@ int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
     neap_workspace_drop_cell(ws, c);
     if (!is_held(ws, storage)) {
       bytes += neap_storage_bytes(storage);
-      release_from_programs(ws, storage);
+      neap_workspace_release_from_programs(ws, storage);
     }
     neap_storage_release(storage);
   }

@@ -100,6 +100,7 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
   leave_live(ws);
+  neap_workspace_finish_moves(ws);
   while (ws->n_attachment > 0) neap_workspace_detach(ws, ws->attachment[0].program);
   neap_workspace_orphan_frames(ws);
   for (int c = 0; c < ws->n_cell; c++) neap_cell_clear(&ws->cell[c]);
@@ -154,6 +155,7 @@ neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
 
 neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key) {
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
+    if (at->move != NULL) neap_workspace_finish_moves((neap_workspace *)(uintptr_t)at); /* what a name means stays the same */
     int cell = neap_map_get(&at->index, key, -1);
     if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell}; /* the caller's constness is not its parents' */
     int i = 0;
@@ -238,6 +240,7 @@ bool neap_workspace_remove(neap_workspace *ws, const char *name) {
 /* The new name must mean nothing from here, or the blob would hide another one unasked. */
 neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error) {
   const char *old = neap_intern(from), *new = neap_intern(to);
+  neap_workspace_finish_moves(ws); /* which know blobs by their names */
   if (old == NULL || new == NULL) return refused(error);
   int cell = neap_map_get(&ws->index, old, -1);
   if (cell < 0 && neap_workspace_has(ws, from))
@@ -286,7 +289,8 @@ static size_t counted_bytes(const neap_workspace *ws, int cell) {
 static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
   const neap_cell *c = &ws->cell[cell];
   neap_blob_kind kind = neap_cell_kind(c);
-  *info = (neap_blob_info){.name = name, .kind = kind, .role = c->role, .region = c->region, .borrowed = borrowed};
+  *info =
+    (neap_blob_info){.name = name, .kind = kind, .role = c->role, .region = c->region, .bank = c->bank, .borrowed = borrowed};
   if (kind == NEAP_BLOB_STRING) info->bytes = info->counted_bytes = c->text_bytes;
   if (kind == NEAP_BLOB_SCOPE) info->bytes = info->counted_bytes = neap_scope_held_bytes(c->scope);
   if (kind != NEAP_BLOB_TENSOR) return;
@@ -349,7 +353,7 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
 
 /* Rounded as allocated. Segments count by their cells, which lie in them without gaps. Frames of scopes are its own too. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
-  size_t bytes = neap_workspace_arena_bytes(ws) + neap_workspace_pool(ws).reserved_bytes;
+  size_t bytes = neap_workspace_arena_bytes(ws) + neap_workspace_pool(ws).reserved_bytes + neap_workspace_left_bytes(ws);
   for (int c = 0; c < ws->n_cell; c++) {
     size_t own = ws->cell[c].tensor.storage != NULL ? counted_bytes(ws, c) : 0;
     bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);

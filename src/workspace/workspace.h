@@ -55,6 +55,7 @@ typedef struct neap_blob_info {
   bool borrowed;        /* forwarded or the parent's */
   bool shares;          /* storage counted under another name, at least in part */
   size_t counted_bytes; /* of `bytes`, those that no earlier blob of the visit counts */
+  const char *bank;     /* the memory bank that its bytes lie in; NULL: none */
 } neap_blob_info;
 
 /* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
@@ -98,6 +99,10 @@ void neap_workspace_mark_free(neap_workspace_mark *mark);
  * Blobs that exist with the same type stay as they are; those that nobody has written yet are filled. Random inits draw from the
  * workspace's seed. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error);
+/* Ends moves that are under way (neap_workspace_assign, later). It can't fail. */
+void neap_workspace_finish_moves(neap_workspace *ws);
+/* The blobs that lie in banks, of the workspace and those above it: fills at most `room`, gives how many there are. */
+int neap_workspace_homes(const neap_workspace *ws, int room, neap_home *home);
 /* Finds or makes the program's resident blobs, grows the arena, attaches base pointers. The workspace does not own the
  * program; detach before freeing it. */
 neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, neap_error *error);

@@ -26,7 +26,9 @@ typedef struct neap_cell {
   bool is_shared;    /* the user's storage, held by reference */
   uint64_t fed_run;  /* n_run when it was fed last */
   const char
-    *outdated; /* what a net has done to the name since, without writing these bytes; interned; NULL: they are the newest */
+    *outdated;      /* what a net has done to the name since, without writing these bytes; interned; NULL: they are the newest */
+  const char *bank; /* the memory bank that its bytes lie in, interned; NULL: none */
+  neap_tensor left; /* its place in a segment that others still use, while it lies in a bank; else {0} */
   size_t reserve_bytes; /* so many bytes from the tensor's first are its own: other shapes may lie in them; 0: as the tensor */
 } neap_cell;
 
@@ -96,7 +98,8 @@ struct neap_workspace {
   size_t arena_bytes;
   neap_workspace_bank *bank; /* memory banks that programs have named; main's arena is `arena` */
   int n_bank, cap_bank;
-  neap_pool *pool; /* NULL until a program of policy `pool` is attached */
+  struct neap_move *move; /* blobs on their way to a bank (assign.c) */
+  neap_pool *pool;        /* NULL until a program of policy `pool` is attached */
   size_t pool_soft_bytes;
   neap_attachment *attachment;
   int n_attachment, cap_attachment;
@@ -194,6 +197,19 @@ size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *p
 /* The arena of the plan's bank `b`; NULL: it needs no bytes. */
 neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_program *program, int b);
 
+/* Bytes of a bank that blobs lie in. */
+size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank);
+/* The bank of this name and kind, made where the workspace has none. ARGUMENT for one that is known otherwise; MEMORY when refused. */
+neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who, neap_workspace_bank **out,
+                                     neap_error *error);
+
+/* ---- assign.c -------------------------------------------------------------------------------------------------------- */
+
+/* Where blob `name` of a workspace has left its segment for a bank: the bytes there; and those on the way of all blobs. */
+size_t neap_workspace_left_bytes(const neap_workspace *ws);
+/* Whether one of the names, interned, is on its way, in the workspace or above it. */
+bool neap_workspace_moves(const neap_workspace *ws, int n, const char *const *name);
+
 /* ---- segment.c ------------------------------------------------------------------------------------------------------- */
 
 /* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
@@ -204,6 +220,8 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
 bool neap_workspace_has_room(const neap_cell *cell, const neap_type *type);
 /* Its bytes are seen as `type` from now on; their contents mean nothing. Needs has_room. */
 void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_type *type);
+/* Programs of this workspace let go of a storage; they look their blobs up again before they run. */
+void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage *storage);
 /* A blob's own bytes with a copy of `tensor`: a segment of one, so that it holds what forecasts count for it. */
 neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error);
 

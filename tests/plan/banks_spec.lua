@@ -270,6 +270,139 @@ describe("banks of a workspace", function()
   end)
 end)
 
+describe("a blob assigned in a workspace", function()
+  local names = { "loss", "w1_grad", "w2_grad" }
+  local function opened(banks)
+    local ws = neap.workspace { seed = 7, store = false, banks = banks }
+    local net = mlp(in_bank { first = "fast" })
+    ws:run(net, { x = x })
+    return ws, net
+  end
+  local function all(ws)
+    local out = {}
+    for _, name in ipairs(names) do out[name] = ws:fetch(name):totable() end
+    return out
+  end
+  local function rows(ws)
+    local out = {}
+    for _, row in ipairs(ws:blobs()) do out[row.name] = row end
+    return out
+  end
+
+  it("keeps what it holds, there and back, at once and on a thread", function()
+    for _, async in ipairs { false, true } do
+      local ws, net = opened { fast(), neap.bank { "huge", kind = "huge" } }
+      local before, expected, held = ws:fetch("w1"):totable(), all(ws), ws:held_bytes()
+      for _, bank in ipairs { "fast", "huge", "fast", "main" } do
+        ws:assign({ "w1", "x", "w1" }, bank, { async = async })
+        assert.is_true(ws:held_bytes() >= held)
+        assert.same(before, ws:fetch("w1"):totable())
+        assert.equal(bank ~= "main" and bank or nil, rows(ws).w1.bank)
+        ws:run(net, { x = x })
+        assert.same(expected, all(ws))
+      end
+      ws:wait()
+      assert.equal(held, ws:held_bytes()) -- the place in its segment was kept
+    end
+  end)
+
+  it("is read where it lies by programs compiled afterwards, without a copy", function()
+    local ws, net = opened { fast() }
+    local function copies()
+      local n = 0
+      for _, op in ipairs(ws:compile(net).plan:ops()) do
+        if op.type == "Reorder" and op.inputs[1] == "w1" then n = n + 1 end
+      end
+      return n
+    end
+    assert.equal(1, copies())
+    local expected = all(ws)
+    ws:assign("w1", "fast")
+    assert.equal(0, copies())
+    ws:compile(net):run()
+    assert.same(expected, all(ws))
+    for _, v in ipairs(ws:compile(net).plan:values()) do
+      if v.blob == "w1" then assert.equal("fast", v.bank) end
+    end
+    ws:assign("w1", "main")
+    assert.equal(1, copies())
+  end)
+
+  it("gives its segment back with the last blob that leaves it", function()
+    local ws = opened { fast(), neap.bank { "huge", kind = "huge" } }
+    local held = ws:held_bytes()
+    ws:assign("w1", "huge")
+    local with_one = ws:held_bytes()
+    assert.is_true(with_one > held)
+    ws:assign("w2", "huge")
+    ws:assign({ "w1", "w2" }, "main")
+    ws:run(mlp(in_bank { first = "fast" }), { x = x })
+    assert.equal(held, ws:held_bytes())
+  end)
+
+  it("is refused by a bank that would hold too much, for blobs and programs together, and nothing has moved", function()
+    local plan = mlp(in_bank { first = "fast" }):plan { banks = { fast() } }
+    local part = plan:banks()[2].arena_bytes
+    local ws, net = opened { fast(part + 5120) }
+    local held = ws:held_bytes()
+    local ok, e = pcall(ws.assign, ws, { "w2", "w1" }, "fast")
+    assert.is_false(ok)
+    assert.equal("memory", e.code)
+    assert.truthy(e.message:find('bank "fast" has', 1, true))
+    assert.equal(held, ws:held_bytes())
+    assert.is_nil(rows(ws).w2.bank)
+    ws:assign("w2", "fast")
+    ok, e = pcall(ws.run, ws, net, { x = neap.randn(64, 64) })
+    assert.is_false(ok)
+    assert.truthy(tostring(e):find('bank "fast"', 1, true), tostring(e))
+    ws:run(net, { x = x })
+  end)
+
+  it("refuses what can't move, with its name", function()
+    local ws = opened { fast() }
+    ws:feed("text", "hello")
+    local child = ws:child()
+    for text, f in pairs {
+      ["no such blob"] = function() ws:assign("w3", "fast") end, ["holds a string"] = function() ws:assign("text", "fast") end,
+      ["it is the parent's"] = function() child:assign("w1", fast()) end, ["got \"slow\""] = function() ws:assign("w1", "slow") end,
+      ["got a number"] = function() ws:assign("w1", 3) end, ["async expects"] = function() ws:assign("w1", "fast", { async = 1 }) end,
+      ["unknown field"] = function() ws:assign("w1", "fast", { later = true }) end,
+      ["in this workspace already"] = function() ws:assign("w1", neap.bank { "fast", bytes = 3 }) end } do
+      local ok, e = pcall(f)
+      assert.is_false(ok, text)
+      assert.truthy(tostring(e):find(text, 1, true), tostring(e))
+    end
+  end)
+
+  it("can be fed, removed, renamed and marked while it is on its way", function()
+    local big = neap.randn(1 << 20)
+    for _, use in ipairs { function(ws) ws:feed("b", big * 2) return "b", big * 2 end, function(ws) ws:remove "b" end,
+      function(ws) ws:rename("b", "c") return "c", big end, function(ws) ws:view("b"):fill_(1) return "b", neap.ones(1 << 20) end,
+      function(ws) ws:feed("b", neap.ones(3)) return "b", neap.ones(3) end, function() return "b", big end } do
+      local ws <close> = neap.workspace { store = false }
+      ws:feed("b", big)
+      ws:assign("b", fast "64MiB", { async = true })
+      local name, expected = use(ws)
+      ws:wait()
+      if name then assert.is_true(ws:fetch(name):equal(expected)) else assert.is_false(ws:has "b") end
+    end
+  end)
+
+  it("is saved and loaded like any other, by other programs too", function()
+    local ws, net = opened { fast() }
+    ws:assign({ "w1", "w2" }, "fast", { async = true })
+    local path = os.tmpname() .. ".safetensors"
+    ws:save(path)
+    local other <close> = neap.workspace { seed = 1, store = false, banks = { fast() } }
+    other:init(net)
+    other:assign("w1", "fast")
+    other:load(path)
+    os.remove(path)
+    assert.same(ws:fetch("w1"):totable(), other:fetch("w1"):totable())
+    assert.equal("fast", rows(other).w1.bank)
+  end)
+end)
+
 describe("banks of a model", function()
   local function model()
     local middle = nn.Lambda(function(t) return neap.bank("fast", function() return t:tanh() end) end)
