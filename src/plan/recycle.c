@@ -127,7 +127,9 @@ static void add_version(opener *o, int v) {
   const neap_value *value = &o->r->graph->value[v];
   const neap_schedule *s = &o->schedule;
   neap_recycle_blob *blob = &o->r->blob[o->blob_of[v]];
+  const neap_net_blob *named = neap_net_find_blob(o->r->net, blob->name);
   const char *device = value->node >= 0 ? o->r->graph->node[value->node].device : "";
+  if (named != NULL && named->bank != NULL) device = named->bank;
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
   if (value->node >= 0) blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);

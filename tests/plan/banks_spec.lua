@@ -1,6 +1,7 @@
 --- Memory banks: ops and blobs assigned to them, copies between them, a bound and a limit of each, and the bits of a net without.
 local neap = require "neap"
 local nn = neap.nn
+local support = require "support"
 
 local function fast(bytes) return neap.bank { "fast", bytes = bytes or "4MiB" } end
 
@@ -213,6 +214,27 @@ describe("a blob in a bank", function()
     assert.same(results(mlp(nowhere), {}, { x = x }, names), results(net, { banks = { fast() } }, { x = x }, names))
   end)
 
+  it("shares no name with a blob of another bank when names are recycled", function()
+    local function chain(bank)
+      local net = neap.net "chain"
+      local h = net:input("x", { 4, 8 })
+      for i = 1, 6 do
+        h = i % 2 == 0 and net:Relu(h, "h" .. i) or net:Exp(h, "h" .. i)
+        if bank and i % 3 == 0 then net:bank(bank, h) end
+      end
+      net:outputs { h }
+      return neap.memonger.optimize_inference_net(net)
+    end
+    local function names(net)
+      local seen, n = {}, 0
+      for _, row in ipairs(net:_blobs()) do
+        if row.role == "activation" and not seen[row.name] then seen[row.name], n = true, n + 1 end
+      end
+      return n
+    end
+    assert.equal(names(chain()) + 1, names(chain "fast"))
+  end)
+
   it("stays assigned in the net's text, its copies, its expansion and its parts", function()
     local net = mlp(in_bank { middle = "fast" })
     net:bank("slow", { "h", "w2" })
@@ -391,13 +413,15 @@ describe("a blob assigned in a workspace", function()
   it("is saved and loaded like any other, by other programs too", function()
     local ws, net = opened { fast() }
     ws:assign({ "w1", "w2" }, "fast", { async = true })
-    local path = os.tmpname() .. ".safetensors"
+    local base = os.tmpname()
+    local path = base .. ".safetensors"
     ws:save(path)
     local other <close> = neap.workspace { seed = 1, store = false, banks = { fast() } }
     other:init(net)
     other:assign("w1", "fast")
     other:load(path)
     os.remove(path)
+    os.remove(base)
     assert.same(ws:fetch("w1"):totable(), other:fetch("w1"):totable())
     assert.equal("fast", rows(other).w1.bank)
   end)
@@ -430,6 +454,30 @@ describe("banks of a model", function()
   it("runs eagerly as if there were none", function()
     local t = neap.randn(3)
     assert.same(t:exp():totable(), neap.bank("fast", function(a) return a:exp() end, t):totable())
+  end)
+end)
+
+describe("neap plan --bank", function()
+  it("plans a net file's banks, and is refused by name", function()
+    local base = os.tmpname()
+    local path = base .. ".lua"
+    local file <close> = assert(io.open(path, "w"))
+    file:write [[
+      local neap = require "neap"
+      local net = neap.net "n"
+      local h = net:bank("fast", function() return net:Exp(net:input("x", { 8 }), "h") end)
+      net:Sum(h, "s")
+      return net]]
+    file:close()
+    local function run(bank)
+      local pipe <close> = assert(io.popen(("NEAP_DB=off %s plan %s --bank %s 2>&1"):format(support.program, path, bank)))
+      return pipe:read "a"
+    end
+    assert.truthy(run("fast=1KiB"):find("bank       fast: 64 B of 1.0 KiB, least 64 B; 2 ops, 2 values", 1, true), run "fast=1KiB")
+    assert.truthy(run("fast=16"):find('bank "fast" has 16 B, "n" needs at least 64 B of it', 1, true), run "fast=16")
+    assert.truthy(run("fast=x"):find("x", 1, true))
+    os.remove(path)
+    os.remove(base)
   end)
 end)
 

@@ -12,6 +12,10 @@ local function overview(plan, args, assumed)
       (op.line or "") ~= "" and ", " .. op.line or "")
     lines[#lines + 1] = "over steps " .. tostring(plan:curve())
   end
+  for _, row in ipairs(plan:banks()) do
+    lines[#lines + 1] = ("bank       %s: %s%s, least %s; %d ops, %d values"):format(row.bank, neap.bytes(row.arena_bytes),
+      row.capacity_bytes and " of " .. neap.bytes(row.capacity_bytes) or "", neap.bytes(row.lower_bound_bytes), row.n_op, row.n_value)
+  end
   if plan.n_recomputed > 0 then
     lines[#lines + 1] = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(plan.n_recomputed,
       plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
@@ -35,6 +39,16 @@ local function draw(plan, kind, path)
   end
 end
 
+--- "fast=2MiB" as a memory bank; nil for none.
+local function banks_of(given)
+  local list = {}
+  for i, text in ipairs(given) do
+    local name, bytes = text:match "^([^=]*)=(.*)$"
+    list[i] = require("neap").bank { name or text, bytes = bytes }
+  end
+  return #list > 0 and list or nil
+end
+
 return {
   name = "plan", summary = "Plan a net's memory: will it fit? No data, no allocation.",
   define = function(command)
@@ -47,6 +61,8 @@ return {
       "Where addresses come from; offset plans them exactly, pool takes them at run time."
     command:option "--executor":choices { "simple", "dag" }:description "Schedule."
     command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
+    command:option "--bank":count "*":argname "<name=bytes>":description
+      "A memory bank, fast=2MiB, or fast for one without a limit; may be repeated."
     command:flag "--no-recompute":description "Meet the budget, or refuse it, with every op run once."
     command:flag "--inexact":description "Let a budget that nothing else meets, or executor dag, change kernels, and so bits."
     command:flag "--ops":description "Every op in order, with live bytes."
@@ -63,7 +79,7 @@ return {
     local file = netfile.load(args.net)
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
     local plan = net:plan(netfile.memory(file, { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor,
-      budget = args.budget, recompute = not args.no_recompute, exact = not args.inexact }))
+      banks = banks_of(args.bank), budget = args.budget, recompute = not args.no_recompute, exact = not args.inexact }))
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end
