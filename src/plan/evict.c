@@ -391,13 +391,10 @@ static void pin_live_outputs(machine *m, const neap_node *node, int by) {
   }
 }
 
-/* Room for `bytes` more; false, with the node noted, when it can't be had. */
-static bool make_room(machine *m, int n, size_t bytes) {
-  while (m->used + bytes > m->target) {
-    if (evict_one(m)) continue;
-    m->stuck_node = n;
-    return false;
-  }
+/* Room for `bytes` more; false when it can't be had. */
+static bool make_room(machine *m, size_t bytes) {
+  while (m->used + bytes > m->target)
+    if (!evict_one(m)) return false;
   return true;
 }
 
@@ -411,7 +408,7 @@ static bool run_turn(machine *m, int n, bool again) {
     if (c != NULL && !c->live) more += c->bytes;
   }
   pin_live_outputs(m, node, 1);
-  bool ok = make_room(m, n, more);
+  bool ok = make_room(m, more);
   pin_live_outputs(m, node, -1);
   if (!ok || m->n_turn >= limit || m->n_look > MOST_LOOKS) {
     m->stuck_node = n;

@@ -45,7 +45,7 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
 neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options, int *slot_of,
                                 neap_assign_figures *figures, neap_error *error) {
   neap_arena arena = {0};
-  size_t n_blob = (size_t)recycle->n_blob + 1;
+  size_t n_blob = (size_t)recycle->n_blob;
   neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
   int *blob = neap_arena_alloc(&arena, n_blob * sizeof(int)), *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
   uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
