@@ -938,7 +938,8 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
  *
  * With `dynamic` a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
  * combination of shapes; the last few are kept, all take from the one pool. Ops whose outputs' length depends on data (Compress,
- * NonZero) need it: a run that finds another length than the last one begins anew, with the same random numbers. */
+ * NonZero), in an If too, need it: a run that finds another length than the last one begins anew, with the same random numbers.
+ * Independent ops whose kernels give the same bits on one thread run side by side, within the same bytes. */
 typedef struct neap_pool_figures {
   int64_t reserved_bytes, used_bytes; /* the region; what is taken of it now: 0 between runs */
   int64_t high_bytes;                 /* most that was taken at once */

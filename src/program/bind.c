@@ -231,8 +231,8 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->kind = kind_of(node);
   i->loop = node->loop;
   bool takes = neap_takes(program);
-  i->scratch =
-    takes ? (neap_address){program->n_base - 1, 0} : in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
+  i->scratch = takes ? (neap_address){program->first_slot + program->graph->n_value + i->node, 0}
+                     : in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->once;
@@ -274,11 +274,11 @@ static neap_status allocate_extents(neap_program *program, neap_error *error) {
   return program->extent != NULL ? NEAP_OK : refused(error, sizeof *program->extent);
 }
 
-/* Policy `pool`: a slot for each value that may be a storage's root, and one for scratch. */
+/* Policy `pool`: a slot for each value that may be a storage's root, and one for the scratch of each node. */
 static neap_status allocate_slots(neap_program *program, neap_error *error) {
   program->first_slot = INT_MAX;
   if (program->is_sub || program->plan->policy != NEAP_POLICY_POOL) return NEAP_OK;
-  int n_slot = program->graph->n_value + 1;
+  int n_slot = program->graph->n_value + program->graph->n_node;
   program->first_slot = program->n_base;
   program->n_base += n_slot;
   program->block = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof(neap_pool_block *));
@@ -321,7 +321,7 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
     status = bind_instruction(program, step, error);
   }
   if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
-    status = neap_dag_new(program, error);
+    status = neap_dag_of_graph(program, error);
   neap_free(blob);
   return status;
 }
@@ -393,7 +393,10 @@ const int64_t *neap_program_extents(const neap_program *program, int *n) {
   return program->extent;
 }
 bool neap_program_is_outgrown(const neap_program *program) { return program->outgrown; }
-int neap_program_pool_blocks(const neap_program *program) { return program->script.n_block; }
+int neap_program_pool_blocks(const neap_program *program) {
+  /* Side by side each storage and each scratch may be taken at once, as far as their bytes go. */
+  return program->stays.list != NULL ? program->graph->n_value + program->graph->n_node : program->script.n_block;
+}
 const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
 int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }

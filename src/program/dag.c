@@ -2,9 +2,12 @@
  * an OpenMP region; a step that needs the team that its kernel was chosen for runs alone, between two regions, on the calling
  * thread, which then opens the kernel's own. So a dag gives the bits of the schedule `simple`, and regions never nest.
  *
- * Data structure: dependency counts by step and successor lists from the graph's edges; two binary heaps of ready steps, those that
- * run alone and those that run side by side; one mutex. INVARIANT: a step enters a heap when all its predecessors have run; the
- * plan is safe in every order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step
+ * A step is an instruction of the plan's order or, under policy `pool`, a turn of the script (overlap.c), which takes its bytes
+ * before it runs and gives them back when all have run that touch them.
+ *
+ * Data structure: dependency counts by step and successor lists; two binary heaps of ready steps, those that run alone and those
+ * that run side by side; one mutex. INVARIANT: a step enters a heap when all its predecessors have run; the plan is safe in every
+ * order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step
  * that runs alone is never waited for in a region.
  */
 #include "program/program_int.h"
@@ -28,6 +31,7 @@ struct neap_dag {
   int *waiting;      /* of n_before, in this run */
   int *first, *list; /* successors of step s: list[first[s] .. first[s+1]) */
   bool *is_alone;    /* by step */
+  double *weight;    /* likewise: see weight_of */
   heap alone, beside;
   int n_left, n_running; /* steps that have not run; that run in the region */
   bool stopped;
@@ -64,57 +68,91 @@ static void push_ready(neap_dag *dag, int step) { push(dag->is_alone[step] ? &da
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
 /* Successor lists by counting sort over the edges: O(steps + edges). `waiting` serves as room; begin() sets it for each run. */
-static void fill_successors(neap_dag *dag, const neap_graph *graph, const int *step_of) {
-  for (int e = 0; e < graph->n_edge; e++) {
-    dag->first[step_of[graph->edge[e].from] + 1]++;
-    dag->n_before[step_of[graph->edge[e].to]]++;
+static void fill_successors(neap_dag *dag, size_t n_step, int n_edge, const neap_dag_edge *edge) {
+  for (int e = 0; e < n_edge; e++) {
+    dag->first[edge[e].from + 1]++;
+    dag->n_before[edge[e].to]++;
   }
-  for (int s = 0; s < dag->n_step; s++) dag->first[s + 1] += dag->first[s];
-  neap_copy_bytes(dag->waiting, dag->first, (size_t)dag->n_step * sizeof *dag->waiting); /* as write positions */
-  for (int e = 0; e < graph->n_edge; e++) dag->list[dag->waiting[step_of[graph->edge[e].from]]++] = step_of[graph->edge[e].to];
+  for (size_t s = 0; s < n_step; s++) dag->first[s + 1] += dag->first[s];
+  neap_copy_bytes(dag->waiting, dag->first, n_step * sizeof *dag->waiting); /* as write positions */
+  for (int e = 0; e < n_edge; e++) dag->list[dag->waiting[edge[e].from]++] = edge[e].to;
+}
+
+static int instruction_of(const neap_program *program, int step) {
+  return neap_takes(program) ? program->script.turn[step].step : step;
+}
+
+/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. LARGE: worth the team's while. */
+enum { LARGE = 1 << 20, LEAST = 1 << 17 };
+
+static double weight_of(const neap_program *program, const neap_instruction *i) {
+  const neap_node *node = &program->graph->node[i->node];
+  if (i->kind == NEAP_INSTRUCTION_NOTHING || i->kind == NEAP_INSTRUCTION_VIEW) return 0;
+  if (!i->any_team || neap_instruction_is_control(i->kind) || !i->kernel->any_team)
+    return LARGE; /* a library's, or of any length */
+  double bytes = 0;
+  for (int k = 0; k < i->call.n_in + i->call.n_out; k++) {
+    const neap_operand *operand = &i->call.in[k]; /* outputs follow the inputs */
+    if (operand->type.dtype != NEAP_DTYPE_NONE) bytes += (double)neap_layout_bytes(&operand->type, &operand->layout);
+  }
+  return bytes + node->cost.flop;
 }
 
 /* Whether a step is to have all threads: its bits may depend on them, or there is so much to do that they share it evenly, which two
  * steps side by side may not. */
-static bool runs_alone(const neap_instruction *i) {
-  enum { LARGE = 1 << 20 }; /* bytes: some 100 microseconds of one thread */
-  size_t bytes = 0;
+bool neap_runs_alone(const neap_program *program, const neap_instruction *i) {
   if (!i->any_team) return true;
-  if (i->call.n_thread == 1) return false;
-  for (int k = 0; k < i->call.n_in + i->call.n_out; k++) {
-    const neap_operand *operand = &i->call.in[k]; /* outputs follow the inputs */
-    if (operand->type.dtype != NEAP_DTYPE_NONE) bytes += neap_layout_bytes(&operand->type, &operand->layout);
-  }
-  return bytes > LARGE && !neap_instruction_is_control(i->kind);
+  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind)) return false;
+  return weight_of(program, i) > LARGE;
 }
 
 /* Lanes for as many threads as there are now; a later, larger setting is cut to this. */
-neap_status neap_dag_new(neap_program *program, neap_error *error) {
-  const neap_graph *graph = program->graph;
-  size_t n = (size_t)graph->n_node;
+neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const neap_dag_edge *edge, neap_error *error) {
+  size_t n = (size_t)n_step;
   neap_dag *dag = neap_alloc_zeroed(sizeof *dag);
   if (dag == NULL) return neap_fail_memory(error, sizeof *dag, "a dag schedule");
   program->dag = dag; /* freed with the program, also after a failure below */
   pthread_mutex_init(&dag->mutex, NULL);
   pthread_cond_init(&dag->wake, NULL);
-  dag->n_step = graph->n_node;
+  dag->n_step = n_step;
   dag->n_lane = neap_threads();
   dag->lane = neap_arena_alloc(&dag->arena, (size_t)dag->n_lane * sizeof *dag->lane);
   dag->n_before = neap_arena_alloc(&dag->arena, n * sizeof(int));
   dag->waiting = neap_arena_alloc(&dag->arena, n * sizeof(int));
   dag->first = neap_arena_alloc(&dag->arena, (n + 1) * sizeof(int));
-  dag->list = neap_arena_alloc(&dag->arena, (size_t)graph->n_edge * sizeof(int));
+  dag->list = neap_arena_alloc(&dag->arena, (size_t)n_edge * sizeof(int));
   dag->is_alone = neap_arena_alloc(&dag->arena, n * sizeof *dag->is_alone);
+  dag->weight = neap_arena_alloc(&dag->arena, n * sizeof *dag->weight);
   dag->alone.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
   dag->beside.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
-  int *step_of = neap_arena_alloc(&dag->arena, n * sizeof(int));
   if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL || dag->list == NULL ||
-      dag->is_alone == NULL || dag->alone.step == NULL || dag->beside.step == NULL || step_of == NULL)
+      dag->is_alone == NULL || dag->weight == NULL || dag->alone.step == NULL || dag->beside.step == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
-  for (int s = 0; s < dag->n_step; s++) dag->is_alone[s] = runs_alone(&program->instruction[s]);
-  for (int s = 0; s < dag->n_step; s++) step_of[program->plan->order[s]] = s;
-  fill_successors(dag, graph, step_of);
+  for (int s = 0; s < n_step; s++) {
+    const neap_instruction *i = &program->instruction[instruction_of(program, s)];
+    dag->is_alone[s] = neap_runs_alone(program, i);
+    dag->weight[s] = weight_of(program, i);
+  }
+  fill_successors(dag, n, n_edge, edge);
   return NEAP_OK;
+}
+
+/* The edges of the graph, from step to step of the plan's order. */
+neap_status neap_dag_of_graph(neap_program *program, neap_error *error) {
+  const neap_graph *graph = program->graph;
+  int *step_of = neap_alloc((size_t)graph->n_node * sizeof *step_of);
+  neap_dag_edge *edge = neap_alloc((size_t)graph->n_edge * sizeof *edge);
+  neap_status status = NEAP_OK;
+  if (step_of == NULL || edge == NULL) {
+    status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "a dag schedule");
+  } else {
+    for (int s = 0; s < graph->n_node; s++) step_of[program->plan->order[s]] = s;
+    for (int e = 0; e < graph->n_edge; e++) edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
+    status = neap_dag_new(program, graph->n_node, graph->n_edge, edge, error);
+  }
+  neap_free(step_of);
+  neap_free(edge);
+  return status;
 }
 
 void neap_dag_free(neap_dag *dag) {
@@ -163,6 +201,20 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
   pthread_mutex_lock(&dag->mutex);
 }
 
+/* With the mutex held, or outside regions; execute() between them without it. */
+static void before(neap_program *program, int step, const neap_run_state *state) {
+  if (neap_takes(program)) neap_take_before(program, step, state->run);
+}
+
+static void after(neap_program *program, int step, const neap_run_state *state) {
+  if (neap_takes(program)) neap_take_after(program, step, state->run);
+  release_successors(program->dag, step);
+}
+
+static void execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
+  neap_program_execute(program, instruction_of(program, step), state, lane);
+}
+
 /* What each thread of a region does: steps side by side, until none is ready and none runs that could release one. The mutex is held
  * but while an instruction runs. Others are woken when there is more than the one step that this thread will take itself, or
  * when the region ends. */
@@ -181,12 +233,13 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
     }
     int step = pop(&dag->beside);
     dag->n_running++;
+    before(program, step, state);
     pthread_mutex_unlock(&dag->mutex);
-    neap_program_execute(program, step, state, lane);
+    execute(program, step, state, lane);
     if (lane->thread == 0) neap_run_let_signals_in(state);
     pthread_mutex_lock(&dag->mutex);
     dag->n_running--;
-    release_successors(dag, step);
+    after(program, step, state);
     if (dag->beside.n > 1) pthread_cond_broadcast(&dag->wake);
   }
   pthread_cond_broadcast(&dag->wake);
@@ -208,13 +261,26 @@ static void run_region(neap_program *program, neap_run_state *state, int n_lane)
 #endif
 }
 
+/* Whether the steps that may run side by side are worth a region, which costs some microseconds: what runs beside the heaviest is not
+ * next to nothing. The calling thread runs them one after another else. */
+static bool is_worth_region(const neap_dag *dag) {
+  double sum = 0, most = 0;
+  for (int k = 0; k < dag->beside.n; k++) {
+    double weight = dag->weight[dag->beside.step[k]];
+    sum += weight;
+    most = NEAP_MAX(most, weight);
+  }
+  return sum - most >= LEAST;
+}
+
 /* The earliest ready step on the calling thread, which gives it a region of its own if it wants one. */
 static void run_earliest(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   int step = pop(top_of(&dag->alone) < top_of(&dag->beside) ? &dag->alone : &dag->beside);
-  neap_program_execute(program, step, state, &dag->lane[0]);
+  before(program, step, state);
+  execute(program, step, state, &dag->lane[0]);
   neap_run_let_signals_in(state);
-  release_successors(dag, step);
+  after(program, step, state);
 }
 
 /* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
@@ -233,7 +299,7 @@ neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
   int n_lane = count_lanes(dag);
   begin(dag);
   while (dag->n_left > 0 && !dag->stopped) {
-    if (n_lane > 1 && dag->beside.n > 1 && top_of(&dag->beside) < top_of(&dag->alone))
+    if (n_lane > 1 && top_of(&dag->beside) < top_of(&dag->alone) && is_worth_region(dag))
       run_region(program, state, n_lane);
     else if (neap_run_must_stop(state, &dag->lane[0]))
       dag->stopped = true;

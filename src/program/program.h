@@ -23,6 +23,9 @@ typedef struct neap_program neap_program;
 /* Binds kernels. The program takes over graph and plan (freed with it), also when it fails. */
 neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error);
 void neap_program_free(neap_program *program);
+/* Policy `pool`, before the first run: instructions whose kernels give the same bits on one thread may then run side by side, within
+ * the same bytes. After a failure, MEMORY, the program is good for nothing but neap_program_free. */
+neap_status neap_program_overlap(neap_program *program, neap_error *error);
 const neap_graph *neap_program_graph(const neap_program *program);
 bool neap_program_draws(const neap_program *program); /* has a random op, in a subnet perhaps */
 const neap_plan *neap_program_plan(const neap_program *program);

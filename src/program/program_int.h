@@ -17,7 +17,7 @@
  * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k, and
  * base 1 + n_blob the constants; in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
  * the frames. Where the plan has banks, base 0 is main, and base first_bank + b - 1 bank b. Under policy `pool`, base first_slot + v is the storage whose
- * root is value v, and the one after the last storage is the running instruction's scratch. */
+ * root is value v, and first_slot + n_value + n is the scratch of node n. */
 typedef struct neap_address {
   int base;
   size_t offset;
@@ -70,6 +70,13 @@ typedef struct neap_instruction {
 
 typedef struct neap_dag neap_dag;
 
+/* Turns side by side (overlap.c): the bytes that take k of the script has taken are given back when all turns have run that touch
+ * them. */
+typedef struct neap_stays {
+  int *n_touch, *left; /* by take: turns that touch it; of these, how many this run has yet to run */
+  int *first, *list;   /* takes that turn t touches: list[first[t] .. first[t+1]) */
+} neap_stays;
+
 struct neap_program {
   neap_graph *graph;
   neap_plan *plan;
@@ -83,6 +90,7 @@ struct neap_program {
   int first_slot;          /* policy `pool`: the base of storage 0; else INT_MAX */
   neap_pool_block **block; /* by base less first_slot: taken now; NULL unless policy `pool` */
   neap_script script;      /* likewise: what each turn takes and gives */
+  neap_stays stays;        /* likewise, where turns run side by side; else empty */
   size_t *used_at;         /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
   int n_extent;
   int64_t *extent; /* by number of EXTENT op: what the run found; a subprogram's is its owner's */
@@ -138,8 +146,14 @@ void neap_run_let_signals_in(neap_run_state *state);
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane);
 neap_status neap_program_fault(const neap_lane *lane, neap_error *error);
 
-neap_status neap_dag_new(neap_program *program, neap_error *error); /* sets program->dag */
+/* Both set program->dag: steps that wait for each other as the edges say, from a smaller step to a larger; and the graph's. */
+typedef struct neap_dag_edge {
+  int from, to;
+} neap_dag_edge;
+neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const neap_dag_edge *edge, neap_error *error);
+neap_status neap_dag_of_graph(neap_program *program, neap_error *error);
 void neap_dag_free(neap_dag *dag);
+bool neap_runs_alone(const neap_program *program, const neap_instruction *i);
 /* take.c, policy `pool`: a turn of the script takes before its instruction runs, and gives after. begin fails with INTERNAL when
  * the pool is not as neap_run says; nothing can fail later. */
 neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error);

@@ -1,9 +1,10 @@
 /* take.c: addresses at run time, for policy `pool`. A script, which plan/rehearse.c has made, says what each turn of the run takes
  * from the pool before its instruction, and gives back after it. Values in one storage (in place, views, versions) share a block;
- * scratch has one slot, held for one turn.
+ * the scratch of each instruction has one slot, held for one turn. Turns that run side by side give back when the last one has
+ * run that touches a block, whichever that is.
  *
  * INVARIANT: takes and gives are those of the script, from an empty pool, so that a pool reserved for the plan's bytes never
- * refuses.
+ * refuses. Side by side a turn waits for all that touch what its bytes held before (overlap.c), which is as good.
  */
 #include "program/program_int.h"
 
@@ -23,10 +24,18 @@ neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_err
   for (int v = 0; v < program->graph->n_value; v++)
     program->base[program->first_slot + v] = program->bytes[v] == 0 ? nothing : NULL;
   memset(program->used_at, 0, (size_t)program->graph->n_node * sizeof *program->used_at);
+  if (program->stays.list != NULL && program->script.n_turn > 0)
+    neap_copy_bytes(program->stays.left, program->stays.n_touch,
+                    (size_t)program->script.turn[program->script.n_turn - 1].take_end * sizeof *program->stays.left);
   return NEAP_OK;
 }
 
-/* The slot's bytes: a storage's, or the scratch of the instruction under way. */
+/* The scratch of the turn's instruction has a slot of its own. */
+static int slot_of(const neap_program *program, int slot, const neap_instruction *i) {
+  return slot < program->graph->n_value ? slot : program->graph->n_value + i->node;
+}
+
+/* The slot's bytes: a storage's, or the scratch of the instruction. */
 static size_t bytes_of(const neap_program *program, int slot, const neap_instruction *i) {
   return slot < program->graph->n_value ? program->bytes[slot] : i->scratch_bytes;
 }
@@ -34,11 +43,12 @@ static size_t bytes_of(const neap_program *program, int slot, const neap_instruc
 /* A block at the offset of the script. The pool can't refuse (see INVARIANT). Poisoned when asked, so that reading before writing
  * shows. */
 static void take(neap_program *program, const neap_take *t, const neap_instruction *i, const neap_run *run) {
-  size_t bytes = bytes_of(program, t->slot, i);
+  int slot = slot_of(program, t->slot, i);
+  size_t bytes = bytes_of(program, slot, i);
   neap_pool_block *block = neap_pool_take_exact(run->pool, t->offset, bytes);
   assert(block != NULL);
-  program->block[t->slot] = block;
-  program->base[program->first_slot + t->slot] = neap_pool_data(block);
+  program->block[slot] = block;
+  program->base[program->first_slot + slot] = neap_pool_data(block);
   if (run->poison) memset(neap_pool_data(block), NEAP_POISON, bytes);
 }
 
@@ -60,15 +70,34 @@ void neap_take_before(neap_program *program, int turn, const neap_run *run) {
   *used = NEAP_MAX(*used, neap_pool_read(run->pool).used_bytes);
 }
 
+/* Turns side by side: what no other turn is still to touch. */
+static void give_untouched(neap_program *program, int turn, const neap_instruction *i, const neap_run *run) {
+  const neap_stays *stays = &program->stays;
+  for (int k = stays->first[turn]; k < stays->first[turn + 1]; k++) {
+    int slot = slot_of(program, program->script.take[stays->list[k]].slot, i);
+    if (--stays->left[stays->list[k]] == 0) give(program, slot, bytes_of(program, slot, i), run);
+  }
+}
+
 /* What the turn was the last to need, or what has to make room for the next one. */
 void neap_take_after(neap_program *program, int turn, const neap_run *run) {
   const neap_script *s = &program->script;
   const neap_instruction *i = &program->instruction[s->turn[turn].step];
-  for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++)
-    give(program, s->give[k], bytes_of(program, s->give[k], i), run);
+  if (program->stays.list != NULL) {
+    give_untouched(program, turn, i, run);
+    return;
+  }
+  for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++) {
+    int slot = slot_of(program, s->give[k], i);
+    give(program, slot, bytes_of(program, slot, i), run);
+  }
 }
 
 /* A run that was stopped still holds bytes: all go back, so that the next run meets an empty pool. */
 void neap_take_end(neap_program *program, const neap_run *run) {
   for (int v = 0; v < program->graph->n_value; v++) give(program, v, program->bytes[v], run);
+  for (int step = 0; step < program->n_instruction; step++) {
+    const neap_instruction *i = &program->instruction[step];
+    give(program, program->graph->n_value + i->node, i->scratch_bytes, run);
+  }
 }

@@ -660,7 +660,7 @@ TEST(every_refused_allocation_is_survived_by_recomputation) {
 /* Two steps of the chain within a limit; the first element of the first weight then. */
 static neap_status run_evicting(const neap_net *net, size_t budget_bytes, float *weight, int *n_evicted, neap_error *error) {
   neap_compile_options options = {
-    .plan = {.policy = NEAP_POLICY_POOL, .budget_bytes = budget_bytes}, .dynamic = true, .n_thread = 1, .engine = "ref"};
+    .plan = {.policy = NEAP_POLICY_POOL, .budget_bytes = budget_bytes}, .dynamic = true, .n_thread = 2, .engine = "ref"};
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   neap_shape shape = NEAP_SHAPE(64, 16);

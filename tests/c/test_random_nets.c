@@ -646,16 +646,18 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
     const char *name;
     neap_policy policy;
     neap_executor executor;
-    bool no_in_place, tight;
-  } way[] = {{"offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, false},
-             {"name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE, false, false},
-             {"offset, nothing in place", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, true, false},
-             {"none, dag", NEAP_POLICY_NONE, NEAP_EXECUTOR_DAG, false, false},
-             {"offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG, false, false},
-             {"name, dag", NEAP_POLICY_NAME, NEAP_EXECUTOR_DAG, false, false},
-             {"pool", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, false},
-             {"recomputed", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, true},
-             {"evicted", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, true}};
+    bool no_in_place, tight, dynamic;
+  } way[] = {{"offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, false, false},
+             {"name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE, false, false, false},
+             {"offset, nothing in place", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, true, false, false},
+             {"none, dag", NEAP_POLICY_NONE, NEAP_EXECUTOR_DAG, false, false, false},
+             {"offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG, false, false, false},
+             {"name, dag", NEAP_POLICY_NAME, NEAP_EXECUTOR_DAG, false, false, false},
+             {"pool", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, false, false},
+             {"recomputed", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE, false, true, false},
+             {"evicted", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, true, false},
+             {"pool, side by side", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, false, true},
+             {"evicted, side by side", NEAP_POLICY_POOL, NEAP_EXECUTOR_SIMPLE, false, true, true}};
   char *text = random_net(seed, 14, 6);
   neap_net *net = NULL;
   neap_error error = {0};
@@ -672,6 +674,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
     o.plan = (neap_plan_options){
       .policy = way[k].policy, .executor = way[k].executor, .no_in_place = way[k].no_in_place, .most_steps = 300000};
     comparison c = {.plain = &plain, .other = &r};
+    o.dynamic = way[k].dynamic;
     if (way[k].tight) o.plan.budget_bytes = evicts ? least_pool(net, &o) : tight_budget(net, &o);
     neap_status status = run_net(net, &o, true, &r, &error);
     if (status == NEAP_MEMORY && way[k].tight && !evicts) {
@@ -691,6 +694,7 @@ static int check_runs(uint64_t seed, const char *engine, int *n_written, int *n_
     n_same += c.n_same;
     ran_close(&r);
   }
+  o.dynamic = false;
   if (runs && check_failures == 0) n_same += check_banks(seed, text, o, &plain, n_moved);
   if (runs && check_failures == 0 && seed % 4 == 0) n_same += check_rewritten(seed, net, o, &plain, n_written);
   ran_close(&plain);
@@ -709,7 +713,7 @@ TEST(random_nets_run_alike_under_every_plan) {
                    &n_moved); /* its names are known by now: nothing may stay behind */
   CHECK_EQ(neap_memory_read().n_live, live);
   printf(
-    "  %d nets, 12 plans each under poison, %d written out, %d that recompute, %d that evict, %d copies between banks: %d blobs "
+    "  %d nets, 14 plans each under poison, %d written out, %d that recompute, %d that evict, %d copies between banks: %d blobs "
     "equal bit "
     "for bit\n",
     n, n_written, n_tight, n_evicted, n_moved, n_same);
