@@ -104,6 +104,13 @@ describe("word for word", function()
     check("first.svg", plan:svg())
   end)
 
+  it("a dry run, by blob, layer and slot", function()
+    local log = all():dry_run(with { mem_param = {} })
+    local texts = {}
+    for _, report in ipairs { log, log.layers, log.slots } do texts[#texts + 1] = report:csv() end
+    check("dry_run.txt", joined(table.unpack(texts)):gsub("\r", ""))
+  end)
+
   it("plans by other policies", function()
     local texts = {}
     for _, policy in ipairs { "none", "name", "pool" } do texts[#texts + 1] = all():plan(with { policy = policy }):explain() end
