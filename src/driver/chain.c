@@ -143,9 +143,9 @@ static bool trained_above(const neap_chain *chain, int i, const char *name) {
 static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
   neap_chain_layer *layer = &chain->layer[i];
   int n = neap_net_n_blobs(layer->net);
-  layer->wrt = neap_arena_alloc(&chain->room, ((size_t)n + 1) * sizeof *layer->wrt);
-  layer->grad = neap_arena_alloc(&chain->room, ((size_t)n + 1) * sizeof *layer->grad);
-  layer->sum = neap_arena_alloc(&chain->room, ((size_t)n + 1) * sizeof *layer->sum);
+  layer->wrt = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->wrt);
+  layer->grad = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->grad);
+  layer->sum = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->sum);
   if (layer->wrt == NULL || layer->grad == NULL || layer->sum == NULL) return no_memory(error);
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(layer->net, b);

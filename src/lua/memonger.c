@@ -257,7 +257,7 @@ static int estimate(lua_State *L) {
   }
   neap_memory_estimate e;
   NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
-  struct neap_type_bytes *row = neap_lua_room(L, ((size_t)e.n_type + 1) * sizeof *row);
+  struct neap_type_bytes *row = neap_lua_room(L, (size_t)e.n_type * sizeof *row);
   if (e.n_type > 0) memcpy(row, e.by_type, (size_t)e.n_type * sizeof *row);
   neap_free(e.by_type);
   lua_createtable(L, e.n_type, 0);

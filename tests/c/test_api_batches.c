@@ -216,6 +216,9 @@ TEST(what_is_held_is_counted_and_asked_for) {
   neap_micro_free(micro);
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "max"}, &micro, &error), NEAP_ARGUMENT, "mean or sum");
   CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "sum"}, &micro, &error));
+  CHECK_OK(write_batch(ws, 0, 1, -1, &error));
+  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "input \"x\" has no rows");
+  CHECK_OK(write_batch(ws, 12, 1, -1, &error));
   int64_t with = neap_micro_figures(micro).total_bytes;
   CHECK(with - without >= PARAMS * 4 && with - without <= PARAMS * 4 + 6 * 64);
   CHECK_FAILS(neap_micro_add(micro, 0, NULL, -1, &error), NEAP_ARGUMENT, "count expects");
