@@ -76,7 +76,7 @@ const neap_op neap_op_Accuracy = {
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases =
     "{ {logits={7,4}, labels={{7}, dtype=\"i64\", low=0, high=4}}, {logits={7,9}, labels={{7}, dtype=\"i32\", low=0, high=9}, "
     "top_k=5} }",

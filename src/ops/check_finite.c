@@ -42,6 +42,6 @@ const neap_op neap_op_CheckFinite = {
   .effects = NEAP_EFFECT_FAULT,
   .infer = neap_infer_like,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases = "{ {x={2,3,7}}, {x={}} }",
 };

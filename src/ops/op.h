@@ -248,6 +248,7 @@ typedef struct neap_kernel {
                       others of the same type can be had in it (layout "same") */
   bool any_team;   /* one choice gives the same bits however many of its threads run it, inside a parallel region too: no sum is
                       split among them but as the choice says, and no library is called that counts them. Only where it is certain */
+  bool one_thread; /* any_team, and of a team it uses one thread: however much there is to do, others may run beside it */
   neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
   void (*unbind)(void *kernel);
   void (*run)(const neap_call *call);

@@ -94,6 +94,7 @@ const neap_op neap_op_Unique = {
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .choose = choose, .run = run}, {0}},
   .cases = "{ {x={{4,5}, dtype=\"i32\", low=0, high=6}, outputs=3}, {x={{7}, dtype=\"bool\"}, outputs=2}, {x={3,3}} }",
 };

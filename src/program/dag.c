@@ -102,7 +102,7 @@ static double weight_of(const neap_program *program, const neap_instruction *i) 
  * steps side by side may not. */
 bool neap_runs_alone(const neap_program *program, const neap_instruction *i) {
   if (!i->any_team) return true;
-  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind)) return false;
+  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind) || (i->kernel != NULL && i->kernel->one_thread)) return false;
   return weight_of(program, i) > LARGE;
 }
 
