@@ -407,6 +407,15 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves a Dropout that does nothing out, unless its mask is read", function()
+    for _, read in ipairs { false, true } do
+      local net = neap.net "drop"
+      net:Dropout(net:input("x", { 4, 3 }), { "y", "mask" }, { rate = 0.5, training = false })
+      net:outputs { net:Exp("y", "e"), read and net:Copy("mask", "m") or nil }
+      assert.are.equal(read and 1 or nil, types(net).Dropout)
+    end
+  end)
+
   it("takes no norm over other dimensions, or one that lost its dimension, for LayerNorm", function()
     for _, o in ipairs { { axes = { 1 }, keepdim = true }, { axes = { -1 }, keepdim = false }, { axes = { 1, 2 }, keepdim = true } } do
       local net = neap.net "norm"

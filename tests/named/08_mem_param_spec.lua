@@ -261,6 +261,12 @@ describe("mem_param", function()
     assert.is_truthy(tostring(log):find("raw", 1, true))
   end)
 
+  it("logs that nothing is saved where there is nothing", function()
+    local net = neap.net "empty"
+    net:outputs { net:Exp(net:input("x", { 0, 3 }), "y") }
+    assert.are.equal(0, net:dry_run(with { mem_param = {} }).saved)
+  end)
+
   it("is taken by ws:run, workspaces, models and trainers alike", function()
     local net = chain(false)
     local ws <close> = neap.workspace { seed = 4, store = false }

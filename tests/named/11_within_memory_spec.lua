@@ -470,6 +470,22 @@ describe("net:split_micro", function()
     assert.is_truthy(err.line:find("11_within_memory_spec", 1, true))
   end)
 
+  it("lets both halves read what comes of parameters alone", function()
+    local net = neap.net "n"
+    local x, w, lr = net:input("x", { 4, 3 }), net:param("w", { 2, 3 }, neap.init.xavier {}), net:input("lr", {})
+    local t = net:Tanh(w, "t")
+    local g = net:gradient(net:Mean(net:FC { x, t }, "loss"))
+    net:Sgd({ w, net:Mul { g[w], t }, lr }, "w")
+    local micro, update = net:split_micro()
+    for _, half in ipairs { micro, update } do
+      local n = 0
+      for _, op in ipairs(half:ops()) do
+        if op.type == "Tanh" then n = n + 1 end
+      end
+      assert.are.equal(1, n)
+    end
+  end)
+
   it("takes what follows from gradients into the update, whatever it is: branches too", function()
     local net = neap.net "n"
     local x, w, lr = net:input("x", { 4, 3 }), net:param("w", { 2, 3 }, neap.init.xavier {}), net:input("lr", {})
