@@ -301,11 +301,22 @@ local function accumulator_of(net)
   end
 end
 
+--- What is held of parameters that are no longer trained, or no longer there, is given up: nothing adds to it, and nothing would
+-- weigh it, until they come back to another accumulation.
+local function drop_held(self, hold)
+  local wanted = {}
+  for _, row in ipairs(hold:_blobs()) do wanted[row.name] = true end
+  for _, row in ipairs(self.ws:_blobs()) do
+    if row.name:sub(1, 6) == "@held/" and not wanted[row.name] then self.ws:remove(row.name) end
+  end
+end
+
 --- The program that ends a step of micro-batches; where batches are held before it, `hold` and `join` are made too. Accumulators that
 -- were given back (ws:drop_gradients) are there again: between two steps nothing is in them.
 local function update_for(self, net)
   if self.accumulate and not (self.programs.hold and self.programs.join) then
     local hold, join = micro.hold_nets(net)
+    drop_held(self, hold)
     small_program(self, "hold", hold)
     small_program(self, "join", join)
   end

@@ -350,3 +350,102 @@ describe("a fit that accumulates", function()
     end
   end)
 end)
+
+describe("gradients that are held follow their module", function()
+  local Pair = nn.module { "HeldPair", init = function(self) self.p = { nn.Linear { 6, 3, bias = false }, nn.Linear { 6, 3, bias = false } } end,
+    forward = function(self, x) return self.p[1](x):tanh() + self.p[2](x):tanh() end }
+  local list = batches(4, 5, 3, 4)
+
+  --- Steps on the first batches, a change, then the rest, or an update. @return the trainer, the two layers of the start
+  local function train(o, change)
+    local m = Pair {}
+    m:seed(7)
+    m:workspace()
+    local t = neap.trainer { model = m, accumulate = o.accumulate or 2, micro = o.micro, optimizer = o.optimizer or optim.SGD { lr = 0.1 } }
+    local first, second = m.p[1], m.p[2]
+    t:step(list[1])
+    if change then change(m, t) end
+    for i = 2, o.n or 2 do t:step(list[i]) end
+    if o.n == 1 then t:update() end
+    return first, second, m
+  end
+  local function weight(layer) return layer:param("weight").data:clone() end
+  local function differs(a, b) return (a - b):abs():max():item() end
+  local function swap(m) m.p[1], m.p[2] = m.p[2], m.p[1] end
+
+  it("when modules change places", function()
+    for _, o in ipairs { {}, { n = 1 }, { micro = 2 }, { micro = 2, n = 1 }, { accumulate = 3, n = 3, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } } } do
+      local a, b = train(o)
+      local a2, b2 = train(o, swap)
+      assert.is_true(differs(weight(a), weight(a2)) < 1e-6 and differs(weight(b), weight(b2)) < 1e-6)
+      local a3, b3 = train(o, function(m) -- looked at one by one
+        swap(m)
+        weight(m.p[2])
+      end)
+      assert.is_true(differs(weight(a), weight(a3)) < 1e-6 and differs(weight(b), weight(b3)) < 1e-6)
+    end
+  end)
+
+  it("when one is put before them", function()
+    local a, b = train { n = 1 }
+    local a2, b2, m = train({ n = 1 }, function(m) table.insert(m.p, 1, nn.Linear { 6, 3, bias = false }) end)
+    assert.are.equal(a2, m.p[2])
+    assert.is_true(differs(weight(a), weight(a2)) == 0) -- p[2] was p[1]
+    assert.is_true(differs(weight(b), weight(b2)) ~= 0) -- p[3] is not in the forward any more
+  end)
+
+  it("and a new one in their place has no part in what it has not seen", function()
+    local fresh
+    train({ n = 1 }, function(m)
+      fresh = nn.Linear { 6, 3, bias = false }
+      m.p[1] = fresh
+      fresh.weight.data = neap.zeros(3, 6)
+    end)
+    assert.are.equal(0, weight(fresh):abs():max():item())
+  end)
+
+  it("but an accumulation that is over is not held against one that was away", function()
+    local a = train { n = 4 }
+    local function check(leave, come)
+      local away
+      local b = train({ n = 1 }, function(m, t)
+        away = leave(m)
+        t:step(list[2]) -- the update
+        t:step(list[3])
+        come(m, away)
+        local before = weight(away)
+        t:step(list[4])
+        away = { before, weight(away) }
+      end)
+      return b, away
+    end
+    -- Expected: half of what the fourth batch alone gives, at the numbers of the third.
+    local function expected(m, layer, rate)
+      local other = Pair {}
+      other:load_state_dict(m:state_dict())
+      local t = neap.trainer { model = other, optimizer = optim.SGD { lr = rate } }
+      t:step(list[4])
+      return other.p[layer].weight.data
+    end
+    local want, got
+    local rate = 0.1 * 4 / 7 -- rows of the fourth batch among those of the accumulation
+    check(function(m)
+      m:freeze "p.1*"
+      return m.p[1]
+    end, function(m, away)
+      m:freeze("p.1*", false)
+      want, got = expected(m, 1, rate), away
+    end)
+    assert.is_true(differs(want, weight(got)) < 1e-6)
+    check(function(m)
+      local away = m.p[1]
+      m.p[1] = nn.Linear { 6, 3, bias = false }
+      return away
+    end, function(m, away)
+      m.p[1] = away
+      want, got = expected(m, 1, rate), away
+    end)
+    assert.is_true(differs(want, weight(got)) < 1e-6)
+    assert.is_truthy(a)
+  end)
+end)

@@ -8,6 +8,7 @@
 -- are on their way.
 -- @module neap.nn.state
 local core = require "neap.core"
+local micro = require "neap.micro"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local op = require "neap.op"
@@ -32,21 +33,40 @@ local function stored_of(root)
   return rawget(root, "_stored")
 end
 
---- Takes the numbers of a record out of the workspace that has them, with the state that an optimizer keeps beside them, called
--- NAME.SUFFIX. Its gradient goes.
+--- What is kept beside the numbers of NAME: the state of an optimizer, NAME.SUFFIX, the gradient that batches held have left
+-- (net/hold.c), and the best numbers so far (neap.train).
+-- @return what stands before and after `stem` in the name of such a blob; nil for another's
+local function apart(name, stem)
+  if name:sub(1, #stem + 1) == stem .. "." then return "", name:sub(#stem + 1) end
+  if name == "@held/" .. stem .. "_grad" then return "@held/", "_grad" end
+  if name == "@best/" .. stem then return "@best/", "" end
+end
+
+--- Takes the numbers of a record out of the workspace that has them, with the state that is kept beside them. Its gradient goes.
 local function take_out(record)
   local home, stem = record.home, record.home_name
   local ws = rawget(home, "_ws")
   record.value, record.beside = ws:has(stem) and ws:fetch(stem) or nil, {}
   for _, row in ipairs(ws:_blobs()) do
     local is_own = not row.borrowed and row.kind ~= "transient"
-    local suffix = row.name:sub(1, #stem + 1) == stem .. "." and row.name:sub(#stem + 1) or nil
-    if is_own and suffix and row.role == "state" and row.kind == "tensor" then record.beside[suffix] = ws:fetch(row.name) end
-    if is_own and (suffix or row.name == stem or row.name == stem .. "_grad") then ws:remove(row.name) end
+    local before, after = apart(row.name, stem)
+    if is_own and before and row.role == "state" and row.kind == "tensor" then
+      table.insert(record.beside, { before = before, after = after, value = ws:fetch(row.name), ws = ws, updates = micro.count(ws) })
+    end
+    if is_own and (before or row.name == stem or row.name == stem .. "_grad") then ws:remove(row.name) end
   end
   module.changed(home)
   stored_of(home)[stem] = nil
   record.home, record.home_name = nil, nil
+end
+
+--- What a record brings along to a workspace. Gradients held have been used up by an update that came in between.
+local function brought(record, ws)
+  local list = {}
+  for _, b in ipairs(record.beside or {}) do
+    if b.before ~= "@held/" or b.ws ~= ws or b.updates == micro.count(ws) then list[#list + 1] = b end
+  end
+  return list
 end
 
 --- Makes the numbers of records at home, in the order of the list.
@@ -55,16 +75,15 @@ local function make(ws, records)
   for _, record in ipairs(records) do
     local name = record.home_name
     net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
-    for _, suffix in ipairs(options.keys(record.beside or {})) do
-      local t = record.beside[suffix]
-      net:declare(name .. suffix, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
+    for _, b in ipairs(brought(record, ws)) do
+      net:declare(b.before .. name .. b.after, "state", b.value.shape, b.value.dtype, { op = "Constant", value = 0 }, false)
     end
   end
   ws:init(net)
   for _, record in ipairs(records) do
     local name = record.home_name
     if record.value then ws:feed(name, record.value) end
-    for suffix, t in pairs(record.beside or {}) do ws:feed(name .. suffix, t) end
+    for _, b in ipairs(brought(record, ws)) do ws:feed(b.before .. name .. b.after, b.value) end
     record.value, record.beside = nil, nil
   end
 end
