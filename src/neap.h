@@ -215,7 +215,9 @@ typedef struct neap_net neap_net;
 NEAP_API neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
 /* An empty net, to be filled by neap_net_add_text. */
 NEAP_API neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
-/* Appends lines, formatted as by printf; line by line: after an error the lines before it are part of the net. */
+/* Appends lines, formatted as by printf; line by line: after an error the lines before it are part of the net. Names, numbers of
+ * operands and attributes are checked here; shapes and dtypes follow from the inputs', which each plan or session may give anew, so
+ * that an op whose operands do not fit is refused there, or by neap_net_expand. */
 NEAP_API neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *format, ...) NEAP_PRINTF(3, 4);
 /* Appends the gradient of a loss of one element with respect to n_wrt blobs; with `wrt` NULL every parameter that is not
  * frozen. Gradients are named by `names`, or NAME_grad where that is NULL. `line` (may be NULL) is named in errors. A blob that the

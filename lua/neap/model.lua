@@ -55,7 +55,8 @@ end
 -- it. With map the parameters are the file's own bytes: nothing is read before it is used, and processes share it.
 function model.import(path, given)
   local o = named.read("neap.import", { map = named.none }, given)
-  local ws = workspace.new {}
+  if type(path) ~= "string" then fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path))) end
+  local ws = workspace.new {} -- draws a seed
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
   if not net then return nil, message, code end
   return setmetatable({ net = net, workspace = ws }, Imported)

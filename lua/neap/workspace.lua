@@ -28,12 +28,13 @@ function workspace.new(given)
   local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
     total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
     mem_param = options.none, soft = options.none, banks = options.none }, given)
+  local param = o.mem_param and mem_param.new(o.mem_param) -- before the workspace draws a seed
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }),
     defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
-      banks = o.banks, mem_param = o.mem_param and mem_param.new(o.mem_param) } }
+      banks = o.banks, mem_param = param } }
   return ws
 end
 

@@ -364,7 +364,8 @@ local function each_list(more, visit)
 end
 
 --- Functions whose text arguments are paths: they get only what can't be one.
-local writes = { dot = true, draw = true, export = true, image = true, picture = true, plot = true, save = true, svg = true, write = true }
+local writes = { backup = true, db = true, dot = true, draw = true, export = true, image = true, picture = true, plot = true,
+  save = true, svg = true, write = true }
 
 local function may_be_path(x) return type(x) == "string" and x ~= "/none/none" and x ~= "" or type(x) == "number" end
 
@@ -415,6 +416,65 @@ end
 local function make_matrix() return neap.tensor { { 1, 2, 3 }, { 4, 5, 6 } } end
 local function hash_of(t) return t:hash() end
 local function use_tensor(t) return (t * 2):hash() end
+
+--- A database with a plan in it, in a file of its own.
+local db_files = {}
+local function make_db()
+  local path = os.tmpname()
+  db_files[#db_files + 1] = path
+  local db = assert(neap.db(path))
+  core.use_db(db)
+  stored:plan {}
+  core.use_db(false)
+  return db
+end
+
+local function db_text(db)
+  local lines = {}
+  for _, name in ipairs { "net", "plan", "plan_op", "plan_value", "run", "meta" } do
+    lines[#lines + 1] = name .. " " .. assert(db:sql("select count(*) as n from " .. name))[1].n
+  end
+  return table.concat(lines, "\n") .. assert(db:sql "select group_concat(key_text || n_hit) as t from plan")[1].t
+end
+
+teardown(function()
+  for _, path in ipairs(db_files) do
+    for _, ending in ipairs { "", "-wal", "-shm" } do os.remove(path .. ending) end
+  end
+end)
+
+--- What is everybody's: seed, threads, workspaces by name; and a net, a module and a tensor that functions are given.
+local function make_world()
+  local w = { net = small_net(), module = make_module(), tensor = make_matrix() }
+  neap.threads(1)
+  neap.switch_workspace "default"
+  neap.seed(5)
+  return w
+end
+
+--- Random numbers begin anew behind each look: one that finds other ones has come after a call that drew some.
+local function world_text(w)
+  local drawn = neap.rand(3):hash()
+  neap.seed(5)
+  return table.concat({ drawn, w.net:text { lines = false } .. w.net:_version(), module_text(w.module), w.tensor:hash(), tostring(neap.threads()),
+    table.concat(neap.workspace_names(), ","), tostring(neap.db_path()) }, "\n")
+end
+
+local function use_world(w) return use_module(w.module) .. w.net:hash() .. use_tensor(w.tensor) end
+
+--- Functions of a table, ops apart, as functions of a world.
+local function functions_of(t, more)
+  local out = {}
+  for _, name in ipairs(class_functions(t)) do
+    if not op.functions[name] or t ~= neap then out[name] = function(_, ...) return t[name](...) end end
+  end
+  for _, name in ipairs(more or {}) do out[name] = function(_, ...) return t[name](...) end end
+  return out
+end
+
+local function world(name, of, more)
+  return { name = name, of = of, more = more or {}, make = make_world, see = world_text, use = use_world }
+end
 
 local classes = {
   { name = "net", of = core.Net, make = small_net, more = { "c" },
@@ -483,11 +543,20 @@ local classes = {
       for batch in set:epoch(1) do out[#out + 1] = batch.x:hash() end
       return table.concat(out, " ")
     end },
+  { name = "database", of = core.Db, more = { "select 1 as n", "peak" }, make = make_db, see = db_text,
+    use = function(db) return db_text(db) .. #assert(db:query "plans") .. tostring(db:verify().ok) end },
+  world("neap", functions_of(neap, { "trainer", "progress", "fit_batch", "cache", "count_memory", "export", "import" }),
+    { stored, nn.Sequential { seed = 1, nn.ReLU() } }),
+  world("neap.data", functions_of(neap.data)),
+  world("neap.optim", functions_of(optim)),
+  world("neap.init", functions_of(neap.init)),
+  world("neap.zoo", functions_of(neap.zoo)),
+  world("neap.check", functions_of(neap.check), { "mlp:2" }),
 }
 
 --- Functions that end their object.
 local left_out = { ["workspace.close"] = true, ["program.close"] = true, ["plan.close"] = true, ["tensor.close"] = true, ["net.close"] = true,
-  ["trainer.close"] = true }
+  ["trainer.close"] = true, ["database.close"] = true }
 
 --- Functions that nothing can make fail: they take nothing, or anything.
 local never = { ["workspace.drop_gradients"] = true }
