@@ -14,6 +14,9 @@ local Net = core.Net
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.blob").handle
 local written, is_known, reader = naming.written, naming.is_known, naming.reader
 
+--- Whether a name that an If or a loop writes is one that it returns: not what scopes leave, nor what a layer keeps for itself.
+local function is_shown(net, hidden, name) return not hidden[name] and not naming.is_layers_own(net, name) end
+
 -- ---- subnets -----------------------------------------------------------------------------------------------------------------
 
 --- Builds a subnet by running f once on it, with handles of its parameters. Returns the subnet and the names f returned.
@@ -134,7 +137,7 @@ function choose(net, type_name, cond, f, g)
   scope_flow.arrive(net, scopes)
   local blobs = {}
   for _, name in ipairs(names) do
-    if not hidden[name] then blobs[#blobs + 1] = handle(net, name) end
+    if is_shown(net, hidden, name) then blobs[#blobs + 1] = handle(net, name) end
   end
   return blobs, #first.results
 end
@@ -290,7 +293,7 @@ local function loop(net, spec)
   local parts = { {}, {}, {} }
   for i, name in ipairs(names) do
     local part = parts[i <= #states and 1 or i <= n_state and 3 or 2]
-    if not hidden[name] then part[#part + 1] = handle(net, name) end
+    if is_shown(net, hidden, name) then part[#part + 1] = handle(net, name) end
   end
   return parts
 end

@@ -194,6 +194,34 @@ local function belongs(net, blob)
   return false
 end
 
+--- The net that what is called now adds to, where `net` is being built: the branch or body inside `net` whose function runs, or
+-- `net` itself. Raises in the body of a Do, which sees nothing of `net`.
+-- @param what string for the message: what is called
+function M.net_within(net, what)
+  local inner = M.current[coroutine.running()]
+  local at = inner
+  while at and at ~= net do
+    if M.state_of(at).take then
+      fail(("%s: the body of a Do sees its bindings alone, no parameters: call the layer outside, and bind what it gives"):format(what))
+    end
+    at = M.state_of(at).outer
+  end
+  return at and inner or net
+end
+
+--- Says that blob `name` of the outermost net is a layer's own, its statistic: an If or a loop that writes it does not return it.
+function M.keep_to_layer(net, name)
+  local state = M.state_of(outermost(net))
+  if not state.layers_own then M.set(net, state, "layers_own", {}) end
+  M.set(net, state.layers_own, name, true)
+end
+
+--- Whether it is.
+function M.is_layers_own(net, name)
+  local own = M.state_of(outermost(net)).layers_own
+  return own ~= nil and own[name] == true
+end
+
 --- Inside the function that builds a subnet, ops on outer blobs go into the subnet.
 op.set_net_of(function(blob)
   local inner = M.current[coroutine.running()]

@@ -415,3 +415,114 @@ describe("names of a child", function()
   end)
 end)
 
+
+describe("layers in branches and loops", function()
+  local X = neap.tensor { { 1, 2, 6 }, { 3, 1, 2 } }
+
+  --- A class with two batch norms, of which x.net:If runs one.
+  local Either = nn.module { "Either",
+    init = function(self) self.a, self.b = nn.BatchNorm1d { 3 }, nn.BatchNorm1d { 3 } end,
+    forward = function(self, x)
+      return x.net:If(x:sum():gt(0), function() return self.a(x) end, function() return self.b(x) end)
+    end }
+
+  it("belong to their branch: the one not taken leaves its statistics alone", function()
+    for _, sign in ipairs { 1, -1 } do
+      local m = Either {}
+      local results = table.pack(m(X * sign))
+      assert.equal(1, results.n)
+      local state, taken, other = m:state_dict(), sign == 1 and "a" or "b", sign == 1 and "b" or "a"
+      assert.is_true(state[taken .. ".running_mean"]:abs():sum():item() > 0)
+      assert.equal(0, state[other .. ".running_mean"]:abs():sum():item())
+      assert.is_true(results[1]:equal(nn.BatchNorm1d { 3 }(X * sign)))
+    end
+    local outer = Either {}:net { batch = 2, input = { 3 } }
+    for _, op in ipairs(outer:_ops()) do assert.are_not.equal("BatchNorm", op.type) end
+  end)
+
+  it("learn in the branch that ran alone", function()
+    local M = nn.module { "M",
+      init = function(self) self.a, self.b = nn.Sequential { nn.Linear { 3, 1 }, nn.Dropout { 0.5 } }, nn.Linear { 3, 1 } end,
+      forward = function(self, x)
+        return x.net:If(x:sum():gt(0), function() return self.a(x) end, function() return self.b(x) end)
+      end }
+    local m = M {}
+    m(X)
+    local before = m:state_dict()
+    local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+    t:step { x = X * -1, y = neap.ones(2, 1) }
+    local after = m:state_dict()
+    assert.is_true(before["a.linear1.weight"]:equal(after["a.linear1.weight"]))
+    assert.is_false(before["b.weight"]:equal(after["b.weight"]))
+    assert.equal(8, m:summary { batch = 2, input = { 3 } }.trainable)
+  end)
+
+  it("run in the bodies of While and Recurrent, with the parameters that they have outside", function()
+    local Loop = nn.module { "Loop",
+      init = function(self) self.f = nn.Linear { 3, 3 } end,
+      forward = function(self, x)
+        return x.net:While { init = { x }, max = 3, cond = function(_, h) return h:square():sum():gt(0) end,
+          body = function(_, h) return self.f(h):tanh() end }
+      end }
+    local Unrolled = nn.module { "Unrolled",
+      init = function(self) self.f = nn.Linear { 3, 3 } end,
+      forward = function(self, x)
+        for _ = 1, 3 do x = self.f(x):tanh() end
+        return x
+      end }
+    local Steps = nn.module { "Steps",
+      init = function(self) self.f, self.n = nn.Linear { 3, 3 }, nn.Sequential { nn.LayerNorm { 3 }, nn.Dropout { 0 } } end,
+      forward = function(self, x)
+        local h, all = x.net:Recurrent { seq = { x }, init = { neap.zeros(3) }, step = function(_, h, row)
+          local next_h = self.n(self.f(row + h)):tanh()
+          return next_h, next_h
+        end }
+        return h, all
+      end }
+    local loop, unrolled, steps = Loop {}, Unrolled {}, Steps {}
+    loop:seed(1)
+    unrolled:seed(1)
+    assert.is_true((loop(X) - unrolled(X)):abs():max():item() < 1e-6)
+    for _, m in ipairs { loop, unrolled } do
+      local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+      for _ = 1, 2 do t:step { x = X, y = neap.ones(2, 3) } end
+    end
+    assert.is_true((loop(X) - unrolled(X)):abs():max():item() < 1e-6)
+    local h, all = steps(X)
+    assert.is_true(h:equal(all[2]))
+    local dx = steps:backward(X, neap.ones(3))
+    assert.same({ 2, 3 }, dx.shape)
+  end)
+
+  it("count each step of a loop in their statistics", function()
+    local M = nn.module { "M",
+      init = function(self) self.n = nn.BatchNorm1d { 3, momentum = 0.5 } end,
+      forward = function(self, x)
+        return x.net:While { init = { x }, max = 2, cond = function(b) return b:const(1) end, body = function(_, h) return self.n(h) + 1 end }
+      end }
+    local m = M {}
+    local results = table.pack(m(X))
+    assert.equal(1, results.n)
+    -- means: 2, 1.5, 4 at first, then 1 each
+    local mean = m:state_dict()["n.running_mean"]
+    assert.is_true((mean - neap.tensor { 1, 0.875, 1.5 }):abs():max():item() < 1e-5)
+  end)
+
+  it("say where they cannot be called or watched", function()
+    local Watched = nn.module { "Watched",
+      init = function(self) self.a = nn.Linear { 3, 1 } end,
+      forward = function(self, x)
+        return x.net:If(x:sum():gt(0), function() return self.a(x) end, function(b) return b:const(0) + x:sum() end)
+      end }
+    local m = Watched {}
+    m:on("a", "backward", function() end)
+    raises("gradients stay inside", m, X)
+    local InDo = nn.module { "InDo",
+      init = function(self) self.a = nn.Linear { 3, 1 } end,
+      forward = function(self, x)
+        x.net:CreateScope({}, "s")
+        return (x.net:Do { bindings = { h = x }, scope = "s", body = function(d) return self.a(d:Neg "h") end })
+      end }
+    raises("call the layer outside", InDo {}, X)
+  end)
+end)

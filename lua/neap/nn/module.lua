@@ -14,6 +14,7 @@
 -- Building nets, plans and eager calls are in neap.nn.build, parameters as values in neap.nn.state.
 -- @module neap.nn.module
 local core = require "neap.core"
+local naming = require "neap.naming"
 local options = require "neap.options"
 local tree = require "neap.nn.tree"
 local fail = core.fail
@@ -273,6 +274,10 @@ end
 --- A module without parameters and children, whose identity nobody can tell.
 local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.has_children(m) end
 
+--- The net that a module adds to now: that being built, or the branch or body in it whose function runs. Parameters are the
+-- outer net's.
+local function net_here(self) return naming.net_within(context.building.net, "nn." .. self._class) end
+
 --- Gives a module that lies in no slot of the tree a place in it: below the module that runs it, under a name that no user can write.
 local function meet(m)
   local building = context.building
@@ -294,6 +299,7 @@ local function blob_of(record)
     meet(record.owner)
     local name = blob_name(record, building.tree)
     blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init, storage.trainable)
+    if storage.role == "state" then naming.keep_to_layer(building.net, name) end
     building.blobs[storage] = blob
   end
   return blob
@@ -306,20 +312,20 @@ end
 -- @param n_out integer|nil outputs wanted, 1 when nil
 -- @return blobs
 function Module.op(self, type, inputs, attrs, n_out)
-  local building = context.building
-  local net, path = building.net, building.tree.path[self]
+  local net, path = net_here(self), context.building.tree.path[self]
   local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
   for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
   return net:op(type, inputs, outs, attrs or {})
 end
 
 --- Which ops of the net a module added itself, for m:summary.
-local function trace(self, n_before, output)
+local function trace(self, net, n_before, output)
   local building = context.building
-  local all, own = building.net:_ops(), {}
+  local all, own, claimed = net:_ops(), {}, building.claimed[net] or {}
+  building.claimed[net] = claimed
   for i = n_before + 1, #all do
-    if not building.claimed[i] then
-      building.claimed[i] = true
+    if not claimed[i] then
+      claimed[i] = true
       own[#own + 1] = all[i].outputs[1]
     end
   end
@@ -343,15 +349,18 @@ local function runs_own_code(m)
 end
 
 --- One forward of a module while a net is built: its place in the tree, its hooks, its record for m:summary.
-local function forward_of(self, building, ...)
-  local n_before, hooks, running = building.trace and #building.net:_ops(), self._hooks, building.running
+local function forward_of(self, building, net, ...)
+  local n_before, hooks, running = building.trace and #net:_ops(), self._hooks, building.running
   local depth = #running + 1
   running[depth] = self
   local out = table.pack(self._methods.forward(self, ...))
   for i = #running, depth, -1 do running[i] = nil end -- a forward that was caught failing may have left some
-  if building.trace then trace(self, n_before, out[1]) end
+  if building.trace then trace(self, net, n_before, out[1]) end
   if hooks then
     for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
+    if #hooks.backward > 0 and net ~= building.net then
+      fail(("nn.%s: m:on \"backward\" watches it, and it is called in a branch or a loop's body, whose gradients stay inside"):format(self._class))
+    end
     for _, f in ipairs(hooks.backward) do table.insert(building.watched, { module = self, blob = out[1], f = f }) end
   end
   return table.unpack(out, 1, out.n)
@@ -378,9 +387,9 @@ local function call(self, ...)
   if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
-  local net = building.net
-  if not self._parent or not tree.has_children(self) then return net:made_by(line_of(self), forward_of, self, building, ...) end
-  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self, building, ...)
+  local net = net_here(self)
+  if not self._parent or not tree.has_children(self) then return net:made_by(line_of(self), forward_of, self, building, net, ...) end
+  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self, building, net, ...)
 end
 
 -- ---- classes ---------------------------------------------------------------------------------------------------------
