@@ -210,6 +210,19 @@ TEST(a_run_is_recorded_with_its_ops_and_metrics) {
   drop_path();
 }
 
+/* Shapes come and go, and each would leave its row. */
+TEST(a_dynamic_run_leaves_no_plans) {
+  fresh_path();
+  neap_store *store = open_store();
+  mlp m;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_POOL}, .store = store, .dynamic = true};
+  train_conv(&m, &options, false);
+  mlp_close(&m);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 0);
+  neap_store_close(store);
+  drop_path();
+}
+
 /* What fails in the store is said and stops nothing. */
 TEST(a_store_that_cannot_write_stops_nothing) {
   fresh_path();
@@ -862,16 +875,17 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(
-    argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
-    T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
-    T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
-    T(every_refused_allocation_is_survived_in_banks), T(the_verifier_refuses_plans_that_mix_banks),
-    T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
-    T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
-    T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
-    T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
-    T(every_refused_allocation_is_survived_by_a_dynamic_session), T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
-    T(every_refused_allocation_is_survived_by_gradients_made_again),
-    T(gradients_given_back_leave_views_and_other_workspaces_alone), T(a_script_of_eviction_that_was_tampered_with_is_refused));
+  return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
+             T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
+             T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
+             T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
+             T(the_verifier_refuses_plans_that_mix_banks), T(every_refused_allocation_is_survived_by_micro_batches),
+             T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
+             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
+             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+             T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+             T(every_refused_allocation_is_survived_by_gradients_made_again),
+             T(gradients_given_back_leave_views_and_other_workspaces_alone),
+             T(a_script_of_eviction_that_was_tampered_with_is_refused));
 }
