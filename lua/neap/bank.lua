@@ -51,6 +51,16 @@ function bank.new(given, f, ...)
   return setmetatable(o, Bank)
 end
 
+--- Raises unless x is what memory options take as `banks`: a bank, or a list of them.
+function bank.check(x, who)
+  if type(x) ~= "table" then fail(("%s: banks expects a list of neap.bank { .. }, got a %s"):format(who, type(x))) end
+  for key, b in pairs(x.name and { x } or x) do
+    if math.type(key) ~= "integer" or type(b) ~= "table" or type(b.name) ~= "string" then
+      fail(("%s: banks expects a list of neap.bank { .. }, nothing reads its field \"%s\""):format(who, tostring(key)))
+    end
+  end
+end
+
 local Net = core.Net
 
 --- Assigns one blob, by its handle or name.
@@ -75,7 +85,9 @@ function Net:bank(name, what, ...)
   end
   if select("#", ...) > 0 then fail "net:bank(name, blobs) takes the blobs as one list" end
   if type(what) == "table" and not op.is_blob(what) then
-    for _, x in ipairs(what) do assign(self, x, name) end
+    local n = naming.count(what, "net:bank")
+    if n == 0 then fail "net:bank(name, blobs) expects at least one blob" end
+    for i = 1, n do assign(self, what[i], name) end
   else
     assign(self, what, name)
   end

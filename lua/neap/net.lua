@@ -237,7 +237,7 @@ end
 function Net:keep(...)
   for _, x in ipairs { ... } do
     if type(x) == "table" and not op.is_blob(x) then
-      for _, y in ipairs(x) do self:_keep(reader(self, y, "keep")) end
+      for i = 1, naming.count(x, "net:keep") do self:_keep(reader(self, x[i], "keep")) end
     else
       self:_keep(reader(self, x, "keep"))
     end

@@ -2,6 +2,7 @@
 --
 -- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
 -- @module neap.workspace
+local bank = require "neap.bank"
 local core = require "neap.core"
 local mem_param = require "neap.mem_param"
 local op = require "neap.op"
@@ -29,6 +30,7 @@ function workspace.new(given)
     total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
     mem_param = options.none, soft = options.none, banks = options.none }, given)
   local param = o.mem_param and mem_param.new(o.mem_param) -- before the workspace draws a seed
+  if o.banks ~= nil then bank.check(o.banks, "neap.workspace") end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
@@ -226,23 +228,24 @@ local function full_name(x) return type(x) == "table" and x.name or x end
 local function bank_of(self, given)
   if type(given) == "table" then return given end
   if given == "main" then return { name = "main" } end
-  for _, b in ipairs(state_of(self).defaults.banks or {}) do
+  local own = state_of(self).defaults.banks or {}
+  for _, b in ipairs(own.name and { own } or own) do
     if b.name == given then return b end
   end
   fail(("ws:assign expects a neap.bank, \"main\" or the name of a bank of the workspace's options, got %s"):format(
     type(given) == "string" and "\"" .. given .. "\"" or "a " .. type(given)))
 end
 
---- ws:assign(blobs, bank [, { async = true }]) -> ws: puts blobs that have bytes of their own, parameters or what was fed, into a
+--- ws:assign(blobs, to [, { async = true }]) -> ws: puts blobs that have bytes of their own, parameters or what was fed, into a
 -- memory bank; "main" takes them out again. Programs compiled afterwards with the bank among their options read them there, without
 -- a copy. Views taken before see the old bytes. With async the bytes follow while the script goes on; whoever reads one of the
 -- blobs waits for them, and ws:wait() for all. A bank that would hold more than it has is an error, and nothing has moved.
 -- @usage ws:assign({ "w1", "w2" }, neap.bank { "huge", kind = "huge" })
-function Workspace:assign(blobs, bank, given)
+function Workspace:assign(blobs, to, given)
   local o = options.read("ws:assign", { async = false }, given)
   if type(o.async) ~= "boolean" then fail("ws:assign: async expects true or false, got a " .. type(o.async)) end
   if type(blobs) ~= "table" or op.is_blob(blobs) then blobs = { blobs } end
-  self:_assign(blobs, bank_of(self, bank), o.async)
+  self:_assign(blobs, bank_of(self, to), o.async)
   return self
 end
 

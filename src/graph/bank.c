@@ -44,6 +44,10 @@ int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_
   return graph->value[v].bank != neap_graph_bank_of(graph, v) ? graph->value[v].bank : -1;
 }
 
+bool graph_same_bank(const char *label, const char *other) {
+  return strcmp(label[0] == '\0' ? main_bank : label, other[0] == '\0' ? main_bank : other) == 0;
+}
+
 /* Index by name; -1: none. */
 static int find_bank(const neap_graph *graph, const char *name) {
   for (int b = 0; b < graph->n_bank; b++)
@@ -68,13 +72,16 @@ static neap_status take_banks(neap_graph *graph, const neap_graph_options *optio
     return neap_fail(error, NEAP_ARGUMENT, "%d banks, at most %d are allowed", options->n_bank, NEAP_MAX_BANKS);
   neap_bank *bank = neap_arena_alloc(&graph->arena, (size_t)(options->n_bank + 1) * sizeof *bank);
   if (bank == NULL) return graph_no_memory(error);
-  bank[0] = (neap_bank){.name = main_bank, .kind = NO_KIND};
+  bank[0] = (neap_bank){.name = neap_intern(main_bank), .kind = NO_KIND};
+  if (bank[0].name == NULL) return graph_no_memory(error);
   graph->bank = bank;
   graph->n_bank = 1;
   for (int i = 0; i < options->n_bank; i++) {
     const neap_bank *given = &options->bank[i];
     NEAP_TRY(check_bank(graph, given, error));
     int at = strcmp(given->name, main_bank) == 0 ? 0 : graph->n_bank++;
+    if (graph->n_bank > NEAP_MAX_BANKS)
+      return neap_fail(error, NEAP_ARGUMENT, "at most %d memory banks are allowed, main among them", NEAP_MAX_BANKS);
     bank[at] = *given;
     if ((bank[at].name = neap_intern(given->name)) == NULL) return graph_no_memory(error);
   }

@@ -46,13 +46,16 @@ int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
   return n >= 0 && fuse_is_op(f, n, name) ? n : -1;
 }
 
-/* Whether an op of another memory bank than v's maker reads v: both stay, so that each works in its own. */
+/* Whether v is assigned to a memory bank, or an op of another bank than its maker reads it: then both stay, as for a blob that is
+ * kept, so that each is where it was said to be. */
 static bool leaves_bank(const fuser *f, neap_value_id v) {
   const neap_graph *graph = f->graph;
-  int maker = graph->value[v].node;
-  for (int n = 0; maker >= 0 && n < graph->n_node; n++)
+  const neap_value *value = &graph->value[v];
+  const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(f->b->net, value->name) : NULL;
+  if (blob != NULL && blob->bank != NULL) return true;
+  for (int n = 0; value->node >= 0 && n < graph->n_node; n++)
     for (int i = 0; i < graph->node[n].n_in; i++)
-      if (graph->node[n].in[i] == v && graph->node[n].device != graph->node[maker].device) return true;
+      if (graph->node[n].in[i] == v && !graph_same_bank(graph->node[n].device, graph->node[value->node].device)) return true;
   return false;
 }
 

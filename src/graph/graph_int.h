@@ -159,6 +159,8 @@ neap_status graph_fuse(neap_builder *b, neap_error *error);
  * not write region CONSTANT; those on the way to others only if `all`. */
 neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error);
 
+/* bank.c. Whether ops of these labels work in one bank; without a label in main. */
+bool graph_same_bank(const char *label, const char *other);
 /* bank.c: which bank the nodes and values of a finished top-level graph belong to. ARGUMENT for banks that contradict themselves; GRAPH
  * for an op or blob of a bank that is not there, and for an op in a subnet that is of another bank than the op around it. */
 neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const neap_graph_options *options, neap_error *error);

@@ -24,6 +24,7 @@ static bool is_free_to_go(const neap_builder *b, neap_value_id v, int next_op) {
   if (!value->is_blob || neap_map_get(&b->env, value->name, -1) != v) return true;
   const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
   if (blob != NULL && (blob->keep || blob->role != NEAP_ROLE_ACTIVATION)) return false;
+  if (blob != NULL && blob->bank != NULL && b->options->n_bank > 0) return false; /* it lies where it was said to */
   for (int i = 0; i < b->options->n_keep; i++)
     if (strcmp(b->options->keep[i], value->name) == 0) return false;
   for (int i = 0; i < neap_net_n_outputs(b->net); i++)
@@ -47,7 +48,7 @@ static neap_status fuse_batch_norm_relu(neap_builder *b, int next_op, neap_error
     if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 || !is_free_to_go(b, y, next_op))
       continue;
     neap_node *relu = &graph->node[reader];
-    if (b->options->n_bank > 0 && relu->device != norm->device) continue; /* each works in its own bank */
+    if (b->options->n_bank > 0 && !graph_same_bank(relu->device, norm->device)) continue; /* each works in its own */
     neap_value_id z = relu->out[0];
     if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
         !graph_add_gone(graph, graph->value[y].name, norm->name))

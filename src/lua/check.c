@@ -561,8 +561,12 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
     return one;
   }
   lua_Integer length = 0; /* the largest integer key: lists may hold nil where an optional input is absent */
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1))
-    if (lua_isinteger(L, -2) && lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
+  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) < 1)
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a list of names, and nothing reads its field \"%s\"", what,
+                    lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_tolstring(L, -2, NULL));
+    if (lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
+  }
   if (length > 100000) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
   for (int i = 0; i < (int)length; i++) {

@@ -211,25 +211,48 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got one without a name");
   bank->name = lua_tostring(L, -1); /* the table keeps it */
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind", bank->name,
+                    luaL_tolstring(L, -2, NULL));
+  }
   if (lua_getfield(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
   if (lua_getfield(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
     neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"", bank->name, lua_tostring(L, -1));
   lua_settop(L, at);
 }
 
+/* The length of the list of banks at `at`; one bank alone is a list of it. */
+static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
+  *alone = lua_getfield(L, at, "name") == LUA_TSTRING;
+  lua_pop(L, 1);
+  lua_Integer n = luaL_len(L, at), n_key = 0;
+  for (lua_pushnil(L); !*alone && lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
+  if (n_key != n && !*alone)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "banks expects a list { neap.bank { \"fast\", .. }, .. }, got a table with other keys than 1 to %lld",
+                  (long long)n_key);
+  if (n > NEAP_MAX_BANKS)
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS, (long long)n);
+  return *alone ? 1 : n;
+}
+
 /* The list at the top, or nil; its room stays on the stack. */
 static void take_banks(lua_State *L, neap_graph_options *o) {
   int at = lua_gettop(L);
+  bool alone;
   if (lua_isnil(L, at)) return;
-  if (!lua_istable(L, at))
-    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
-  lua_Integer n = luaL_len(L, at);
-  if (n > NEAP_MAX_BANKS)
-    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS, (long long)n);
+  lua_Integer n = count_banks(L, at, &alone);
   neap_bank *bank = neap_lua_room(L, (size_t)n * sizeof *bank);
   for (lua_Integer i = 0; i < n; i++) {
     bank[i] = (neap_bank){0};
-    lua_geti(L, at, i + 1);
+    if (alone)
+      lua_pushvalue(L, at);
+    else
+      lua_geti(L, at, i + 1);
     neap_lua_take_bank(L, &bank[i]);
     lua_pop(L, 1);
   }

@@ -189,6 +189,11 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
   char who[160];
   snprintf(who, sizeof who, "net \"%.100s\": bank: ", net->name);
   if (found.cell == NULL || found.net != net) return neap_net_fail_undefined(net, who, blob, error);
+  if (net->outer != NULL) {
+    neap_hint(error, "assign the op that the subnet belongs to");
+    neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" is a subnet's, and a subnet lies whole in the bank of its op", who, blob);
+    return fail_blob(NEAP_GRAPH, blob, NULL, error);
+  }
   if (found.cell->is_scope) {
     neap_fail(error, NEAP_GRAPH, "%s\"%s\" is a scope, no tensor", who, blob);
     return fail_blob(NEAP_GRAPH, blob, NULL, error);

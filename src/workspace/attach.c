@@ -258,6 +258,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(neap_resident_make(ws, a->program, a, false, fresh, error));
   NEAP_TRY(neap_resident_make_room(ws, a->program, a, error));
   NEAP_TRY(check_limits(ws, a->program, fresh, error));
+  NEAP_TRY(neap_workspace_check_main(ws, a->program, NEAP_MAX(need, ws->arena_bytes), error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);

@@ -23,9 +23,17 @@ static size_t arena_of(const neap_workspace *ws, const neap_workspace_bank *bank
   return bank != NULL && bank->arena != NULL ? neap_storage_bytes(bank->arena) : 0;
 }
 
+/* Main of which nothing has been said but its name: whoever says more of it speaks for all. */
+static bool is_unsaid(const char *name, size_t capacity, neap_bank_kind kind) {
+  return capacity == 0 && kind == NEAP_BANK_ORDINARY && strcmp(name, "main") == 0;
+}
+
 static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given, const char *who, neap_error *error) {
   char a[24], b[24];
-  if (known == NULL || (known->capacity == (size_t)given->bytes && known->kind == given->kind)) return NEAP_OK;
+  if (known == NULL || is_unsaid(given->name, (size_t)given->bytes, given->kind) ||
+      is_unsaid(known->name, known->capacity, known->kind))
+    return NEAP_OK;
+  if (known->capacity == (size_t)given->bytes && known->kind == given->kind) return NEAP_OK;
   return neap_fail(error, NEAP_ARGUMENT,
                    "%s: bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a bank is the same for all nets",
                    who, given->name, neap_bank_kind_name(known->kind), neap_bytes_text((double)known->capacity, a),
@@ -57,6 +65,26 @@ neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given,
   return NEAP_OK;
 }
 
+/* An arena of so many bytes beside the blobs of the bank. MEMORY error that names it. */
+static neap_status check_capacity(const neap_workspace *ws, const neap_program *program, const char *bank, size_t capacity,
+                                  size_t arena, neap_error *error) {
+  size_t all = arena + neap_workspace_bank_blobs(ws, bank);
+  if (capacity == 0 || all <= capacity) return NEAP_OK;
+  char x[24], y[24];
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)all;
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": bank \"%s\" has %s, programs and blobs need %s of it",
+                   neap_program_graph(program)->name, bank, neap_bytes_text((double)capacity, x),
+                   neap_bytes_text((double)all, y));
+}
+
+neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program, size_t arena, neap_error *error) {
+  const neap_graph *graph = neap_program_graph(program);
+  const neap_workspace_bank *known = find(ws, neap_intern("main"));
+  size_t capacity = known != NULL ? known->capacity : 0;
+  if (capacity == 0 && graph->n_bank > 0) capacity = (size_t)graph->bank[0].bytes;
+  return check_capacity(ws, program, "main", capacity, arena, error);
+}
+
 static neap_status make_bank(neap_workspace *ws, const neap_program *program, int b, neap_storage **fresh, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_bank *given = &graph->bank[b];
@@ -65,13 +93,7 @@ static neap_status make_bank(neap_workspace *ws, const neap_program *program, in
   snprintf(who, sizeof who, "net \"%s\"", graph->name);
   NEAP_TRY(check_same(known, given, who, error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
-  size_t all = NEAP_MAX(need, has) + (b > 0 ? neap_workspace_bank_blobs(ws, given->name) : 0);
-  if (given->bytes > 0 && all > (size_t)given->bytes) {
-    char x[24], y[24];
-    if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)all;
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": bank \"%s\" has %s, programs and blobs need %s of it", graph->name,
-                     given->name, neap_bytes_text((double)given->bytes, x), neap_bytes_text((double)all, y));
-  }
+  if (b > 0) NEAP_TRY(check_capacity(ws, program, given->name, (size_t)given->bytes, NEAP_MAX(need, has), error));
   if (b == 0 || need <= has) return NEAP_OK;
   *fresh = neap_storage_new_in(need, given->kind);
   return *fresh != NULL ? NEAP_OK : neap_fail_memory(error, need, given->name);
@@ -98,8 +120,10 @@ void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, 
     neap_workspace_bank *bank = find(ws, given->name);
     if (bank == NULL) {
       bank = &ws->bank[ws->n_bank++];
-      *bank = (neap_workspace_bank){.name = given->name, .capacity = (size_t)given->bytes, .kind = given->kind};
+      *bank = (neap_workspace_bank){.name = given->name};
     }
+    if (!is_unsaid(given->name, (size_t)given->bytes, given->kind))
+      bank->capacity = (size_t)given->bytes, bank->kind = given->kind;
     if (fresh[b] == NULL) continue;
     neap_storage_release(bank->arena);
     bank->arena = fresh[b];

@@ -191,6 +191,8 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, con
  * MEMORY for one that would exceed its capacity, or when bytes are refused. */
 neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS],
                                       neap_error *error);
+/* Whether the arena may have so many bytes: MEMORY where main has a capacity that they exceed, whoever has given it. */
+neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program, size_t arena, neap_error *error);
 void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS]);
 /* Bytes that the arenas of all banks but main take, or will when `program` (may be NULL) is attached. */
 size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *program);

@@ -169,6 +169,47 @@ describe("a net in banks", function()
     assert.equal(net:text(), mlp(in_bank { middle = "fast" }):text()) -- nothing of it stays
   end)
 
+  it("takes at most 64 banks, main among them, and no list with anything else in it", function()
+    local net = mlp(in_bank { middle = "fast" })
+    local function list(n, main)
+      local out = { fast() }
+      for i = 2, n do out[i] = neap.bank { "b" .. i } end
+      if main then out[n] = neap.bank { "main" } end
+      return out
+    end
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = x }, { banks = list(63) })
+    assert.equal(64, #net:plan({ banks = list(64, true) }):banks())
+    for _, wrong in ipairs { list(64), list(65), { fast = fast() }, { fast(), other = fast() }, { { name = "fast", byte = 64 } }, { nil, fast() } } do
+      assert.is_false((pcall(net.plan, net, { banks = wrong })))
+      assert.is_false((pcall(ws.run, ws, net, { x = x }, { banks = wrong })))
+    end
+    for _, wrong in ipairs { 3, { fast = fast() }, { 3 }, "fast" } do assert.is_false((pcall(neap.workspace, { banks = wrong }))) end
+    assert.equal(2, #net:plan({ banks = fast() }):banks()) -- one alone is a list of it
+    for _, wrong in ipairs { {}, { h = "h" }, { "h", [3] = "r" } } do assert.is_false((pcall(net.bank, net, "fast", wrong))) end
+    assert.is_false((pcall(net.keep, net, { h = true })))
+    assert.is_false((pcall(net.plan, net, { keep = { h = true } })))
+  end)
+
+  it("is not fused across banks, nor out of a bank; in main without a word it is fused as ever", function()
+    local function fused(place)
+      local net = neap.net "n"
+      local h = place(net, "first", function() return net:FC({ net:input("x", { 4, 8 }), net:param("w", { 8, 8 }, { op = "Xavier" }) }, "h") end)
+      local y = place(net, "last", function() return net:Relu(h, "y") end)
+      net:outputs { y }
+      return net
+    end
+    local function n_op(net) return net:plan({ banks = { fast() } }).n_op end
+    local plain = n_op(fused(nowhere))
+    assert.equal(plain, n_op(fused(in_bank { first = "main" })))
+    assert.is_true(n_op(fused(in_bank { first = "fast" })) > plain)
+    assert.equal(n_op(fused(in_bank { first = "fast", last = "fast" })), plain + 3) -- x and w in, y out
+    local net = fused(nowhere)
+    net:bank("fast", "h")
+    assert.is_true(n_op(net) > plain)
+    assert.equal(1, net:plan({ banks = { fast() } }):banks()[2].n_value)
+  end)
+
   it("lies whole in one bank with its branches and bodies", function()
     local function build(inner, outer)
       local net = neap.net "n"
@@ -189,7 +230,16 @@ describe("a net in banks", function()
     assert(ok, expected)
     assert.same(expected, results(build(nil, "fast"), { banks = { fast() } }, feeds, { "s" }))
     assert.same(expected, results(build("fast", "fast"), { banks = { fast() } }, feeds, { "s" }))
-    local net = build "fast"
+    local net = neap.net "n"
+    local t = net:input("x", { 2 })
+    net:If(net:Gt { net:Sum(t), net:const(0) }, function(b)
+      local y = b:Relu(t)
+      local done, wrong = pcall(b.bank, b, "fast", y)
+      assert.is_false(done)
+      assert.truthy(tostring(wrong):find("a subnet lies whole in the bank of its op", 1, true), tostring(wrong))
+      return y
+    end, function(b) return b:Neg(t) end)
+    net = build "fast"
     local e
     ok, e = pcall(net.plan, net, { banks = { fast() } })
     assert.is_false(ok)
@@ -268,6 +318,23 @@ describe("banks of a workspace", function()
     assert.truthy(tostring(e):find('bank "fast" is ordinary of 1.0 MiB in this workspace already', 1, true), tostring(e))
     assert.equal(held, ws:held_bytes())
     ws:run(net, { x = x }, { banks = { fast "1MiB" } })
+  end)
+
+  it("say once what main may hold, and all programs keep to it, those without banks too", function()
+    local small = neap.bank { "main", bytes = "64KiB" }
+    local net = mlp(in_bank { middle = "fast" })
+    local big = { x = neap.randn(640, 64) }
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = x }, { banks = { small, fast() } })
+    for _, memory in ipairs { { banks = { fast() } }, {}, { banks = { small, fast() } } } do
+      local ok, e = pcall(ws.run, ws, net, big, memory)
+      assert.is_false(ok)
+      assert.truthy(tostring(e):find('bank "main" has 64.0 KiB', 1, true), tostring(e))
+    end
+    ws:run(net, { x = x }, { banks = { fast() } })
+    local other <close> = neap.workspace { store = false }
+    other:run(net, big, {})
+    assert.is_false((pcall(other.run, other, net, { x = x }, { banks = { small, fast() } }))) -- the arena is larger already
   end)
 
   it("are counted by its budget and its total", function()
