@@ -2,12 +2,50 @@
 -- which works on whole nets.
 -- @module neap.assignment
 local core = require "neap.core"
+local op_module = require "neap.op"
 local options = require "neap.options"
-local native, list_of, fail = core.memonger, options.names, core.fail
+local native, fail = core.memonger, core.fail
 local none = options.none
 local assignment = {}
 
 local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
+
+--- Raises unless `value` is nil or of that type.
+-- @param what string for the message: "optimize_net: dont_share"
+function assignment.check(value, type_name, what)
+  if value ~= nil and type(value) ~= type_name then fail(("%s expects a %s, got %s"):format(what, type_name, options.shown(value))) end
+  return value
+end
+
+--- A name, a blob, a list of them (of ranges, too: what has a name) or a set, {name = true}, as a sorted list; nil stays nil.
+function assignment.names(value, what)
+  if op_module.is_blob(value) then return { value.name } end
+  if value ~= nil and type(value) ~= "string" and type(value) ~= "table" then
+    fail(("%s expects a name, a blob or a list of them, got %s"):format(what, options.shown(value)))
+  end
+  for key, item in pairs(type(value) == "table" and value or {}) do
+    local name = type(item) == "table" and item.name or item
+    if type(key) == "string" then
+      if type(item) ~= "boolean" then fail(("%s: unknown field \"%s\"; a set of names is { name = true }"):format(what, key)) end
+    elseif type(name) ~= "string" then
+      fail(("%s: item %s expects a name or a blob, got %s"):format(what, tostring(key), options.shown(item)))
+    end
+  end
+  return options.names(value)
+end
+local list_of = assignment.names
+
+--- The options of inference that shapes stand for: other input types than declared. Nil: none.
+function assignment.shapes(shapes, who)
+  if shapes == nil then return nil end
+  assignment.check(shapes, "table", who .. ": shapes")
+  for name, shape in pairs(shapes) do
+    if type(name) ~= "string" or type(shape) ~= "table" and not op_module.is_tensor(shape) then
+      fail(("%s: shapes expects { input = { 16, 32 } }, got %s at %s"):format(who, options.shown(shape), tostring(name)))
+    end
+  end
+  return shapes
+end
 
 --- Whether the algorithm of that name searches.
 function assignment.is_exact(algo, who)
@@ -50,7 +88,7 @@ function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
   check_list(ranges, "compute_assignments", "ranges")
   local list, static = {}, {}
-  for _, name in ipairs(list_of(static_blobs) or {}) do static[name] = true end
+  for _, name in ipairs(list_of(static_blobs, "compute_assignments: static_blobs") or {}) do static[name] = true end
   for name, range in pairs(ranges) do
     if type(name) == "string" then list[#list + 1] = { name = name, defined = range.defined, used = range.used, size = range.size, class = range.class } end
   end
@@ -104,9 +142,12 @@ end
 function assignment.recycler(net, o)
   o = options.read("memonger.recycler", { dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
     mix_dtypes = false }, o, 2)
+  for _, name in ipairs { "dag", "sized", "mix_dtypes" } do assignment.check(o[name], "boolean", "memonger.recycler: " .. name) end
+  assignment.check(o.ops, "table", "memonger.recycler: ops")
   local choose = type(o.shareable) == "function" and o.shareable
-  local handle = native.recycle(net, o.shapes or nil, { dag = o.dag, ops = o.ops, shareable = not choose and list_of(o.shareable) or nil,
-    dont_share = list_of(o.dont_share), mix_dtypes = o.mix_dtypes })
+  local handle = native.recycle(net, assignment.shapes(o.shapes, "memonger.recycler"), { dag = o.dag, ops = o.ops,
+    shareable = not choose and list_of(o.shareable, "memonger.recycler: shareable") or nil,
+    dont_share = list_of(o.dont_share, "memonger.recycler: dont_share"), mix_dtypes = o.mix_dtypes })
   local self = { net = net, handle = handle, rows = handle:blobs(), of = {}, ops = net:_ops(), slots = {}, mapping = {}, sized = o.sized }
   for _, row in ipairs(self.rows) do
     self.of[row.name] = row
@@ -173,7 +214,7 @@ function assignment.has_key_in_map(map, key) return map[key] ~= nil end
 
 --- Whether a set (list of names, or name = true) has a member.
 function assignment.has_key_in_set(set, key)
-  for _, name in ipairs(list_of(set) or {}) do
+  for _, name in ipairs(list_of(set, "has_key_in_set: set") or {}) do
     if name == key then return true end
   end
   return false

@@ -24,7 +24,7 @@ local op = require "neap.op"
 local options = require "neap.options"
 local report = require "neap.report"
 local fail = core.fail
-local native, list_of = core.memonger, options.names
+local native, list_of, check, shape_options = core.memonger, assignment.names, assignment.check, assignment.shapes
 local none, is_exact = options.none, assignment.is_exact
 local memonger = {}
 
@@ -42,18 +42,12 @@ local function check_net(net, who)
   return net
 end
 
---- The options of inference that shapes stand for: other input types than declared.
-local function shape_options(shapes)
-  if type(shapes) ~= "table" then return nil end
-  return shapes
-end
-
 --- The net with its backward pass and the bodies of its Do ops written out; itself when there are none.
-local function expanded(net, shapes) return native.written_out(net, shape_options(shapes)) or net end
+local function expanded(net, shapes, who) return native.written_out(net, shape_options(shapes, who)) or net end
 
 --- Prefix of new names: "" or "scope/".
-local function prefix_of(namescope)
-  namescope = namescope or ""
+local function prefix_of(namescope, who)
+  namescope = check(namescope, "string", who .. ": namescope") or ""
   if namescope ~= "" and namescope:sub(-1) ~= "/" then namescope = namescope .. "/" end
   return namescope
 end
@@ -85,8 +79,12 @@ end
 
 --- assignments as {name = new name}: given so, or as slots, lists of names or ranges, whose last member names the slot.
 local function renames_of(assignments, who)
+  if type(assignments) ~= "table" then fail(("%s expects { old = new } or a list of slots, got %s"):format(who, options.shown(assignments))) end
   local renames, slot_of = {}, {}
   for key, value in pairs(assignments) do
+    if type(value) ~= (type(key) == "string" and "string" or "table") then
+      fail(("%s expects { old = new } or a list of slots, got %s at %s"):format(who, options.shown(value), tostring(key)))
+    end
     if type(key) == "string" then
       renames[key] = value
     else
@@ -94,6 +92,7 @@ local function renames_of(assignments, who)
       local name = value.name or (type(last) == "table" and last.name or last)
       for _, member in ipairs(value) do
         local old = type(member) == "table" and member.name or member
+        if type(old) ~= "string" then fail(("%s: slot %s has %s, expected names or ranges"):format(who, key, options.shown(member))) end
         if slot_of[old] then refuse("plan", ("%s: \"%s\" is there twice, in slots %s and %s"):format(who, old, slot_of[old], key), old) end
         renames[old], slot_of[old] = name, key
       end
@@ -159,8 +158,8 @@ end
 -- ---- the planners ------------------------------------------------------------------------------------------------------------------
 
 --- One recycling: fields of `o` are those of neap_recycle_options. Second result: Report of the slots, with the figures as fields.
-local function plan(net, o, shapes)
-  local planned, rows, figures = native.share(net, shape_options(shapes), o)
+local function plan(who, net, o, shapes)
+  local planned, rows, figures = native.share(net, shape_options(shapes, who), o)
   return planned, report.new { rows = rows, columns = { "name", "bytes", "n_blob", "blobs" }, totals = figures,
     order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" } }
 end
@@ -177,9 +176,11 @@ end
 -- @param shapes {input = shape} to replace declared ones; false: all blobs count as equally large
 -- @return net, Report of the shared blobs
 function memonger.compute_blob_recycling_for_dag(net, heads, op_indices, shareable, namescope, dont_share, shapes)
-  check_net(net, "compute_blob_recycling_for_dag")
-  return plan(net, { dag = true, heads = list_of(heads), ops = op_indices, shareable = list_of(shareable), prefix = prefix_of(namescope),
-    dont_share = list_of(dont_share), unsized = shapes == false }, shapes)
+  local who = "compute_blob_recycling_for_dag"
+  check_net(net, who)
+  return plan(who, net, { dag = true, heads = list_of(heads, who .. ": heads"), ops = check(op_indices, "table", who .. ": op_indices"),
+    shareable = list_of(shareable, who .. ": shareable"), prefix = prefix_of(namescope, who), dont_share = list_of(dont_share, who .. ": dont_share"),
+    unsized = shapes == false }, shapes or nil)
 end
 
 --- Recycles names in definition order: for the `simple` executor.
@@ -188,7 +189,7 @@ end
 -- @return net, Report of the shared blobs
 function memonger.optimize_inference_net(net, static_blobs)
   check_net(net, "optimize_inference_net")
-  return plan(net, { dont_share = list_of(static_blobs) })
+  return plan("optimize_inference_net", net, { dont_share = list_of(static_blobs, "optimize_inference_net: static_blobs") })
 end
 
 memonger.optimize_inference_fast = memonger.optimize_inference_net
@@ -198,13 +199,14 @@ memonger.optimize_inference_fast = memonger.optimize_inference_net
 -- @param input_blobs names of inputs, checked to be declared
 -- @param namescope
 function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
-  check_net(net, "optimize_inference_for_dag")
+  local who = "optimize_inference_for_dag"
+  check_net(net, who)
   if net:_is_train() then refuse("graph", ("optimize_inference_for_dag: net \"%s\" has a backward pass; use optimize_net"):format(net:name())) end
-  for _, name in ipairs(list_of(input_blobs) or {}) do
+  for _, name in ipairs(list_of(input_blobs, who .. ": input_blobs") or {}) do
     local blob = net:_blob(name)
     if not blob or not blob.dtype then refuse("name", ("optimize_inference_for_dag: \"%s\" is not declared"):format(name), name) end
   end
-  return plan(net, { dag = true, prefix = prefix_of(namescope) })
+  return plan(who, net, { dag = true, prefix = prefix_of(namescope, who) })
 end
 
 --- Recycles whatever can be, in nets with or without a backward pass.
@@ -217,7 +219,11 @@ function memonger.optimize_net(net, o)
   o = options.read("memonger.optimize_net", { executor = "simple", dont_share = none, namescope = "", shapes = none, order = none, algo = "greedy",
     most_steps = none }, o, 2)
   check_net(net, "optimize_net")
-  return plan(net, { dag = o.executor == "dag", dont_share = list_of(o.dont_share), prefix = prefix_of(o.namescope), order = o.order,
+  if o.executor ~= "simple" and o.executor ~= "dag" then
+    fail(("optimize_net: executor expects \"simple\" or \"dag\", by which names are shared, got %s"):format(options.shown(o.executor)))
+  end
+  return plan("optimize_net", net, { dag = o.executor == "dag", dont_share = list_of(o.dont_share, "optimize_net: dont_share"),
+    prefix = prefix_of(o.namescope, "optimize_net"), order = check(o.order, "string", "optimize_net: order"),
     exact = is_exact(o.algo, "optimize_net"), most_steps = o.most_steps }, o.shapes)
 end
 
@@ -231,11 +237,14 @@ end
 -- @return net, Report of the shared blobs
 function memonger.share_grad_blobs(net, losses, param_grads, namescope, o)
   o = options.read("memonger.share_grad_blobs", { share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2 }, o)
-  check_net(net, "share_grad_blobs")
-  local kept = list_of(o.dont_share) or {}
-  for _, name in ipairs(list_of(param_grads) or {}) do kept[#kept + 1] = name end
-  return plan(net, { dag = o.dag, gradients_only = not o.share_activations, keep_last = o.keep_last, prefix = prefix_of(namescope), heads = list_of(losses),
-    dont_share = kept }, o.shapes)
+  local who = "share_grad_blobs"
+  check_net(net, who)
+  check(o.share_activations, "boolean", who .. ": share_activations")
+  check(o.dag, "boolean", who .. ": dag")
+  local kept = list_of(o.dont_share, who .. ": dont_share") or {}
+  for _, name in ipairs(list_of(param_grads, who .. ": param_grads") or {}) do kept[#kept + 1] = name end
+  return plan(who, net, { dag = o.dag, gradients_only = not o.share_activations, keep_last = o.keep_last, prefix = prefix_of(namescope, who),
+    heads = list_of(losses, who .. ": losses"), dont_share = kept }, o.shapes)
 end
 
 --- Reorders the ops, then recycles in that order.
@@ -248,9 +257,18 @@ end
 -- @return net, assignments (slots, lists of ranges), {blob = its canonical name}
 function memonger.optimize_interference(net, static_blobs, ordering_function, blob_sizes, algo, most_steps)
   check_net(net, "optimize_interference")
+  check(blob_sizes, "table", "optimize_interference: blob_sizes")
+  for name, size in pairs(blob_sizes or {}) do
+    if type(name) ~= "string" then fail("optimize_interference: blob_sizes expects { name = bytes }") end
+    check(size, "number", ("optimize_interference: blob_sizes: \"%s\""):format(name))
+  end
   net = expanded(net)
   local order = ordering_function or "longest_path"
-  order = type(order) == "function" and order(net) or native.sort(net, order)
+  if type(order) == "function" then
+    order = check(order(net) or false, "table", "optimize_interference: what ordering_function gives")
+  else
+    order = native.sort(net, check(order, "string", "optimize_interference: ordering_function"))
+  end
   local ordered = native.reorder(net, order)
   local ranges = memonger.compute_ranges(ordered)
   for _, range in ipairs(ranges) do
@@ -269,7 +287,7 @@ end
 --   net) and the last reader
 function memonger.compute_ranges(net, shapes)
   local ranges = {}
-  for i, row in ipairs(memonger.recycler(expanded(check_net(net, "compute_ranges"), shapes), { shapes = shapes }).rows) do
+  for i, row in ipairs(memonger.recycler(expanded(check_net(net, "compute_ranges"), shapes, "compute_ranges"), { shapes = shapes }).rows) do
     ranges[i] = { name = row.name, defined = row.first, used = row.last, size = row.bytes, class = row.class, dtype = row.dtype, device = row.device,
       role = row.role, static = not row.shares }
   end
@@ -318,7 +336,7 @@ end
 --   "least_memory" (fewest bytes alive at the peak, or as defined where that is no worse)
 -- @return positions: result[i] is the op that runs i-th
 function memonger.topological_sort_traversal(net, kind)
-  return native.sort(check_net(net, "topological_sort_traversal"), kind or "plain")
+  return native.sort(check_net(net, "topological_sort_traversal"), check(kind, "string", "topological_sort_traversal: kind") or "plain")
 end
 
 function memonger.topological_sort_traversal_longest_path(net) return memonger.topological_sort_traversal(net, "longest_path") end
@@ -331,7 +349,7 @@ function memonger.compute_interference_graph(net) return native.interference(che
 
 --- Bytes of one blob, inferred through the whole net, with its dtype; not aligned.
 function memonger.infer_blob_size(net, blob, shapes)
-  local known = check_net(net, "infer_blob_size"):_plan(shape_options(shapes) or {})
+  local known = check_net(net, "infer_blob_size"):_plan(shape_options(shapes, "infer_blob_size") or {})
   local name = type(blob) == "table" and blob.name or blob
   local row = known:_value(name)
   if not row then refuse("name", ("infer_blob_size: net \"%s\" has no blob \"%s\""):format(net:name(), tostring(name)), name) end
@@ -356,8 +374,10 @@ end
 -- @return Report by op type; total_bytes made, high_water_bytes held at once
 function memonger.estimate_memory_usage(nets, shapes, device)
   if is_net(nets) then nets = { nets } end
+  if type(nets) ~= "table" then fail("estimate_memory_usage expects a net or a list of nets, got " .. options.shown(nets)) end
+  check(device, "string", "estimate_memory_usage: device")
   for _, net in ipairs(nets) do check_net(net, "estimate_memory_usage") end
-  local rows, total, high = native.estimate(nets, shape_options(shapes), device)
+  local rows, total, high = native.estimate(nets, shape_options(shapes, "estimate_memory_usage"), device)
   return report.new { rows = rows, columns = { "type", "bytes" }, totals = { total_bytes = total, high_water_bytes = high },
     order = { "total_bytes", "high_water_bytes" } }
 end
@@ -391,7 +411,8 @@ end
 -- @usage local freed = neap.memonger.release_blobs_when_used(net, { "features" })
 function memonger.release_blobs_when_used(net, keep, selector)
   net = expanded(check_net(net, "release_blobs_when_used"))
-  local kept = list_of(keep) or {}
+  check(selector, "function", "release_blobs_when_used: selector")
+  local kept = list_of(keep, "release_blobs_when_used: keep") or {}
   for _, blob in ipairs(selector and net:_blobs() or {}) do
     if not selector(blob.name) then kept[#kept + 1] = blob.name end
   end

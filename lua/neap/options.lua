@@ -75,6 +75,13 @@ function options.fold_of(who, given)
   return fold
 end
 
+--- A value as messages show it: numbers, texts and booleans themselves, others by their type.
+function options.shown(value)
+  if type(value) == "string" then return '"' .. value .. '"' end
+  if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
+  return value == nil and "nothing" or "a " .. type(value)
+end
+
 --- Marks a field without a default.
 options.none = setmetatable({}, { __tostring = function() return "none" end })
 
