@@ -206,6 +206,19 @@ describe("gradients", function()
 end)
 
 describe("net:expand", function()
+  it("gives no value of its own the name of a declared blob, be it the first and unused", function()
+    for _, name in ipairs { "y.grad", "h.grad", "loss.grad" } do
+      local net = neap.net "spare"
+      net:input(name, { 1 })
+      net:Exp(net:Mul({ net:input("x", { 3 }), net:param("w", { 3 }, 1) }, "h"), "y")
+      net:gradient(net:Sum("y", "loss"))
+      net:outputs "loss"
+      local text = net:expand({}):text()
+      assert.is_truthy(text:find("input " .. name .. " f32 (1)", 1, true), text)
+      assert.is_truthy(text:find("grad " .. name .. "~2 of", 1, true), text)
+    end
+  end)
+
   it("refuses an op of more operands than it can write, and takes as many as it can", function()
     for n = 255, 300, 45 do
       local net, list = neap.net "wide", {}
