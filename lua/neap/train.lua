@@ -40,10 +40,10 @@ local trainer_spec = { model = none, loss = none, optimizer = none, metrics = no
 
 --- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
 -- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience. A step is an update; `batches`
--- counts those that were trained on, and what is held are those since the last update: how many, their rows, and what their
--- means count.
+-- counts those that were trained on. The sums' weights are `rows`, and what the loss counts of them, `counted`. What is held are batches
+-- since the last update: how many, their rows, and what their means count.
 local function start_position()
-  return { step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0,
+  return { step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, counted = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0,
     held_batches = 0, held_rows = 0, held_count = 0 }
 end
 
@@ -346,10 +346,30 @@ local function read_metrics(self, blobs)
   return values
 end
 
+--- Adds what a batch measured to sums. A loss and its metrics are means of what the loss counts, a metric of the user's own is one of
+-- rows; of a batch that counts nothing there is no mean.
+local function add_values(self, sums, values, rows, counted)
+  for name, value in pairs(values) do
+    local weight = type(self.metrics[name]) == "function" and rows or counted
+    sums[name] = (sums[name] or 0) + (weight > 0 and value * weight or 0)
+  end
+end
+
+--- The means of such sums. @return table by name
+local function means(self, sums, rows, counted)
+  local out = {}
+  for name, sum in pairs(sums) do
+    local weight = type(self.metrics[name]) == "function" and rows or counted
+    out[name] = weight > 0 and sum / weight or 0 / 0
+  end
+  return out
+end
+
 -- ---- a step ------------------------------------------------------------------------------------------------------------
 
 --- Whether the step under way has changed the parameters: the workspace's own counters tell.
 local function has_happened(self, pending)
+  if pending.passed then return true end
   if pending.count and pending.updates then return micro.count(self.ws) ~= pending.count end
   return self.ws:step() ~= pending.before
 end
@@ -364,10 +384,10 @@ function settle(self)
     p.pending = nil
     return nil
   end
-  local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums), pending.blobs and 1 or 0
-  for name, value in pairs(values) do sums[name] = (p.sums[name] or 0) + value * pending.rows end
+  local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums), pending.no_batch and 0 or 1
+  add_values(self, sums, values, pending.rows, pending.counted)
   local next_position = copy(p, { step = p.step + (pending.updates and 1 or 0), batches = p.batches + n, in_epoch = p.in_epoch + n,
-    rows = p.rows + pending.rows, sums = sums, held_batches = pending.updates and 0 or p.held_batches + 1,
+    rows = p.rows + pending.rows, counted = p.counted + pending.counted, sums = sums, held_batches = pending.updates and 0 or p.held_batches + 1,
     held_rows = pending.updates and 0 or p.held_rows + pending.rows, held_count = pending.updates and 0 or p.held_count + pending.counted })
   next_position.pending = nil
   self.position = next_position
@@ -395,7 +415,8 @@ end
 local function run_whole(self, batch, rows)
   local entry = program_for(self, rows, "train")
   feed(self, batch)
-  self.position.pending = { before = self.ws:step(), updates = true, entry = entry, blobs = entry.blobs, rows = rows }
+  self.position.pending = { before = self.ws:step(), updates = true, entry = entry, blobs = entry.blobs, rows = rows,
+    counted = micro.count_of(self.loss, batch) }
   return pcall(entry.program.run, entry.program)
 end
 
@@ -412,6 +433,19 @@ local function after_batch(self, update, count, rows, last)
     kept = kept, added = added }, updates
 end
 
+--- A batch of which a mean counts nothing has no share in an accumulation: it runs only where nothing else of it does.
+local function is_passed(self, count, updates)
+  return self.accumulate ~= nil and self.reduces == "mean" and count == 0 and (not updates or self.position.held_count > 0)
+end
+
+--- Ends such a batch: with the update by what is held, or with a count alone.
+local function pass(self, update, after, updates, rows)
+  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, passed = not updates, counted = 0, entry = update,
+    rows = rows }
+  if not updates then return true end
+  return pcall(core.run_micro, self.ws, {}, {}, after.last, after.join, 1, 0)
+end
+
 --- The same as micro-batches and an update. Values are weighted as the gradients are.
 local function run_micro(self, batch, rows, last)
   local size = micro_rows(self, rows)
@@ -419,8 +453,9 @@ local function run_micro(self, batch, rows, last)
   local update = update_for(self, first.update)
   if batch.y == nil then fail("a batch has no y: the loss needs a target") end
   local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
-  local count = self.accumulate and micro.count_of(self.loss, batch) or 0
+  local count = micro.count_of(self.loss, batch)
   local after, updates = after_batch(self, update, count, rows, last)
+  if is_passed(self, count, updates) then return pass(self, update, after, updates, rows) end
   self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, counted = count, entry = update, blobs = first.blobs,
     rows = rows }
   return pcall(micro.run, self.ws, batch, parts, after)
@@ -463,6 +498,7 @@ local function step(self, batch, last)
     skip(self)
     result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
   else
+    result.loss = 0 / 0 -- of what counts nothing
     for name, value in pairs(settle(self)) do result[name] = value end
     result.step = self.position.step
   end
@@ -486,7 +522,7 @@ local function update_held(self)
   local first = program_for(self, micro_rows(self, self.batch or 1), "micro")
   local update = update_for(self, first.update)
   local lr = feed_rate(self)
-  self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0 }
+  self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0, counted = 0, no_batch = true }
   core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
   settle(self)
   return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = update.program:stats().held_bytes }
@@ -496,7 +532,12 @@ end
 -- @return table {step, lr, updated, accumulated, held_bytes}, or nil when none is held
 function Trainer:update()
   settle(self)
-  if self.position.held_batches == 0 then return nil end
+  local p = self.position
+  if self.reduces == "mean" and p.held_count == 0 then -- what is held counts nothing
+    self.position = copy(p, { held_batches = 0, held_rows = 0 })
+    return nil
+  end
+  if p.held_batches == 0 then return nil end
   return attempt(self, nil, find_workspace(self), update_held)
 end
 
@@ -505,21 +546,20 @@ end
 local function evaluate(self, set)
   learn_spec(self, set:spec())
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
-  local sums, n = {}, 0
+  local sums, n, counted = {}, 0, 0
   for batch in set:epoch(1) do
     local entry = program_for(self, batch.n, "eval")
     feed(self, batch)
     entry.program:run()
-    for name, value in pairs(read_metrics(self, entry.blobs)) do sums[name] = (sums[name] or 0) + value * batch.n end
-    n = n + batch.n
+    local count = micro.count_of(self.loss, batch)
+    add_values(self, sums, read_metrics(self, entry.blobs), batch.n, count)
+    n, counted = n + batch.n, counted + count
   end
   if n == 0 then fail("evaluate: the data set has no rows") end
-  local totals = { n = n }
-  for name, value in pairs(sums) do totals[name] = value / n end
-  return report.new { totals = totals, order = { "loss", table.unpack(self.metric_names) } }
+  return report.new { totals = copy(means(self, sums, n, counted), { n = n }), order = { "loss", table.unpack(self.metric_names) } }
 end
 
---- Loss and metrics over a whole data set, weighted by rows; the last, smaller batch included.
+--- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with the loss's ignore_index); the last, smaller batch included.
 -- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set) return attempt(self, nil, find_workspace(self), evaluate, set) end
 
@@ -598,7 +638,7 @@ end
 
 -- ---- checkpoints -------------------------------------------------------------------------------------------------------
 
-local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
+local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
   "held_count" }
 
 --- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
@@ -674,6 +714,7 @@ function Trainer:load(path)
   if meta == nil then return nil, message, code end
   local position = start_position()
   for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
+  if meta["trainer.counted"] == nil then position.counted = position.rows end -- written before labels that don't count were told apart
   for key, text in pairs(meta) do
     local name = key:match "^trainer%.sum%.(.+)$"
     if name then position.sums[name] = read_number(text) end
@@ -732,15 +773,11 @@ local function begin(self, o)
   return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
 end
 
-local function mean_of(p)
-  local record = {}
-  for name, sum in pairs(p.sums) do record[name] = p.rows > 0 and sum / p.rows or 0 / 0 end
-  return record
-end
+local function mean_of(self) return means(self, self.position.sums, self.position.rows, self.position.counted) end
 
 --- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
 local function end_epoch(self, o, epoch, seconds, bar)
-  local record = copy(mean_of(self.position), { epoch = epoch, step = self.position.step, seconds = seconds })
+  local record = copy(mean_of(self), { epoch = epoch, step = self.position.step, seconds = seconds })
   local shown = { loss = record.loss }
   for _, name in ipairs(self.metric_names) do shown[name] = record[name] end
   if o.valid then
@@ -786,7 +823,7 @@ end
 local function turn_epoch(self, o, epoch, record)
   local judged = record.valid and record.valid.loss or record.loss
   local better = judged and judged < self.position.best
-  self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, sums = {}, best = better and judged or self.position.best,
+  self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, counted = 0, sums = {}, best = better and judged or self.position.best,
     since = better and 0 or self.position.since + 1 })
   if o.patience == nil then return false end
   if better then keep_best(self) end
@@ -797,7 +834,7 @@ end
 local function run_epoch(self, set, o, last_step, bar)
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
     local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
-    bar:update(self.position.in_epoch, mean_of(self.position))
+    bar:update(self.position.in_epoch, mean_of(self))
     local stop = o.on_step and o.on_step(result, self) == false
     if o.every and self.position.step % o.every == 0 and result.updated then must(self:save(o.path)) end
     if stop then return true end

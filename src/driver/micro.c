@@ -4,6 +4,9 @@
  * part's share of the rows as weight. After the last one the update reads the accumulators (net/split.c). Parts of one size share
  * a program; the last part may be smaller, and its program runs in the memory of the whole ones.
  *
+ * A part of weight 0, whose labels are all to be ignored, is left out: its loss is a mean of nothing, and 0 times that is no number.
+ * Only where no part has a weight they run, so that the loss says so.
+ *
  * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update alone, and the workspace's step
  * counter, which every part raises, goes back when the update did not come to its end.
  *
@@ -107,16 +110,26 @@ static neap_status visit_means(runner *r, double weight, bool write, neap_error 
   return NEAP_OK;
 }
 
+/* Whether a part has a share in the step: all have, where none has a weight. */
+static bool has_share(const neap_micro_step *step, const neap_micro_part *part) {
+  bool some = false;
+  for (int p = 0; p < step->n_part; p++) some = some || step->part[p].weight != 0;
+  return part->weight != 0 || !some;
+}
+
 static neap_status run_parts(runner *r, neap_error *error) {
   int64_t from = 0;
+  bool keep = false;
   for (int p = 0; p < r->step->n_part; p++) {
     const neap_micro_part *part = &r->step->part[p];
-    NEAP_TRY(place(r, from, part->n, error));
+    from += part->n;
+    if (!has_share(r->step, part)) continue;
+    NEAP_TRY(place(r, from - part->n, part->n, error));
     NEAP_TRY(feed_scalar(r, NEAP_MICRO_WEIGHT, part->weight, error));
-    NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEEP, p > 0, error));
+    NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEEP, keep, error));
     NEAP_TRY(neap_session_run(part->session, error));
     NEAP_TRY(visit_means(r, part->weight, false, error));
-    from += part->n;
+    keep = true;
   }
   return visit_means(r, 0, true, error);
 }

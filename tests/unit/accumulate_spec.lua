@@ -449,3 +449,76 @@ describe("gradients that are held follow their module", function()
     assert.is_truthy(a)
   end)
 end)
+
+describe("labels to be ignored", function()
+  local x = support.batch({ 12, 6 }, 3, 0.3)
+  local y = neap.tensor({ -1, -1, -1, -1, 0, 2, -1, -1, 1, 0, 2, -1 }, "i64")
+  local function rows(from, n) return { x = x:narrow(1, from, n):clone(), y = y:narrow(1, from, n):clone() } end
+  local function make(o)
+    o = o or {}
+    o.loss, o.metrics = nn.CrossEntropyLoss { ignore_index = -1 }, { "accuracy", own = function(out) return out:sum { axes = { 2 } }:mean() end }
+    return trainer(o)
+  end
+  local function near(a, b) assert.is_true(math.abs(a - b) < 1e-5, a .. " is not " .. b) end
+
+  it("have no weight in what evaluate measures, whatever the batches", function()
+    local t <close> = make()
+    local whole = t:evaluate(neap.data.tensors { x = x, y = y, batch = 12 })
+    assert.are.equal(12, whole.n)
+    for _, batch in ipairs { 1, 3, 4, 5, 8 } do
+      local r = t:evaluate(neap.data.tensors { x = x, y = y, batch = batch })
+      near(whole.loss, r.loss)
+      near(whole.accuracy, r.accuracy)
+      near(whole.own, r.own)
+    end
+    local none = t:evaluate(neap.data.tensors { x = x:narrow(1, 1, 4):clone(), y = y:narrow(1, 1, 4):clone(), batch = 2 })
+    assert.is_true(none.loss ~= none.loss) -- the mean of nothing
+  end)
+
+  it("have none in the losses of an epoch, through a checkpoint too", function()
+    local function set(batch) return neap.data.tensors { x = x, y = y, batch = batch } end
+    local function still() return make { optimizer = optim.SGD { lr = 0 } } end
+    local t <close> = still()
+    local whole = t:evaluate(set(12))
+    for _, batch in ipairs { 12, 8, 5 } do
+      local o <close> = still()
+      local h = o:fit(set(batch), { verbose = 0 })
+      near(whole.loss, h[1].loss)
+      near(whole.accuracy, h[1].accuracy)
+    end
+    local path = os.tmpname() .. ".safetensors"
+    local first <close> = still()
+    first:fit(set(5), { verbose = 0, checkpoint = path, on_step = function() return false end })
+    local later <close> = still()
+    near(whole.loss, later:fit(set(5), { verbose = 0, checkpoint = path, resume = true })[1].loss)
+    os.remove(path)
+  end)
+
+  it("alone in a micro-batch, or in a batch among others, are no reason to stop", function()
+    local whole <close> = make()
+    local one = whole:step(rows(1, 12))
+    for _, micro in ipairs { 1, 2, 4, 5 } do
+      local t <close> = make { micro = micro }
+      local r = t:step(rows(1, 12))
+      near(one.loss, r.loss)
+      assert.is_true(distance(t, whole) < 1e-6)
+      local all = support.raises("the loss is", t.step, t, rows(1, 4)) -- nothing counts
+      assert.are.equal("numeric", all.code)
+    end
+    for _, cut in ipairs { { 4, 2, 6 }, { 6, 2, 4 }, { 4, 7, 1 }, { 2, 2, 8 } } do
+      for _, micro in ipairs { false, 2 } do
+        local t <close> = make { accumulate = 3, micro = micro or nil }
+        local at, updated = 1, {}
+        for i, n in ipairs(cut) do
+          updated[i] = t:step(rows(at, n)).updated
+          at = at + n
+        end
+        assert.are.same({ false, false, true }, updated)
+        assert.is_true(distance(t, whole) < 1e-6, distance(t, whole))
+      end
+    end
+    local t <close> = make { accumulate = 2 }
+    t:step(rows(1, 4))
+    assert.is_nil(t:update())
+  end)
+end)
