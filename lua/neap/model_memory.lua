@@ -152,12 +152,22 @@ end
 -- @return a copy of the last output
 function Memory:forward(x)
   if not op.is_tensor(x) then refuse("name", "forward expects a tensor, got a " .. type(x)) end
-  local before = self.chain
+  local before, nets, done = self.chain, {}, false
+  for id, entry in pairs(self.root._nets) do nets[id] = entry end
+  -- A batch that is too large leaves the chain that smaller ones run in.
+  local _ <close> = setmetatable({}, { __close = function()
+    if done then return end
+    self.chain = before
+    for id, entry in pairs(self.root._nets) do
+      if entry.chain and nets[id] ~= entry then self.root._nets[id] = nets[id] end
+    end
+  end })
   local chain, training = chain_for(self, x)
   if before and before ~= chain then before:clear() end
   self.chain = chain
   Module.workspace(self.root):feed("input", x)
   chain:forward(training)
+  done = true
   self.outputs, self.inputs = read(chain, "outputs"), read(chain, "inputs")
   for i in ipairs(self.layers) do self.caches[i] = chain:cache(i) end
   return self.outputs[#self.outputs].data:clone()

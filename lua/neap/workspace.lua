@@ -328,6 +328,10 @@ function Workspace:run(net, feeds, memory)
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })
+  -- Outputs that were there are put back with the inputs: the two belong together.
+  for _, name in ipairs(net:_half_written()) do
+    if not tensors[name] then fed[#fed + 1] = name end
+  end
   local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key)
   done = true
   return results

@@ -423,6 +423,45 @@ static int output_names(lua_State *L) {
   return 1;
 }
 
+/* Whether an op of a subnet writes what lasts: it does so in its turn, whatever fails later. */
+static bool commits_inside(const neap_net *net, bool inside) {
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    if (inside && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && commits_inside(op->attrs[a].net, true))
+        return true;
+  }
+  return false;
+}
+
+static bool lasts(const neap_net_blob *blob) { return blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE; }
+
+/* net:_half_written() -> names of blobs that a run which fails may leave otherwise than it found them: outputs, what is kept, and
+ * parameters and state that other ops write than those which wait for all that may fail */
+static int half_written(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  bool all = commits_inside(net, false);
+  int n = 0;
+  lua_newtable(L);
+  for (int b = 0; b < neap_net_n_blobs(net); b++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b);
+    if (!blob->keep && blob->role != NEAP_ROLE_OUTPUT && !(all && lasts(blob))) continue;
+    lua_pushstring(L, blob->name);
+    lua_seti(L, -2, ++n);
+  }
+  for (int i = 0; i < neap_net_n_ops(net) && !all; i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    for (int k = 0; k < op->n_out && (op->op->effects & NEAP_EFFECT_COMMIT) == 0; k++) {
+      const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
+      if (blob == NULL || !lasts(blob)) continue;
+      lua_pushstring(L, blob->name);
+      lua_seti(L, -2, ++n);
+    }
+  }
+  return 1;
+}
+
 /* net:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
@@ -519,6 +558,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_blobs", blobs, 1},
                                          {"_blob", blob, 2},
                                          {"_output_names", output_names, 1},
+                                         {"_half_written", half_written, 1},
                                          {"_version", version, 1},
                                          {"_mark", mark, 1},
                                          {"_end_mark", end_mark, 3},

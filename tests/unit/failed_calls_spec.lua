@@ -262,6 +262,66 @@ describe("a trainer", function()
   end)
 end)
 
+describe("a run that fails", function()
+  it("puts outputs back with the inputs, and what a loop has written", function()
+    local net = neap.net "f"
+    local x, n = net:input("x", { 2 }), net:Neg("x", "n")
+    net:CheckFinite(net:Log("x"), "y")
+    net:outputs { n, "y" }
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.tensor { 1, 2 } })
+    raises("CheckFinite", ws.run, ws, net, { x = neap.tensor { 8, -9 } })
+    assert.are.same({ { 1, 2 }, { -1, -2 } }, { ws:fetch(x):totable(), ws:fetch(n):totable() })
+
+    local loop = neap.net "loop"
+    loop:input("x", { 2 })
+    loop:param("w", { 2 }, 0)
+    loop:param("lr", {}, 1)
+    local y = loop:Loop { trip = 5, init = { loop:Copy "x" }, body = function(b, _, y)
+      b:Sgd({ "w", b:Neg(y), "lr" }, { "w" })
+      local z = b:CheckFinite(b:Log(b:Sub { y, b:const(1.0) }))
+      return true, b:Add { b:Sub { y, b:const(1.0) }, b:Mul { z, b:const(0.0) } }
+    end }
+    loop:Sum(y, "s")
+    loop:outputs { "s" }
+    for _, memory in ipairs { {}, { executor = "dag" }, { policy = "pool" } } do
+      local own <close> = neap.workspace { store = false }
+      own:run(loop, { x = neap.tensor { 10, 10 } }, memory)
+      local before = own:fetch("w"):totable()
+      raises("CheckFinite", own.run, own, loop, { x = neap.tensor { 3, 3 } }, memory)
+      assert.are.same(before, own:fetch("w"):totable())
+    end
+  end)
+
+  it("leaves what a scope shares", function()
+    local net, asks = neap.net "a", neap.net "asks"
+    net:input("x", { 2 })
+    net:input("c", {}, "bool")
+    net:CreateScope({}, "s")
+    net:If("c", function(b) b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op("Neg", "x", "h") end } end, nil)
+    net:export_scope "s"
+    net:CheckFinite(net:Log "x", "fin")
+    net:outputs { "fin" }
+    asks:import_scope("s", net)
+    asks:HasScope("s", "has")
+    asks:outputs { "has" }
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.tensor { 1, 2 }, c = true })
+    raises("CheckFinite", ws.run, ws, net, { x = neap.tensor { -5, 2 }, c = false })
+    assert.is_true(ws:run(asks).has[1])
+  end)
+
+  it("of a batch too large for a model's layers leaves the smaller ones", function()
+    local m = nn.Sequential { nn.Linear { 16, 32 }, nn.ReLU {}, nn.Linear { 32, 10 } }
+    local memory = m:train():memory { budget = 8192 }
+    local small = memory:forward(neap.ones(2, 16)):totable()
+    raises("least arena", memory.forward, memory, neap.ones(64, 16))
+    assert.are.same(small, memory:forward(neap.ones(2, 16)):totable())
+    memory:backward(neap.ones(2, 10))
+    memory:forward(neap.ones(1, 16))
+  end)
+end)
+
 describe("a workspace", function()
   local net = neap.net "f"
   net:input("x", { 2 })
