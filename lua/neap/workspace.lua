@@ -348,7 +348,8 @@ function Workspace:keep(...)
   return self
 end
 
---- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the forwarded ones.
+--- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the forwarded ones. Limits are its own: it has those
+-- that it is given. The children that ws:run_steps makes share what their parent's limits leave.
 function Workspace:child(given)
   if given ~= nil and type(given) ~= "table" then fail("ws:child expects options, { forward = { .. } }, got a " .. type(given)) end
   local o = {}

@@ -260,9 +260,19 @@ static void empty_node(node *n) {
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(node), "a step"); }
 
-/* A child that sees everything of `parent`; the `index` makes random numbers of several children differ. */
-static neap_status new_child(neap_workspace *parent, int index, neap_workspace **out, neap_error *error) {
-  neap_workspace_options options = {.seed = neap_workspace_seed(parent) + (uint64_t)index, .parent = parent};
+/* One of n children that share a limit of which so much is taken; 0 is none. */
+static size_t share_of(size_t limit, size_t taken, int n) {
+  return limit == 0 ? 0 : NEAP_MAX(limit > taken ? (limit - taken) / (size_t)n : 0, 1);
+}
+
+/* A child that sees everything of `parent`, one of n; the `index` makes random numbers of several children differ. What the parent's
+ * limits leave beside its own bytes is divided among them, so that all together keep to them. */
+static neap_status new_child(neap_workspace *parent, int index, int n, neap_workspace **out, neap_error *error) {
+  neap_workspace_options options = {
+    .seed = neap_workspace_seed(parent) + (uint64_t)index,
+    .parent = parent,
+    .budget_bytes = share_of(neap_workspace_budget(parent), neap_workspace_arena_bytes(parent), n),
+    .total_bytes = share_of(neap_workspace_total(parent), neap_workspace_held_bytes(parent), n)};
   NEAP_TRY(neap_workspace_new(&options, out, error));
   neap_workspace_rewind_step(*out, neap_workspace_step(parent));
   return NEAP_OK;
@@ -293,7 +303,7 @@ static neap_status add_child(const tree *t, node *n, int i, const neap_step *ste
     child->outer = neap_workspace_retain(n->ws);
   } else {
     NEAP_TRY(prepare_landings(t, n->ws, step, error));
-    NEAP_TRY(new_child(n->ws, i, &child->outer, error));
+    NEAP_TRY(new_child(n->ws, i, n->n_child, &child->outer, error));
   }
   return NEAP_OK;
 }
@@ -317,7 +327,7 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   n->fresh = true;
   bool group = step->n_instance > 1 && !n->is_instance;
   if (step->create_workspace && !group)
-    NEAP_TRY(new_child(n->outer, 0, &n->ws, error));
+    NEAP_TRY(new_child(n->outer, 0, 1, &n->ws, error));
   else
     n->ws = neap_workspace_retain(n->outer);
   if (group) return add_children(t, n, step->n_instance, NULL, true, error);

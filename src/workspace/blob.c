@@ -69,6 +69,17 @@ static void mark_fed(neap_workspace *ws, neap_cell *cell) {
   cell->fed_run = ws->n_run;
 }
 
+/* Whether the workspace's total has room for a blob of this type beside what is held: the old bytes are given up only afterwards. */
+static neap_status check_total(const neap_workspace *ws, const char *name, const neap_type *type, neap_error *error) {
+  if (ws->total_bytes == 0) return NEAP_OK;
+  size_t bytes = neap_workspace_held_bytes(ws) + neap_align(neap_type_bytes(type));
+  if (bytes <= ws->total_bytes) return NEAP_OK;
+  char a[24], b[24];
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)bytes;
+  return neap_fail(error, NEAP_MEMORY, "feed \"%s\": the workspace would hold %s, its total is %s", name,
+                   neap_bytes_text((double)bytes, a), neap_bytes_text((double)ws->total_bytes, b));
+}
+
 /* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others and the version
  * changes. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
@@ -94,6 +105,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     return NEAP_OK;
   }
   neap_tensor fresh;
+  if (!share) NEAP_TRY(check_total(found.ws != NULL ? found.ws : ws, name, &got, error));
   NEAP_TRY(take(tensor, share, &fresh, error));
   if (cell == NULL) {
     int index = neap_workspace_add_cell(ws, name);

@@ -137,6 +137,8 @@ void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) {
   ws->draws_by_thread = false;
 }
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
+size_t neap_workspace_budget(const neap_workspace *ws) { return ws->budget_bytes; }
+size_t neap_workspace_total(const neap_workspace *ws) { return ws->total_bytes; }
 size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes + neap_workspace_bank_bytes(ws, NULL); }
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws) {
   return ws->pool != NULL ? neap_pool_read(ws->pool) : (neap_pool_stats){0};

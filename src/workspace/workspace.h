@@ -132,6 +132,8 @@ void neap_workspace_count_draw(neap_workspace *ws);
 /* What all runs draw by until it is taken back by NULL; they count nothing then. Borrowed. */
 void neap_workspace_give_draw(neap_workspace *ws, const neap_draw *draw);
 void neap_workspace_set_poison(neap_workspace *ws, bool poison); /* as NEAP_POISON=1: dead bytes become NaN */
+size_t neap_workspace_budget(const neap_workspace *ws);          /* of arena and pool; 0: none */
+size_t neap_workspace_total(const neap_workspace *ws);           /* of all that it holds; 0: none */
 size_t neap_workspace_arena_bytes(const neap_workspace *ws);     /* those of its memory banks too */
 /* Figures of the workspace's pool; zeros when no program of policy `pool` has run. */
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws);

@@ -419,6 +419,42 @@ describe("checkpoints", function()
   end)
 end)
 
+describe("limits of a workspace", function()
+  local function nets(ws)
+    for _, name in ipairs { "a", "b" } do
+      local net = neap.net(name)
+      net:Sum(net:Exp(net:input("x", { 64, 64 }), "h" .. name), "s" .. name)
+      ws:add_net(net)
+    end
+    return ws
+  end
+  it("are kept by the children that steps make, all together", function()
+    local KIB16 = 64 * 64 * 4
+    for _, limit in ipairs { "budget", "total" } do
+      local function runs(bytes, steps)
+        local ws <close> = nets(neap.workspace { store = false, [limit] = bytes })
+        if not pcall(ws.feed, ws, "x", neap.ones(64, 64)) then return false end
+        return (pcall(ws.run_steps, ws, steps))
+      end
+      local beside = limit == "total" and KIB16 + 4096 or 0
+      assert.is_true(runs(beside + KIB16 + 256, { "a", create_workspace = true }))
+      assert.is_false(runs(beside + KIB16 // 2, { "a", create_workspace = true }))
+      assert.is_true(runs(beside + 2 * KIB16 + 4096, { { "a" }, { "b" }, concurrent = true }))
+      assert.is_false(runs(beside + KIB16 + 512, { { "a" }, { "b" }, concurrent = true }))
+    end
+  end)
+  it("are kept by what is fed", function()
+    local ws <close> = neap.workspace { store = false, total = "40KiB" }
+    ws:feed("x", neap.ones(64, 64))
+    local held = ws:held_bytes()
+    local e = support.raises("its total is 40.0 KiB", ws.feed, ws, "y", neap.ones(128, 128))
+    assert.is_true(e == nil or e.code == "memory")
+    assert.are.equal(held, ws:held_bytes())
+    assert.is_false(ws:has "y")
+    ws:feed("x", neap.zeros(64, 64))
+  end)
+end)
+
 describe("the database", function()
   local path, db
   before_each(function()
