@@ -242,6 +242,8 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   neap_status status = choose_graph(graph, options, out, &cap, error);
   if (status == NEAP_OK && options->like != NULL)
     status = neap_choices_repeat(out, options->like->n_again, options->like->again, error);
+  for (int i = 0; status == NEAP_OK && options->like != NULL && i < out->n; i++)
+    out->choice[i].changed = options->like->choice[i].changed;
   if (status != NEAP_OK) neap_choices_fini(out);
   return status;
 }

@@ -64,6 +64,14 @@ describe("a dag of two threads gives the bits of executor simple in training, an
     end
   end
 
+  it("and a trainer, whose batches share a plan, says as well what exact = false has changed", function()
+    local model = neap.nn.Sequential { input = { 144 }, neap.nn.Linear { 144, 64 }, neap.nn.Linear { 64, 3 } }
+    local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.01 }, loss = neap.nn.CrossEntropyLoss {}, seed = 4,
+      memory = { executor = "dag", threads = 2, exact = false } }
+    t:step { x = neap.randn(64, 144), y = neap.zeros { 64, dtype = "i64" } }
+    assert.is_true(t:plan().n_changed > 0)
+  end)
+
   it("but where exact = false allows one thread an op, which says what has changed", function()
     local net = netfile.build(netfile.load "lenet:4", { train = true })
     local o = { executor = "dag", threads = 2, store = false }
