@@ -141,7 +141,11 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
     case FUSE: take_fuse(L, o); break;
     case ENGINE: o->engine = neap_lua_check_string(L, -1); break;
-    case THREADS: o->n_thread = (int)neap_lua_check_integer(L, -1); break;
+    case THREADS:
+      if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > 4096)
+        neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %s", luaL_tolstring(L, -1, NULL));
+      o->n_thread = (int)lua_tointeger(L, -1);
+      break;
     case PROFILE: o->profile = boolean_at_top(L, key); break;
     case STORE:
       if (lua_toboolean(L, -1) == 0) o->store = NULL;

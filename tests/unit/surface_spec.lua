@@ -1,5 +1,6 @@
 -- Rules that hold for every op record and class of the Lua surface (LUA_API.md, rules 1 to 4).
 local neap = require "neap"
+local support = require "support"
 local core = require "neap.core"
 local op = require "neap.op"
 
@@ -89,6 +90,17 @@ describe("every class", function()
       assert.are.equal("function", type(core[class].meta.__close), class)
       assert.are.equal("function", type(core[class].meta.__gc), class)
     end
+  end)
+end)
+
+describe("memory options", function()
+  it("take a number of threads that can be", function()
+    local net = neap.net "n"
+    net:Exp(net:input("x", { 2 }), "y")
+    for _, wrong in ipairs { 0, -1, 1.5, 4097, "2", 2 ^ 40 } do
+      support.raises("threads expects a number from 1 to 4096", net.plan, net, { threads = wrong })
+    end
+    net:plan { threads = 2 }
   end)
 end)
 
