@@ -247,7 +247,7 @@ return setmetatable(neap, { __index = function(t, key)
     error(value, 0)
   end
   if part[2] then value = value[part[2]] end
-  if type(value) == "function" then core.name_function(value, "neap." .. key) end
+  if type(value) == "function" then value = guard.functions({ [key] = value }, "neap.")[key] end
   rawset(t, key, value)
   return value
 end, __names = function() -- for completion
