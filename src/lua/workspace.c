@@ -279,6 +279,28 @@ static int free_mark(lua_State *L) {
   return 0;
 }
 
+/* ws:_look_draw(train) -> seed, step: what the next run of a net with a backward pass, or without one, draws by. */
+static int look_draw(lua_State *L) {
+  neap_draw draw = neap_workspace_look_draw(neap_lua_workspace_at(L, 1), lua_toboolean(L, 2));
+  lua_pushinteger(L, (lua_Integer)draw.seed);
+  lua_pushinteger(L, draw.step);
+  return 2;
+}
+
+/* ws:_give_draw(seed, step) -> a hold: runs draw by these, and count nothing, until ws:_give_draw(). The caller keeps the hold. */
+static int give_draw(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  if (lua_isnoneornil(L, 2)) {
+    neap_workspace_give_draw(ws, NULL);
+    return 0;
+  }
+  neap_draw draw = {.seed = (uint64_t)luaL_checkinteger(L, 2), .step = (uint32_t)luaL_checkinteger(L, 3)};
+  neap_draw *hold = lua_newuserdatauv(L, sizeof *hold, 0);
+  *hold = draw;
+  neap_workspace_give_draw(ws, hold);
+  return 1;
+}
+
 /* ws:_mark(all, {fed names}) -> mark */
 static int mark(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
@@ -572,6 +594,8 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"_blobs", blobs, 2},
                                          {"_assign", assign, 4},
                                          {"_wait", wait, 1},
+                                         {"_look_draw", look_draw, 2},
+                                         {"_give_draw", give_draw, 3},
                                          {"_mark", mark, 3},
                                          {"_end_mark", end_mark, 4},
                                          {"_svg", svg, 1},

@@ -145,3 +145,68 @@ describe("a layer that draws", function()
     assert.are.equal("table", type(net:scope("in", function() return neap.rand(2) end)))
   end)
 end)
+
+describe("the backward of a layer that draws", function()
+  local function masked(dx) return dx:ne(0):to "f32" end
+
+  it("has the mask of the call before it, behind other layers, too", function()
+    local m = nn.Sequential { input = { 40 }, nn.BatchNorm1d { 40 }, nn.Dropout { 0.5 }, nn.Dropout { 0.2 } }
+    local d, x = nn.Dropout(0.5), neap.ones(3, 40)
+    local spread = neap.arange(120):to("f32"):view(3, 40)
+    for _ = 1, 3 do
+      local y, dx = d(x), d:backward(x, neap.ones(3, 40))
+      assert.is_true(y:equal(dx))
+      local out = m(spread + neap.rand(3, 40))
+      local dw = m:backward(spread, neap.ones(3, 40)) and m:param("norm1.bias").grad
+      local kept = out:ne(0):to("f32"):sum { axes = { 1 } } / 0.4
+      assert.is_true((dw - kept):abs():max():item() < 1e-4)
+    end
+    local small = d(x:narrow(1, 1, 1))
+    local y = d(x)
+    assert.is_true(small:equal(d:backward(x:narrow(1, 1, 1), neap.ones(1, 40))))
+    assert.is_true(y:equal(d:backward(x, neap.ones(3, 40))))
+  end)
+
+  it("draws as a call would where there was none, and counts nothing", function()
+    local d, x = nn.Dropout(0.5), neap.ones(2, 32)
+    d:seed(3)
+    local y, z = d(x), d(x)
+    d:seed(3)
+    local dx = d:backward(x, x)
+    assert.is_true(dx:equal(y) and d:backward(x, x):equal(y))
+    assert.is_true(d(x):equal(y) and d(x):equal(z) and d:backward(x, x):equal(z))
+    assert.are.equal(0, (masked(dx) - masked(y)):abs():sum():item())
+  end)
+
+  it("does not change what a trainer draws, nor statistics", function()
+    local function train(between)
+      local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 1 } }
+      m:seed(1)
+      local t = neap.trainer { model = m, optimizer = optim.SGD { lr = 0.05 }, loss = nn.MseLoss(), seed = 7 }
+      local x, y = neap.tensor { { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 0, 1, 0, 1 } }, neap.tensor { { 1 }, { 2 }, { 3 } }
+      for _ = 1, 4 do
+        t:step { x = x, y = y }
+        if between then m:backward(x, neap.ones(3, 1)) end
+      end
+      return m:state_dict()
+    end
+    local plain, looked = train(false), train(true)
+    for name, t in pairs(plain) do assert.is_true(t:equal(looked[name]), name) end
+  end)
+
+  it("moves statistics at the call alone, those of a shared layer and after a failure, too", function()
+    local norm = nn.BatchNorm1d { 2 }
+    local a, b = nn.Sequential { norm }, nn.Sequential { norm, nn.Linear { 2, 1 } }
+    local x = neap.tensor { { 1, 2 }, { 3, 6 } }
+    a(x)
+    local before = a:state_dict()["norm1.running_mean"]
+    assert.is_true((before - neap.tensor { 0.2, 0.4 }):abs():max():item() < 1e-6)
+    a:backward(x, neap.ones(2, 2))
+    b:backward(x, neap.ones(2, 1))
+    assert.is_false(pcall(a.backward, a, x, neap.ones(2, 5)))
+    assert.is_true(before:equal(a:state_dict()["norm1.running_mean"]))
+    assert.is_true(before:equal(norm:state_dict()["running_mean"]))
+    a(x)
+    assert.is_false(before:equal(a:state_dict()["norm1.running_mean"]))
+  end)
+end)

@@ -286,15 +286,20 @@ end
 
 -- ---- eager -------------------------------------------------------------------------------------------------------------
 
---- Nets for eager calls are kept by what they were built for: module, mode, shapes.
-local function cached(self, m, xs, kind, make)
-  local key = { kind, tree.of(self).path[m], tostring(Module.is_training(m)) }
-  for i = 1, #xs do
+--- What an eager call of `m` on the first n tensors of xs is known by: module, mode, shapes.
+local function call_id(self, m, xs, n)
+  local key = { tree.of(self).path[m], tostring(Module.is_training(m)) }
+  for i = 1, n do
     local x = xs[i]
     if type(x) ~= "userdata" then fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i)) end
     key[#key + 1] = x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
   end
-  local id = table.concat(key, " ")
+  return table.concat(key, " ")
+end
+
+--- Nets for eager calls are kept by what they were built for.
+local function cached(self, m, xs, kind, make)
+  local id = kind .. " " .. call_id(self, m, xs, #xs)
   if self._nets[id] == nil then
     local entry = make()
     Module.workspace(self):init(entry.net)
@@ -318,6 +323,24 @@ local function run(self, entry, xs)
   return Module.workspace(self):run(entry.net, feeds)
 end
 
+--- What eager forwards drew by, by call_id. m:seed forgets it.
+local function draws_of(root)
+  if rawget(root, "_draws") == nil then rawset(root, "_draws", {}) end
+  return rawget(root, "_draws")
+end
+
+--- The same for a backward: it draws by `draw`, and leaves counters and statistics as they were.
+local function run_backward(root, entry, xs, draw)
+  local ws, before = Module.workspace(root), {}
+  for i, record in ipairs(entry.states) do before[i] = rawget(record.home, "_ws"):fetch(record.home_name) end
+  local hold = ws:_give_draw(draw[1], draw[2])
+  local _ <close> = setmetatable({}, { __close = function()
+    hold = hold and ws:_give_draw()
+    for i, record in ipairs(entry.states) do rawget(record.home, "_ws"):feed(record.home_name, before[i]) end
+  end })
+  return run(root, entry, xs)
+end
+
 --- f(...) -> f's results: the first call on tensors learns widths and makes parameters; when it raises, it has not.
 local function attempt(root, f, ...)
   if rawget(root, "_met") then return f(...) end
@@ -336,6 +359,7 @@ local function run_eager(self, m, ...)
     end).net
     return e
   end)
+  draws_of(self)[call_id(self, m, xs, #xs)] = { Module.workspace(self):_look_draw(false) }
   local results, list = run(self, entry, xs), {}
   for k = 1, entry.outs.n do list[k] = results[entry.outs[k].name] end
   return table.unpack(list, 1, entry.outs.n)
@@ -349,7 +373,7 @@ local function backward(self, root, ...)
   count_memory.check_gradients(root, "m:backward")
   if #xs < 2 then fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output") end
   local entry = cached(root, self, xs, "backward", function()
-    local e = { wrt = {}, grads = {} }
+    local e = { wrt = {}, grads = {}, states = {} }
     e.net = building(self._class .. "_backward", root, Module.is_training(self), false, function(record)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
@@ -364,6 +388,7 @@ local function backward(self, root, ...)
         end
       end
       for r, blob in pairs(record.blobs) do
+        if r.role == "state" then e.states[#e.states + 1] = r end
         if r.trainable then wrt[#wrt + 1] = blob.name end
       end
       table.sort(wrt)
@@ -376,7 +401,8 @@ local function backward(self, root, ...)
     end).net
     return e
   end)
-  local results, list = run(root, entry, xs), {}
+  local draw = draws_of(root)[call_id(root, self, xs, #xs - 1)] or { Module.workspace(root):_look_draw(false) }
+  local results, list = run_backward(root, entry, xs, draw), {}
   local gradients = {}
   for name, grad in pairs(entry.grads) do gradients[name] = results[grad] end
   rawset(root, "_gradients", gradients)
@@ -386,6 +412,10 @@ end
 
 --- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
 -- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
+--
+-- It belongs to the last call m(x, ..) in this mode with inputs of these shapes, and draws what that one drew: the masks are the
+-- same. (Where there was none since m:seed, it draws what such a call would.) It runs the forward again, and is a function of x, dy
+-- and the parameters alone: statistics and the counters that random numbers follow from, a trainer's too, stay as they are.
 function Module.backward(self, ...)
   local root = (tree.home(self))
   return attempt(root, backward, self, root, ...)

@@ -265,7 +265,9 @@ end
 
 --- m:seed(n): what its parameters are drawn by, before they are made, and its random ops.
 function Module.seed(self, n)
-  workspace_of((tree.home(self))):seed(n)
+  local root = tree.home(self)
+  workspace_of(root):seed(n)
+  rawset(root, "_draws", nil)
   return self
 end
 
