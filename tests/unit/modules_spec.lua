@@ -526,3 +526,56 @@ describe("layers in branches and loops", function()
     raises("call the layer outside", InDo {}, X)
   end)
 end)
+
+describe("the fields of a class", function()
+  local function forward(_, x) return x end
+
+  it("are checked: a misspelt one is nobody's, methods and constants are the class's own", function()
+    raises('did you mean "forward"?', nn.module, { "A", forwrd = forward })
+    raises('did you mean "init"?', nn.module, { "A", forward = forward, inti = function() end })
+    raises('did you mean "options"?', nn.module, { "A", forward = forward, option = { a = 1 } })
+    raises("init is a function, got a table", nn.module, { "A", forward = forward, init = {} })
+    raises("options is a table, got a function", nn.module, { "A", forward = forward, options = forward })
+    local A = nn.module { "A", forward = function(self, x) return self:scaled(x) end, scaled = function(self, x) return x * self.factor end, factor = 3 }
+    assert.equal(3, A {}(neap.ones(1)):item())
+  end)
+
+  it("that init does not read are refused where it declares none", function()
+    local M = nn.module { "M", init = function(self, o) self.width, self.bias = o[1], o.bias end, forward = forward }
+    raises('nn.M: unknown field "nonsense"', M, { 3, nonsense = 5 })
+    raises('nn.M: unknown field "bais"', M, 3, { bais = true })
+    assert.same({ 3, true }, { M { 3, bias = true }.width, M { 3, bias = true }.bias })
+    assert.equal("M", tostring(M { 3, name = "first" }))
+    local Kept = nn.module { "Kept", init = function(self, o) self.o = o end, forward = function(self, x) return x * self.o.factor end }
+    assert.equal(2, Kept { factor = 2 }(neap.ones(1)):item())
+    assert.is_nil(getmetatable(Kept { factor = 2 }.o))
+    local Walked = nn.module { "Walked", forward = forward, init = function(self, o)
+      self.n, self.last = #o, select(-1, table.unpack(o))
+      for key, value in pairs(o) do self["the_" .. key] = value end
+      o.added = 1
+      self.added = o.added
+    end }
+    local m = Walked { 5, 6, a = 1, b = 2 }
+    assert.same({ 2, 6, 1, 2, 1 }, { m.n, m.last, m.the_a, m.the_b, m.added })
+    local Handed = nn.module { "Handed", forward = function(self, x) return self.l(x) end, init = function(self, o) self.l = nn.Linear(o) end }
+    assert.is_false(Handed { 2, 1, bias = false }.l.has_bias)
+    raises('did you mean "bias"', Handed, { 2, 1, bais = false })
+  end)
+
+  it("have the shape of one example among them in every class", function()
+    local function made(options) return nn.module { "M", options = options, init = function(self) self.l = nn.Linear { 2 } end,
+      forward = function(self, x) return self.l(x) end } end
+    for _, M in ipairs { made(nil), made { width = 3 } } do
+      local m = M { input = { 3 } }
+      assert.equal(8, m:count { train = false }.parameters or m:summary {}.parameters)
+      assert.same({ 2, 2 }, m:net { batch = 2 } and select(2, m:net { batch = 2 }).output.shape)
+    end
+    assert.equal(8, nn.Linear { 2, input = { 3 } }:summary({}).parameters)
+    assert.equal(12, nn.Residual { nn.Linear { 3, 3 }, input = { 3 } }:summary({}).parameters)
+    raises("input expects the shape of one example", nn.Linear, { 2, input = 3 })
+    raises("input expects the shape of one example", made { width = 3 }, { input = { "x" } })
+    local Own = nn.module { "Own", init = function(self, o) self.width = o.input end, forward = forward }
+    assert.equal(3, Own { input = 3 }.width)
+    assert.is_nil(Own { input = 3 }.input_shape)
+  end)
+end)

@@ -21,7 +21,7 @@ local function container_fields(who, spec, o)
   for key, value in pairs(o) do
     if math.type(key) == "integer" then
       if key < 1 or key > #o then fail(("%s: item %d is nil"):format(who, #o + 1)) end
-    else
+    elseif key ~= "input" or spec.input ~= nil or type(value) ~= "table" then -- every class takes the shape of one example
       given[key] = value
     end
   end

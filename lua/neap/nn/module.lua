@@ -473,36 +473,115 @@ local function options_of(name, ...)
   return o
 end
 
+--- The fields of a class that Neap reads, with what they must be; others are methods and constants of the class.
+local spec_types = { init = "function", forward = "function", describe = "function", options = "table", name = "string" }
+
+--- Raises for a field of a class that is misspelt, or of another type than Neap reads.
+local function check_spec(spec)
+  for _, field in ipairs(options.keys(spec)) do
+    local value, expected = spec[field], spec_types[field]
+    if expected and type(value) ~= expected then fail(("nn.module: %s is a %s, got a %s"):format(field, expected, type(value))) end
+    local missing = {}
+    for name, type_name in pairs(spec_types) do
+      if spec[name] == nil and type(value) == type_name then missing[#missing + 1] = name end
+    end
+    local near = not expected and type(field) == "string" and options.nearest(field, missing)
+    if near then fail(("nn.module: nobody reads \"%s\" of class \"%s\", did you mean \"%s\"?"):format(field, spec[1], near)) end
+  end
+end
+
+--- Whether a value is the shape of one example.
+local function is_shape(value)
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
+  for key, n in pairs(value) do
+    if math.type(key) ~= "integer" or math.type(n) ~= "integer" or n < 0 then return false end
+  end
+  return true
+end
+
+--- Takes `input`, the shape of one example, from the options of a class that does not declare it.
+-- @return the other options, as a table of their own
+local function take_input(self, declared, given)
+  if type(given) ~= "table" or given.input == nil or declared.input ~= nil then return given end
+  if not is_shape(given.input) then
+    fail(("nn.%s: input expects the shape of one example, e.g. { 1, 28, 28 }, got %s"):format(self._class, options.shown(given.input)))
+  end
+  self._fields.input_shape = given.input
+  local rest = {}
+  for key, value in pairs(given) do
+    if key ~= "input" then rest[key] = value end
+  end
+  return rest
+end
+
+--- Calls init of a class that declares no options with those given: a field that init does not read is an error. While init runs, the
+-- table notes what is read; then it is a plain one, and may be kept in a field.
+local function init_noting(self, init, given)
+  local o, content, is_read = {}, {}, { name = true, input = is_shape(given.input) }
+  for key, value in pairs(given) do content[key] = value end
+  if is_read.input then self._fields.input_shape = given.input end
+  local function read_all()
+    for key in pairs(content) do is_read[key] = true end
+    return next, content, nil
+  end
+  setmetatable(o, { __len = function() return #content end, __newindex = content, __pairs = read_all, __index = function(_, key)
+    is_read[key] = true
+    return content[key]
+  end })
+  init(self, o)
+  setmetatable(o, nil)
+  for key, value in pairs(content) do o[key] = value end
+  for _, value in pairs(self._fields) do
+    if value == o then return end -- a forward may read it
+  end
+  for _, key in ipairs(options.keys(given)) do
+    if type(key) == "string" and not is_read[key] then
+      fail(("nn.%s: unknown field \"%s\": its init does not read it"):format(self._class, key))
+    end
+  end
+end
+
 --- Makes a class of modules.
 -- @param spec table { "Name", options = {...} as neap.options, init = function(self, o), forward = function(self, x, ...),
---   describe = function(self) -> string, name = base of automatic names }
+--   describe = function(self) -> string, name = base of automatic names }; other fields are methods and constants of its modules.
+--   Every class takes `name`, and `input`, the shape of one example. Without `options` init gets the table as it was given, and a
+--   field that it does not read is an error.
 -- @return class, called with one options table
 -- @usage local SwiGLU = nn.module { "SwiGLU",
 --   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2] } end,
 --   forward = function(self, x) return self.gate(x):silu() * self.up(x) end }
 local function class(spec)
   if type(spec) ~= "table" or type(spec[1]) ~= "string" then fail("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }") end
-  if spec.forward and type(spec.forward) ~= "function" then fail("nn.module: forward is a function") end
   if #spec > 1 then fail(("nn.module: \"%s\" is followed by another item; init and forward go by name"):format(spec[1])) end
+  check_spec(spec)
   local name, methods = spec[1], {}
   for key, value in pairs(spec) do
     if type(key) == "string" and key ~= "init" and key ~= "options" and key ~= "name" then methods[key] = value end
   end
   local meta = { __index = index, __newindex = newindex, __call = call, __tostring = function(m) return to_text(m) end,
     __name = "neap.nn." .. name, __names = names_of }
+  local declared = spec.options or not spec.init and {} or nil
+  if declared and declared.name == nil then
+    declared = { name = options.none }
+    for key, default in pairs(spec.options or {}) do declared[key] = default end
+  end
   local function make(_, ...)
     local given = options_of(name, ...)
-    local o = given or {}
-    if spec.options or not spec.init then o = options.read("nn." .. name, spec.options or { name = options.none }, given) end
     local self = tree.fields()
     self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods, {}, {}
     self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building or false
     setmetatable(self, meta)
+    local o = given or {}
+    if declared then o = options.read("nn." .. name, declared, take_input(self, declared, given)) end
     if type(o) == "table" and rawget(o, "name") ~= nil then
       if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end
       rawset(self, "_wanted_name", o.name)
     end
-    if spec.init then tree.attempt(nil, spec.init, self, o) end
+    if declared and spec.init then
+      tree.attempt(nil, spec.init, self, o)
+    elseif spec.init then
+      tree.attempt(nil, init_noting, self, spec.init, o)
+    end
     return self
   end
   return setmetatable({ _class_name = name }, { __call = make, __tostring = function() return "class nn." .. name end,
