@@ -579,3 +579,30 @@ describe("the fields of a class", function()
     assert.is_nil(Own { input = 3 }.input_shape)
   end)
 end)
+
+describe("what nothing can be made of", function()
+  it("is a call without an input", function()
+    for _, m in ipairs { nn.Linear { 4, 2 }, nn.Sequential { nn.Linear { 4, 2 } }, nn.Sequential { nn.Dropout { 0.5 } } } do
+      raises("expects its input, a tensor: m(x) or m:forward(x), got nothing", function() return m:forward() end)
+      raises("expects its input", function() return m(nil) end)
+    end
+    local Own = nn.module { "Own", init = function(self) self:param("w", { 2 }, 3) end, forward = function(self) return self.w * 2 end }
+    assert.equal(12, Own {}():sum():item())
+  end)
+
+  it("is a loss whose gradient reaches no parameter: past stop_gradient, integers or flags", function()
+    local function step(forward)
+      local M = nn.module { "M", init = function(self) self.a = nn.Linear { 2, 2 } end, forward = forward }
+      local t = neap.trainer { model = M {}, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+      return t:step { x = neap.ones(2, 2), y = neap.ones(2, 2) }
+    end
+    local none = "the loss depends on no trainable parameter"
+    raises(none, step, function(self, x) return self.a(x):stop_gradient() end)
+    raises(none, step, function(self, x) return self.a(x):to("i32"):to "f32" end)
+    raises(none, step, function(self, x) return self.a(x):gt(0):to "f32" end)
+    assert.is_number(step(function(self, x) return self.a(x) + self.a(x):stop_gradient() end).loss)
+    assert.is_number(step(function(self, x)
+      return x.net:If(x:sum():gt(0), function() return self.a(x) end, function() return x * 2 end)
+    end).loss)
+  end)
+end)

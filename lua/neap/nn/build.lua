@@ -6,7 +6,7 @@ local core = require "neap.core"
 local count_memory = require "neap.count_memory"
 local mem_param = require "neap.mem_param"
 local module = require "neap.nn.module"
-local is_blob = require("neap.op").is_blob
+local is_blob, records = require("neap.op").is_blob, require("neap.op").records
 local naming = require "neap.naming"
 local net_module = require "neap.net"
 local options = require "neap.options"
@@ -83,13 +83,21 @@ function build.metric_names(metrics)
   return names
 end
 
---- Whether some trainable parameter is among what a blob is computed of.
+--- Whether a gradient may reach the blob of that name: integers and flags have none. A dtype that is not known yet may be a float.
+local function has_gradient(net, name)
+  local dtype = net:_type(name)
+  return dtype == nil or dtype:match "^b?f" ~= nil
+end
+
+--- Whether the gradient of a blob reaches some trainable parameter: it ends at ops that pass none on, such as StopGradient, and at
+-- integers.
 local function reads_parameters(net, blob)
   local wanted, all = { [blob.name] = true }, net:_ops()
   for i = #all, 1, -1 do
     local reached = false
     for _, name in ipairs(all[i].outputs) do reached = reached or name and wanted[name] end
-    for _, name in ipairs(reached and all[i].inputs or {}) do wanted[name] = true end
+    reached = reached and not records[all[i].type].no_grad
+    for _, name in ipairs(reached and all[i].inputs or {}) do wanted[name] = wanted[name] or name and has_gradient(net, name) end
   end
   for _, row in ipairs(net:_blobs()) do
     if row.role == "parameter" and row.trainable and wanted[row.name] then return true end

@@ -381,9 +381,18 @@ local function check_arity(self, ...)
   end
 end
 
+--- Raises where a layer of Neap's gets nothing at all; a forward of the user's may do without.
+local function check_given(self, ...)
+  local forward = self._methods.forward
+  if (...) == nil and forward and not is_users(forward) and not own_function[self._class] then
+    fail(("nn.%s expects its input, a tensor: m(x) or m:forward(x), got nothing"):format(self._class))
+  end
+end
+
 local function call(self, ...)
   local building = context.building
   check_arity(self, ...)
+  if building == nil then check_given(self, ...) end
   if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
