@@ -58,7 +58,7 @@ end
 -- How the surface calls things, and how the files that define them do.
 local prefixes = { ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim."] = "optim.", ["neap.init."] = "init.", ["neap.zoo."] = "zoo.",
   ["net:"] = "Net:", ["ws:"] = "Workspace:", ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
-  ["program:"] = "Program:", ["m:"] = "Module:", ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:" }
+  ["program:"] = "Program:", ["m:"] = "Module:", ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
 
 -- What C defines; all else has a comment in a Lua file.
 local of_c = {
@@ -78,6 +78,18 @@ local of_c = {
   ["neap.clock"] = "neap.clock() -> seconds from some start, monotonic.",
   ["neap.use_db"] = "neap.use_db(db | false): programs made from now on record there, or nowhere.",
   ["neap.reset_peak"] = "neap.reset_peak(): the high-water marks start again from what is held now.",
+  ["ws:feed"] = "ws:feed(name, tensor|number|table|string [, {share = true}]): sets a blob; with share it has the tensor's own bytes.",
+  ["ws:fetch"] = "ws:fetch(name) -> a copy of a tensor, a string, or a scope.",
+  ["ws:view"] = "ws:view(name) -> tensor, borrowed: reading it after a later run raises `released`, unless the blob has bytes of its own.",
+  ["ws:has"] = "ws:has(name) -> whether the name means a blob, the workspace's own or one of those around it.",
+  ["ws:create"] = "ws:create(name): declares a blob of no type yet, unless the name means one already.",
+  ["ws:create_local"] = "ws:create_local(name): declares a blob of no type yet, which hides the parent's of that name.",
+  ["ws:create_scope"] = "ws:create_scope(name) -> an empty scope, as a blob of that name.",
+  ["ws:forward"] = "ws:forward(name [, target [, {skip = true}]]): from here on `name` means the parent's `target`.",
+  ["ws:copy_forwarded"] = "ws:copy_forwarded() -> ws: forwarded tensors become local copies.",
+  ["ws:seed"] = "ws:seed([n]) -> the seed that random ops draw by; with n that one from now on.",
+  ["ws:step"] = "ws:step([n]) -> how many training runs have been; with n the next ones draw as after that many.",
+  ["ws:trim_pool"] = "ws:trim_pool() -> bytes: gives the pool of policy `pool` back; the next run takes it anew.",
 }
 
 --- Fields with their defaults as the definition has them: "n_in, n_out, bias = true"; nil where it has none.
@@ -108,7 +120,7 @@ function help.by_name(name)
   for public, own in pairs(prefixes) do
     if name:sub(1, #public) == public then key = own .. name:sub(#public + 1) end
   end
-  local doc = docs["neap." .. key] or docs[key] or docs[name]
+  local doc = docs["neap." .. key] or docs[key] or docs[key:gsub(":", ".")] or docs[name]
   if doc then return text_of(name, doc) end
   for _, prefix in ipairs { "nn.", "optim.", "data.", "init.", "zoo.", "Net:", "Workspace:", "Module:", "Trainer:" } do
     if docs[prefix .. name] then return text_of(prefix .. name, docs[prefix .. name]) end
