@@ -125,7 +125,8 @@ local class_help = {
   ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() x:totable() x:to(dtype) x:clone() x:view(..) "
     .. "x:transpose(a, b) x:stats(), operators, and every op in lower case (neap.ops()).",
   ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
-    .. "net:If(cond, f, g) net:scope(name, f) net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} net:text().",
+    .. "net:If(cond, f, g) net:While{..} net:Recurrent{..} net:expand{} net:bank(name, blobs|f) net:scope(name, f) "
+    .. "net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} net:text().",
   ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
     .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
     .. "ws:run_op(type, ins, outs) ws:run_steps{..} ws:drop_gradients().",

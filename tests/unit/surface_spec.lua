@@ -282,6 +282,7 @@ describe("help", function()
     says(neap.optim.SGD { lr = 1 }, "nesterov")
     says(neap.workspace {}.run, "ws:run(net|name")
     says(neap.net("n").input, "net:input(name")
+    says(neap.net "n", "net:expand", "net:While", "net:bank")
     says(neap.relu, "Rectified")
   end)
 
