@@ -56,8 +56,8 @@ end
 --- Sizes in rows that the maker takes.
 local function check_sizes(o)
   local function is_count(n) return math.type(n) == "integer" and n > 0 end
-  if o.max_batch ~= nil and not is_count(o.max_batch) then
-    fail(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(o.max_batch)))
+  for _, most in pairs { o.max_batch, o.memory and o.memory.max_batch } do
+    if not is_count(most) then fail(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(most))) end
   end
   if o.micro == nil or is_count(o.micro) then return end
   if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
@@ -101,9 +101,9 @@ end
 --   last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are the step of one of their size, within
 --   rounding, but for batch norm and random ops. What is held takes as many bytes as the gradients, is in checkpoints, and is untouched
 --   by a batch that fails,
---   max_batch = rows of the largest batch (else what fit, or a step, shows), mem_param = Caffe's words for memory,
+--   max_batch = rows of the largest batch: more are refused (else the largest is what fit, or a step, shows), mem_param = Caffe's words for memory,
 --   micro = rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine, allows (gradients are accumulated; nothing is
---   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }
+--   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }. A loss f(y, t) gets nil for t where the data has no y.
 -- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
 local function new(given)
   local o = options.read("neap.trainer", trainer_spec, given)
@@ -126,7 +126,8 @@ local function new(given)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
-    micro = o.micro, most = { train = o.max_batch or 0, eval = 0 } }, Trainer)
+    micro = o.micro, most = { train = 0, eval = 0 } }, Trainer)
+  self.needs_no_target = type(o.loss) == "function" -- it is given nil where the data has no y
   self.metric_names = build.metric_names(self.metrics)
   self.accumulate = read_accumulate(o.accumulate)
   self.reduces = check_reduction(o, self.loss, self.accumulate)
@@ -137,8 +138,23 @@ local function new(given)
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
-  if self.memory.max_batch then self.most.train, self.memory.max_batch = self.memory.max_batch, nil end
+  self.max_batch, self.memory.max_batch = self.memory.max_batch or o.max_batch, nil
+  self.most.train = self.max_batch or 0
   return self
+end
+
+--- Raises for a batch larger than the trainer was made for.
+local function check_most(self, who, rows)
+  if self.max_batch == nil or math.type(rows) ~= "integer" or rows <= self.max_batch then return end
+  error(core.error { code = "shape", message = ("%s expects batches of at most %d rows, as max_batch says, got %d"):format(who, self.max_batch, rows),
+    expected = tostring(self.max_batch), got = tostring(rows), hint = "give the trainer a larger max_batch, or a data set a smaller batch" })
+end
+
+--- Raises for a trainer that has been closed.
+local function check_open(self)
+  if self.is_closed then
+    error(core.error { code = "released", message = "the trainer has been closed", hint = "make another one; the model keeps its parameters" })
+  end
 end
 
 -- ---- steps that fail ---------------------------------------------------------------------------------------------------
@@ -160,6 +176,7 @@ local settle, close_programs
 -- @tparam string|nil known names what f has done before without an error, after which it learns nothing more
 -- @tparam Workspace|nil ws where f changes blobs; nil: it changes none
 local function attempt(self, known, ws, f, ...)
+  check_open(self)
   settle(self)
   if known and self.known[known] then return f(self, ...) end
   local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges), copy(self.most), false
@@ -207,7 +224,12 @@ local function learn_spec(self, spec)
     fail(("the data's examples are %s (%s), the trainer's so far %s (%s)"):format(x.dtype, table.concat(x.shape, ","), known.dtype,
       table.concat(known.shape, ",")))
   end
-  self.input, self.target = x, spec.y and one(spec.y)
+  local target = spec.y and one(spec.y)
+  if target == nil and self.needs_no_target then target = false end
+  if known and (self.target == false) ~= (target == false) then
+    fail(target and "the data has a y, the trainer's so far had none" or "the data has no y, the trainer's so far had one")
+  end
+  self.input, self.target = x, target
 end
 
 function close_programs(self)
@@ -334,10 +356,16 @@ local function micro_rows(self, rows)
   return math.min(rows, most)
 end
 
+--- Raises unless a batch has a target where the nets made so far have one.
+local function check_target(self, batch)
+  if batch.y == nil and self.target ~= false then fail("a batch has no y: the loss needs a target") end
+  if batch.y ~= nil and self.target == false then fail("a batch has a y, the trainer's so far had none") end
+end
+
 local function feed(self, batch)
+  check_target(self, batch)
   self.ws:feed("x", batch.x)
-  if batch.y == nil then fail("a batch has no y: the loss needs a target") end
-  self.ws:feed("y", batch.y)
+  if batch.y ~= nil then self.ws:feed("y", batch.y) end
 end
 
 local function read_metrics(self, blobs)
@@ -451,7 +479,7 @@ local function run_micro(self, batch, rows, last)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
-  if batch.y == nil then fail("a batch has no y: the loss needs a target") end
+  check_target(self, batch)
   local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
   local count = micro.count_of(self.loss, batch)
   local after, updates = after_batch(self, update, count, rows, last)
@@ -509,6 +537,7 @@ end
 
 local function step_on(self, batch, last)
   check_batch(batch)
+  check_most(self, "trainer:step", batch.x:size(1))
   return attempt(self, "step " .. batch.x:size(1), find_workspace(self), step, batch, last)
 end
 
@@ -541,6 +570,13 @@ function Trainer:update()
   return attempt(self, nil, find_workspace(self), update_held)
 end
 
+--- Raises for what is no data set.
+local function check_set(who, set)
+  if type(set) == "table" and type(set.epoch) == "function" and type(set.spec) == "function" then return end
+  fail(("%s expects a data set, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(who, type(set) == "table" and set.x ~= nil and "a batch"
+    or "a " .. type(set)))
+end
+
 -- ---- looking -----------------------------------------------------------------------------------------------------------
 
 local function evaluate(self, set)
@@ -561,7 +597,11 @@ end
 
 --- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with the loss's ignore_index); the last, smaller batch included.
 -- @return Report {loss, <metric>, n = rows}
-function Trainer:evaluate(set) return attempt(self, nil, find_workspace(self), evaluate, set) end
+function Trainer:evaluate(set)
+  check_set("trainer:evaluate", set)
+  check_most(self, "trainer:evaluate", math.min(set:spec().batch, set:spec().n))
+  return attempt(self, nil, find_workspace(self), evaluate, set)
+end
 
 --- Outputs of the model for a batch x, in evaluation mode; copies.
 function Trainer:predict(x)
@@ -661,11 +701,17 @@ local function read_number(text)
   return math.tointeger(text) or tonumber(text)
 end
 
---- Makes the programs of a step, and with them the names of all that a checkpoint holds.
+--- Makes what a step keeps, and with it the names of all that a checkpoint holds.
 local function prepare(self)
-  local rows = self.batch or 1
-  if not is_split(self) then return program_for(self, rows, "train") end
-  update_for(self, program_for(self, micro_rows(self, rows), "micro").update)
+  local net, _, update = net_of(self, is_split(self) and "micro" or "train", self.batch or 1)
+  find_workspace(self)
+  self.ws:init(net)
+  if update then self.ws:init(update) end
+  if update and self.accumulate then
+    local hold = micro.hold_nets(update)
+    drop_held(self, hold)
+    self.ws:init(hold)
+  end
 end
 
 --- What patience goes back to lies beside what training changes, under these names.
@@ -679,6 +725,11 @@ local function check_file(self, path, has)
   if t == nil then return end -- ws:load says why
   local function refuse(message, hint) error(core.error { code = "data", message = path .. ": " .. message, hint = hint }) end
   if type(t) ~= "table" or not meta["trainer.step"] then refuse("no trainer has written this", "m:load(path) reads parameters alone") end
+  local held = tonumber(meta["trainer.held_batches"] or "0")
+  if held > 0 and not self.accumulate then
+    refuse(("holds the gradients of %d batch%s, which a trainer without accumulate would drop"):format(held, held == 1 and "" or "es"),
+      "make the trainer with accumulate, or save after t:update()")
+  end
   if not has then return end
   local names = options.keys(t)
   for _, name in ipairs(names) do
@@ -699,13 +750,49 @@ local function check_file(self, path, has)
   end
 end
 
+--- What an optimizer keeps beside a parameter, by what stands behind the parameter's name in a list of names.
+local function kept_beside(names)
+  local is_there, found = {}, {}
+  for _, name in ipairs(names) do is_there[name] = true end
+  for _, name in ipairs(names) do
+    local stem, suffix = name:match "^(.+)(%.[^./]+)$"
+    if stem and is_there[stem] and not name:find("^@") then found[suffix] = true end
+  end
+  return table.concat(options.keys(found), ", ")
+end
+
+--- Raises for a file of another kind of optimizer, where the model's own names are not known yet: by a net of one parameter.
+local function check_kind(self, path)
+  local t = core.load(path, { map = "r" })
+  if type(t) ~= "table" then return end
+  local net = net_module.new "kind"
+  local w = net:param("w", { 2, 2 }, { op = "Constant", value = 0 })
+  if not pcall(self.optimizer.apply, self.optimizer, net, { [w] = net:param("g", { 2, 2 }, { op = "Constant", value = 0 }) }) then return end
+  local names = {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" or row.role == "state" then names[#names + 1] = row.name end
+  end
+  local own, there = kept_beside(names), kept_beside(options.keys(t))
+  if own == there then return end
+  error(core.error { code = "data", message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(path, there == "" and "nothing" or there,
+    self.optimizer.name, own == "" and "nothing" or own), hint = "a checkpoint is of one model and one kind of optimizer" })
+end
+
+local load
+
 --- Goes back to a saved state. Names and shapes that are not this trainer's raise, and change nothing.
 -- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
-  find_workspace(self)
+  if type(path) ~= "string" then fail("trainer:load expects a path, got a " .. type(path)) end
+  return attempt(self, nil, find_workspace(self), load, path)
+end
+
+function load(self, path)
   local is_known = self.batch or self.input
   if is_known then prepare(self) end -- so that names and shapes are compared with the model's
+  if not is_known and self.model.input_shape then is_known = pcall(prepare, self) end
   check_file(self, path, is_known)
+  if not is_known then check_kind(self, path) end
   local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
   if not ok then
     if type(meta) == "table" then meta.message = ("%s: %s"):format(path, meta.message) end
@@ -879,6 +966,32 @@ local function begin_fit(self, set, o)
   return fit(self, set, o)
 end
 
+--- Options that are called, or looked at, when much of a fit has gone.
+local function check_calls(o)
+  for _, name in ipairs { "on_step", "on_epoch" } do
+    if o[name] ~= nil and type(o[name]) ~= "function" then fail(("fit: %s expects a function, got a %s"):format(name, type(o[name]))) end
+  end
+  if type(o.resume) ~= "boolean" then fail(("fit: resume expects true or false, got %s"):format(tostring(o.resume))) end
+  if o.verbose ~= 0 and o.verbose ~= 1 and o.verbose ~= 2 then fail(("fit: verbose expects 0, 1 or 2, got %s"):format(tostring(o.verbose))) end
+end
+
+--- Both data sets have batches that the trainer takes, and examples of one look.
+local function check_valid(self, set, valid)
+  local spec = set:spec()
+  check_most(self, "fit", math.min(spec.batch, spec.n))
+  if valid == nil then return end
+  check_set("fit: valid", valid)
+  local other = valid:spec()
+  check_most(self, "fit: valid", math.min(other.batch, other.n))
+  if other.n == 0 then fail("fit: valid has no rows") end
+  for _, name in ipairs { "x", "y" } do
+    local function look(field) return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none" end
+    if look(spec[name]) ~= look(other[name]) then
+      fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(name, look(other[name]), look(spec[name])))
+    end
+  end
+end
+
 --- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
 -- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
 -- @param set data set
@@ -888,12 +1001,15 @@ end
 -- @return Report as of t:history()
 function Trainer:fit(set, given)
   local o = options.read("fit", fit_spec, given)
-  if type(set) ~= "table" or type(set.epoch) ~= "function" then fail("fit expects a data set, e.g. neap.data.tensors { x =, y =, batch = }") end
+  check_open(self)
+  check_set("fit", set)
   for _, name in ipairs { "epochs", "steps", "patience" } do
     if o[name] ~= nil and (math.type(o[name]) ~= "integer" or o[name] < 0) then
       fail(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])))
     end
   end
+  check_calls(o)
+  check_valid(self, set, o.valid)
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
   find_workspace(self)
@@ -911,8 +1027,12 @@ function Trainer:fit(set, given)
   error(result, 0)
 end
 
-Trainer.__close = close_programs
-Trainer.close = close_programs
+--- t:close() gives its programs back. What is known so far can still be looked at and saved; a step is refused.
+function Trainer:close()
+  close_programs(self)
+  self.is_closed = true
+end
+Trainer.__close = Trainer.close
 Trainer.__tostring = function(self)
   return ("trainer of %s: step %d, epoch %d, optim.%s"):format(self.name or self.model._class, self.position.step, self.position.epoch, self.optimizer.name)
 end

@@ -215,6 +215,49 @@ describe("a run that was stopped", function()
     assert.is_true(t.model:state_dict()["linear1.weight"]:equal(before))
     os.remove(path)
   end)
+  it("says so also before a first step, and of gradients that it could not hold", function()
+    local path = os.tmpname() .. ".safetensors"
+    local function of(optimizer, input, o)
+      o = o or {}
+      o.model, o.optimizer = nn.Sequential { input = input, seed = 3, nn.Linear { 3, 4 }, nn.Tanh(), nn.Linear { 4, 2 } }, optimizer
+      return neap.trainer(o)
+    end
+    local kinds = { function() return optim.Adam { lr = 0.1 } end, function() return optim.SGD { lr = 0.1 } end,
+      function() return optim.SGD { lr = 0.1, momentum = 0.9 } end }
+    local batch = { x = neap.ones(2, 3), y = neap.tensor({ 1, 0 }, "i64") }
+    for i, write in ipairs(kinds) do
+      local t <close> = of(write())
+      t:step(batch)
+      t:save(path)
+      for k, read in ipairs(kinds) do
+        for _, input in ipairs { { 3 }, false } do
+          for _, accumulate in ipairs { 2, false } do
+            local fresh <close> = of(read(), input or nil, { accumulate = accumulate or nil })
+            if i == k and not accumulate then
+              fresh:load(path)
+              assert.are.equal(t:step(batch).loss, fresh:step(batch).loss)
+              t:load(path)
+            elseif i ~= k then
+              local lr = fresh.optimizer.lr
+              raises("one kind of optimizer", fresh.load, fresh, path)
+              assert.are.equal(lr, fresh.optimizer.lr)
+              assert.are.equal(1, fresh:step(batch).step + (accumulate and 1 or 0))
+            end
+          end
+        end
+      end
+    end
+    local holds <close> = of(kinds[2](), { 3 }, { accumulate = 3 })
+    holds:step(batch)
+    holds:save(path)
+    local plain <close> = of(kinds[2](), { 3 })
+    local err = raises("holds the gradients of 1 batch", plain.load, plain, path)
+    assert.is_truthy(err.hint:find("accumulate", 1, true))
+    local same <close> = of(kinds[2](), { 3 }, { accumulate = 3 })
+    same:load(path)
+    assert.are.equal(4, same:step(batch).accumulated)
+    os.remove(path)
+  end)
   it("says when the file is another model's", function()
     local path = os.tmpname() .. ".safetensors"
     local t <close> = make()
@@ -347,5 +390,93 @@ describe("a step", function()
     raises("no x", t.step, t, { y = y })
     raises("no y", t.step, t, { x = x })
     assert.are.equal(1, t:step({ x = x, y = y }).step)
+  end)
+end)
+
+describe("before a first step", function()
+  local function same_as_untouched(t, f)
+    local before = t.model:state_dict()
+    f()
+    for name, value in pairs(t.model:state_dict()) do assert.is_true(value:equal(before[name]), name) end
+    local fresh <close> = make()
+    assert.are.same(losses(fresh, points(), { verbose = 0 }), losses(t, points(), { verbose = 0 }))
+  end
+
+  it("fit says what is wrong with what it would call or look at later", function()
+    local batch = { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
+    local other = data.tensors { x = neap.ones(4, 5), y = neap.tensor({ 0, 1, 1, 0 }, "i64"), batch = 2 }
+    local blind = data.tensors { x = neap.ones(4, 3), batch = 2 }
+    local table_of = { { "on_step expects a function, got a number", { on_step = 3 } }, { "on_epoch expects a function, got a string", { on_epoch = "x" } },
+      { "fit: valid expects a data set", { valid = batch } }, { "fit: valid expects a data set", { valid = 3 } },
+      { "fit: valid's x is f32 (5) an example, that of the data trained on is f32 (3)", { valid = other } }, { "fit: valid's y is none", { valid = blind } },
+      { "fit: resume expects true or false, got yes", { resume = "yes" } }, { "fit: verbose expects 0, 1 or 2, got 7", { verbose = 7 } } }
+    for _, row in ipairs(table_of) do
+      local t <close> = make()
+      same_as_untouched(t, function()
+        row[2].epochs = 2
+        local err = raises(row[1], t.fit, t, points(), row[2])
+        assert.is_truthy(tostring(err):find("train_spec.lua", 1, true) or tostring(err):find("support.lua", 1, true))
+      end)
+    end
+    local t <close> = make()
+    raises({ "trainer:evaluate expects a data set", "got a batch" }, t.evaluate, t, batch)
+    raises("trainer:evaluate expects a data set", t.evaluate, t)
+  end)
+
+  it("a batch beyond max_batch is refused, with both numbers", function()
+    for _, o in ipairs { { max_batch = 8 }, { memory = { max_batch = 8 } }, { max_batch = 8, micro = 2 }, { max_batch = 8, accumulate = 2 } } do
+      o.model, o.optimizer = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }, optim.SGD { lr = 0.1 }
+      local t <close> = neap.trainer(o)
+      local x, y = neap.ones(20, 3), neap.zeros { 20, dtype = "i64" }
+      t:step { x = neap.ones(8, 3), y = neap.zeros { 8, dtype = "i64" } }
+      local held = t.ws:held_bytes()
+      local err = raises({ "at most 8 rows", "got 20" }, t.step, t, { x = x, y = y })
+      assert.are.equal("shape", err.code)
+      local large = data.tensors { x = x, y = y, batch = 20 }
+      raises({ "at most 8 rows", "got 20" }, t.fit, t, large, { verbose = 0 })
+      raises({ "at most 8 rows", "got 20" }, t.evaluate, t, large)
+      raises({ "at most 8 rows", "got 20" }, t.fit, t, data.tensors { x = x, y = y, batch = 5 }, { verbose = 0, valid = large })
+      assert.are.equal(held, t.ws:held_bytes())
+      t:evaluate(data.tensors { x = x, y = y, batch = 8 })
+    end
+    raises("max_batch expects", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, memory = { max_batch = 0 } })
+  end)
+
+  it("a trainer that has been closed refuses", function()
+    local t = make()
+    local batch = points():epoch(1)()
+    local step = t:step { x = batch.x, y = batch.y }.step
+    t:close()
+    t:close()
+    for _, call in ipairs { function() t:step { x = batch.x, y = batch.y } end, function() t:fit(points(), quiet) end, function() t:evaluate(points()) end,
+      function() t:plan(4) end } do
+      assert.are.equal("released", raises("the trainer has been closed", call).code)
+    end
+    assert.are.equal(step, 1)
+    assert.are.same({ 4, 2 }, t:predict(batch.x).shape)
+  end)
+end)
+
+describe("a loss that is a function", function()
+  it("is trained on data without a target", function()
+    for _, o in ipairs { {}, { micro = 2, reduces = "mean" }, { accumulate = 2, reduces = "mean" } } do
+      local seen
+      o.model, o.optimizer = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 3 } }, optim.SGD { lr = 0.1 }
+      o.loss = function(y, target)
+        seen = target
+        return y:square():mean()
+      end
+      local t <close> = neap.trainer(o)
+      local set = data.tensors { x = neap.ones(8, 3), batch = 4 }
+      local before = t:evaluate(set).loss
+      t:fit(set, { epochs = 3, verbose = 0, valid = set })
+      t:step { x = neap.ones(4, 3) }
+      assert.is_true(t:evaluate(set).loss < before)
+      assert.is_nil(seen)
+      raises("had none", t.step, t, { x = neap.ones(4, 3), y = neap.ones(4, 3) })
+      raises("had none", t.evaluate, t, data.tensors { x = neap.ones(4, 3), y = neap.ones(4, 3), batch = 4 })
+    end
+    local t <close> = make()
+    raises("a batch has no y", t.step, t, { x = neap.ones(4, 3) })
   end)
 end)

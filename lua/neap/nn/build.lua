@@ -134,7 +134,7 @@ local net_spec = { batch = 1, train = false, loss = none, optimizer = none, inpu
 
 --- Builds a net of this model.
 -- @param given table { batch =, train = bool, loss = loss module, optimizer =, input = {shape of one example}, input_dtype =,
---   target = {shape =, dtype =} of one example's label, metrics = {"accuracy"}, keep = {names}, guard = bool: the step stops
+--   target = {shape =, dtype =} of one example's label, or false: the loss takes none, metrics = {"accuracy"}, keep = {names}, guard = bool: the step stops
 --   before anything changes when the loss is not finite }
 -- @return net, {x = blob, y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
 function Module.net(self, given)
@@ -149,9 +149,11 @@ function Module.net(self, given)
     local outs = table.pack(self(blobs.x))
     blobs.output = outs[1]
     if not o.loss then return end
-    blobs.y = target_of(net, o, blobs.output)
-    outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
-    outs[outs.n] = blobs.y
+    if o.target ~= false then
+      blobs.y = target_of(net, o, blobs.output)
+      outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
+      outs[outs.n] = blobs.y
+    end
     local losses = table.pack(o.loss(table.unpack(outs, 1, outs.n)))
     if losses.n ~= 1 or not is_blob(losses[1]) then
       fail(("the loss gives %s; one blob of one number is expected"):format(losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
