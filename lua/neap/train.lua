@@ -691,6 +691,7 @@ function Trainer:save(path)
     local value = self.position[name]
     meta["trainer." .. name] = math.type(value) == "integer" and tostring(value) or ("%a"):format(value)
   end
+  meta["trainer.order"] = self.position.order
   for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
   return self.ws:save(path, meta)
 end
@@ -802,6 +803,7 @@ function load(self, path)
   local position = start_position()
   for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
   if meta["trainer.counted"] == nil then position.counted = position.rows end -- written before labels that don't count were told apart
+  position.order = meta["trainer.order"]
   for key, text in pairs(meta) do
     local name = key:match "^trainer%.sum%.(.+)$"
     if name then position.sums[name] = read_number(text) end
@@ -846,8 +848,28 @@ local function must(ok, message, code)
   return ok
 end
 
+--- What decides which rows the batches of an epoch have.
+local function order_of(set)
+  local spec = set:spec()
+  return ("%d rows in %d batches of %d, %s"):format(spec.n, #set, spec.batch, set.shuffle and "shuffled by seed " .. tostring(set.seed) or "in order")
+end
+
+--- Raises where an epoch that is under way would go on with batches of another order; a new epoch may have any.
+local function check_order(self, o, order)
+  local was, in_epoch = self.position.order, self.position.in_epoch
+  if o.path and exists(o.path) then
+    local _, meta = core.load(o.path, { map = "r" })
+    if type(meta) ~= "table" then return end -- the load says why
+    was, in_epoch = meta["trainer.order"], tonumber(meta["trainer.in_epoch"]) or 0
+  end
+  if was == nil or was == order or in_epoch == 0 then return end
+  error(core.error { code = "data", message = ("fit: it was stopped in an epoch of %s, and is resumed on %s"):format(was, order), expected = was,
+    got = order, hint = "resume on the data set it was stopped on, or begin an epoch: t:load(path), then fit without resume" })
+end
+
 --- Where to start and where to stop.
-local function begin(self, o)
+local function begin(self, o, order)
+  if o.resume then check_order(self, o, order) end
   if o.resume and o.path and exists(o.path) then must(self:load(o.path)) end
   if not o.resume then -- a fit of its own begins an epoch
     local p = self.position
@@ -855,6 +877,7 @@ local function begin(self, o)
     self.position = copy(start_position(), { step = p.step, batches = p.batches, epoch = epoch, first_epoch = epoch, first_step = p.step,
       held_batches = p.held_batches, held_rows = p.held_rows, held_count = p.held_count })
   end
+  self.position = copy(self.position, { order = order })
   local p = self.position
   local epochs = o.epochs or (o.steps and math.huge or 1)
   return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
@@ -939,7 +962,7 @@ local function goal_of(self, total, last_step)
 end
 
 local function fit(self, set, o)
-  local last_epoch, last_step = begin(self, o)
+  local last_epoch, last_step = begin(self, o, order_of(set))
   while self.position.epoch < last_epoch and self.position.step < last_step do
     local epoch, start, total = self.position.epoch + 1, core.clock(), #set
     local goal = goal_of(self, total, last_step)

@@ -271,6 +271,38 @@ describe("a run that was stopped", function()
   end)
 end)
 
+describe("a run that was stopped in an epoch", function()
+  it("is not resumed on batches of another order, but may begin an epoch on them", function()
+    local path = os.tmpname() .. ".safetensors"
+    local function rows(n, o)
+      o.x, o.y = neap.ones(n, 3), neap.zeros { n, dtype = "i64" }
+      return data.tensors(o)
+    end
+    local function set() return rows(20, { batch = 4, shuffle = true, seed = 3 }) end
+    local others = { rows(16, { batch = 4, shuffle = true, seed = 3 }), rows(20, { batch = 5, shuffle = true, seed = 3 }),
+      rows(20, { batch = 4, shuffle = true, seed = 4 }), rows(20, { batch = 4 }) }
+    local first <close> = make()
+    first:fit(set(), with { checkpoint = path, on_step = function(r) return r.step < 7 end })
+    for _, other in ipairs(others) do
+      local later <close> = make()
+      local err = raises({ "stopped in an epoch of 20 rows in 5 batches of 4, shuffled by seed 3", "is resumed on" }, later.fit, later, other,
+        with { checkpoint = path, resume = true })
+      assert.are.equal("data", err.code)
+      raises("is resumed on", first.fit, first, other, with { resume = true })
+      assert.are.equal(7, first:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step - 1)
+      first:load(path)
+      assert.are.equal(1, later:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step) -- nothing was loaded
+      later:load(path)
+      later:fit(other, { epochs = 1, verbose = 0 })
+    end
+    local later <close> = make()
+    later:fit(set(), with { checkpoint = path, resume = true })
+    assert.is_truthy(tostring(later):find("step 10", 1, true))
+    later:fit(others[2], { epochs = 3, verbose = 0, checkpoint = path, resume = true }) -- at the end of an epoch
+    os.remove(path)
+  end)
+end)
+
 describe("a loss that is not finite", function()
   local function spoiled() -- the third batch holds a NaN
     local n = 0
