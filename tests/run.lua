@@ -7,7 +7,8 @@
 -- failed or nothing ran. NEAP_BUILD names the build directory (`build`). NEAP_TEST_FILES="PATH ...": only these programs and spec
 -- files, in this order, the programs first, and the first failure ends the run.
 
-local spec_folders = { "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/oom", "tests/fuzz" }
+-- Refused allocations first: their files collect all garbage for each one, which costs as much as others have left alive.
+local spec_folders = { "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz" }
 local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300 -- after which a C program counts as hanging
 
 local build = os.getenv "NEAP_BUILD" or "build"
