@@ -89,6 +89,10 @@ local of_c = {
   ["ws:copy_forwarded"] = "ws:copy_forwarded() -> ws: forwarded tensors become local copies.",
   ["ws:seed"] = "ws:seed([n]) -> the seed that random ops draw by; with n that one from now on.",
   ["ws:step"] = "ws:step([n]) -> how many training runs have been; with n the next ones draw as after that many.",
+  ["ws:remove"] = "ws:remove(name) -> whether there was one: the name goes; its bytes live on while a program or a view refers to them.",
+  ["ws:rename"] = "ws:rename(from, to) -> ws: an own blob gets a name that means nothing yet.",
+  ["ws:save"] = "ws:save(path [, {key = text}]) -> true, or nil, message, code: parameters, state, seed and step as a .safetensors file.",
+  ["ws:load"] = "ws:load(path [, {map = 'r'|'c'}]) -> {key = text}, or nil, message, code: tensors replace blobs of their names; with map they are the file's.",
   ["ws:trim_pool"] = "ws:trim_pool() -> bytes: gives the pool of policy `pool` back; the next run takes it anew.",
 }
 

@@ -301,7 +301,8 @@ describe("help", function()
       trainer = "neap.trainer", nn = "Layers", ["neap.data"] = "Data sets", ["m:plan"] = "max_batch", softmax = "Softmax", SGD = "momentum = 0" } do
       says(name, part)
     end
-    for _, name in ipairs { "m:freeze", "m:tie", "m:load", "t:fit", "trainer:fit", "ws:create_scope", "ws:feed" } do says(name, name) end
+    for _, name in ipairs { "m:freeze", "m:tie", "m:load", "t:fit", "trainer:fit", "ws:create_scope", "ws:feed", "ws:remove", "ws:rename",
+      "ws:save", "ws:load" } do says(name, name) end
     local ok, err = pcall(neap.help, "Linaer")
     assert.is_false(ok)
     assert.is_truthy(err.hint:find('"Linear"', 1, true), err.hint)
