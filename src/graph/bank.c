@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char main_bank[] = "main";
 #define NO_KIND ((neap_bank_kind)-1) /* of main, before somebody has given it */
 
 static const char *const kind_names[] = {"ordinary", "huge"};
@@ -45,7 +44,7 @@ int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_
 }
 
 bool graph_same_bank(const char *label, const char *other) {
-  return strcmp(label[0] == '\0' ? main_bank : label, other[0] == '\0' ? main_bank : other) == 0;
+  return strcmp(label[0] == '\0' ? NEAP_MAIN_BANK : label, other[0] == '\0' ? NEAP_MAIN_BANK : other) == 0;
 }
 
 /* Index by name; -1: none. */
@@ -68,18 +67,16 @@ static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, ne
 
 /* The graph's own list, main first whether it is given or not. */
 static neap_status take_banks(neap_graph *graph, const neap_graph_options *options, neap_error *error) {
-  if (options->n_bank > NEAP_MAX_BANKS)
-    return neap_fail(error, NEAP_ARGUMENT, "%d banks, at most %d are allowed", options->n_bank, NEAP_MAX_BANKS);
-  neap_bank *bank = neap_arena_alloc(&graph->arena, (size_t)(options->n_bank + 1) * sizeof *bank);
+  neap_bank *bank = neap_arena_alloc(&graph->arena, (NEAP_MAX_BANKS + 1) * sizeof *bank); /* the last for one too many */
   if (bank == NULL) return graph_no_memory(error);
-  bank[0] = (neap_bank){.name = neap_intern(main_bank), .kind = NO_KIND};
+  bank[0] = (neap_bank){.name = neap_intern(NEAP_MAIN_BANK), .kind = NO_KIND};
   if (bank[0].name == NULL) return graph_no_memory(error);
   graph->bank = bank;
   graph->n_bank = 1;
   for (int i = 0; i < options->n_bank; i++) {
     const neap_bank *given = &options->bank[i];
     NEAP_TRY(check_bank(graph, given, error));
-    int at = strcmp(given->name, main_bank) == 0 ? 0 : graph->n_bank++;
+    int at = strcmp(given->name, NEAP_MAIN_BANK) == 0 ? 0 : graph->n_bank++;
     if (graph->n_bank > NEAP_MAX_BANKS)
       return neap_fail(error, NEAP_ARGUMENT, "at most %d memory banks are allowed, main among them", NEAP_MAX_BANKS);
     bank[at] = *given;

@@ -154,6 +154,7 @@ typedef struct neap_rewrite {
 } neap_rewrite;
 
 enum { NEAP_MAX_BANKS = 64 };
+#define NEAP_MAIN_BANK "main" /* bank 0 of every graph that has banks */
 
 struct neap_graph {
   const char *name;

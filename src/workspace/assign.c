@@ -49,18 +49,11 @@ static bool is_listed(const neap_move *move, const char *name) {
   return false;
 }
 
-/* Whether a blob lies in the storage. */
-static bool is_used(const neap_workspace *ws, const neap_storage *storage) {
-  for (int c = 0; c < ws->n_cell; c++)
-    if (ws->cell[c].tensor.storage == storage) return true;
-  return false;
-}
-
 /* Segments that no blob lies in any more go, with the places that were kept in them. */
 static void drop_empty_segments(neap_workspace *ws) {
   for (int c = 0; c < ws->n_cell; c++) {
     neap_storage *storage = ws->cell[c].left.storage;
-    if (storage == NULL || is_used(ws, storage)) continue;
+    if (storage == NULL || neap_workspace_holds(ws, storage)) continue;
     neap_storage_retain(storage);
     for (int k = c; k < ws->n_cell; k++)
       if (ws->cell[k].left.storage == storage) neap_tensor_fini(&ws->cell[k].left);
@@ -95,7 +88,7 @@ void neap_workspace_finish_moves(neap_workspace *ws) {
     neap_storage *old = move->item[i].from.storage;
     neap_storage_touch(move->item[i].to.storage);
     switch_one(ws, &move->item[i], move->bank);
-    if (!is_used(ws, old)) neap_workspace_release_from_programs(ws, old);
+    if (!neap_workspace_holds(ws, old)) neap_workspace_release_from_programs(ws, old);
   }
   free_move(move);
   drop_empty_segments(ws);
@@ -165,36 +158,38 @@ static neap_status collect(neap_workspace *ws, neap_move *move, int n, const cha
   return NEAP_OK;
 }
 
-/* MEMORY error when the bank would hold more than it has, in blobs and for programs. */
-static neap_status check_capacity(const neap_workspace *ws, const neap_move *move, const neap_workspace_bank *bank,
-                                  neap_error *error) {
-  if (bank == NULL || bank->capacity == 0) return NEAP_OK;
-  size_t bytes = neap_workspace_bank_blobs(ws, bank->name) + (bank->arena != NULL ? neap_storage_bytes(bank->arena) : 0);
-  for (int i = 0; i < move->n; i++) bytes += neap_storage_bytes(move->item[i].to.storage);
-  if (bytes <= bank->capacity) return NEAP_OK;
-  char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)bytes;
-  return neap_fail(error, NEAP_MEMORY, "assign: bank \"%s\" has %s, blobs and programs would take %s of it", bank->name,
-                   neap_bytes_text((double)bank->capacity, a), neap_bytes_text((double)bytes, b));
+static neap_move *new_move(int n) {
+  neap_move *move = neap_alloc_zeroed(sizeof *move);
+  if (move == NULL) return NULL;
+  move->item = neap_alloc_zeroed((size_t)(n + 1) * sizeof *move->item);
+  if (move->item != NULL) return move;
+  neap_free(move);
+  return NULL;
+}
+
+/* All memory that the move needs; its bank is known from here on, main (NULL) always. */
+static neap_status begin(neap_workspace *ws, neap_move *move, int n, const char *const *name, const neap_bank *bank,
+                         neap_error *error) {
+  neap_workspace_bank *known = NULL;
+  if (bank != NULL) NEAP_TRY(neap_workspace_know_bank(ws, bank, "assign", &known, error));
+  move->bank = known != NULL ? known->name : NULL;
+  NEAP_TRY(collect(ws, move, n, name, known != NULL ? known->kind : NEAP_BANK_ORDINARY, error));
+  if (known == NULL) return NEAP_OK;
+  size_t more = known->arena != NULL ? neap_storage_bytes(known->arena) : 0;
+  for (int i = 0; i < move->n; i++) more += neap_storage_bytes(move->item[i].to.storage);
+  return neap_workspace_check_bank(ws, "assign", known->name, known->capacity, more, error);
 }
 
 neap_status neap_workspace_assign(neap_workspace *ws, int n, const char *const *name, const neap_bank *bank, bool later,
                                   neap_error *error) {
   neap_workspace_finish_moves(ws);
   NEAP_TRY(neap_net_check_name("bank", bank->name != NULL ? bank->name : "", error));
-  bool to_main = strcmp(bank->name, "main") == 0;
-  neap_workspace_bank *known = NULL;
-  if (!to_main) NEAP_TRY(neap_workspace_know_bank(ws, bank, "assign", &known, error));
-  neap_move *move = neap_alloc_zeroed(sizeof *move);
-  if (move != NULL) move->item = neap_alloc_zeroed((size_t)(n + 1) * sizeof *move->item);
-  if (move == NULL || move->item == NULL) {
-    neap_free(move);
-    return neap_fail_memory(error, (size_t)n * sizeof *move->item, "a list of blobs");
-  }
-  move->bank = to_main ? NULL : known->name;
-  neap_status status = collect(ws, move, n, name, to_main ? NEAP_BANK_ORDINARY : bank->kind, error);
-  if (status == NEAP_OK) status = check_capacity(ws, move, known, error);
+  neap_move *move = new_move(n);
+  if (move == NULL) return neap_fail_memory(error, (size_t)n * sizeof *move->item, "a list of blobs");
+  int n_known = ws->n_bank;
+  neap_status status = begin(ws, move, n, name, strcmp(bank->name, NEAP_MAIN_BANK) == 0 ? NULL : bank, error);
   if (status != NEAP_OK) {
+    ws->n_bank = n_known; /* a bank that nothing went to is not known */
     free_move(move);
     return status;
   }

@@ -25,7 +25,7 @@ static size_t arena_of(const neap_workspace *ws, const neap_workspace_bank *bank
 
 /* Main of which nothing has been said but its name: whoever says more of it speaks for all. */
 static bool is_unsaid(const char *name, size_t capacity, neap_bank_kind kind) {
-  return capacity == 0 && kind == NEAP_BANK_ORDINARY && strcmp(name, "main") == 0;
+  return capacity == 0 && kind == NEAP_BANK_ORDINARY && strcmp(name, NEAP_MAIN_BANK) == 0;
 }
 
 static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given, const char *who, neap_error *error) {
@@ -65,35 +65,41 @@ neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given,
   return NEAP_OK;
 }
 
-/* An arena of so many bytes beside the blobs of the bank. MEMORY error that names it. */
-static neap_status check_capacity(const neap_workspace *ws, const neap_program *program, const char *bank, size_t capacity,
-                                  size_t arena, neap_error *error) {
-  size_t all = arena + neap_workspace_bank_blobs(ws, bank);
+neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
+                                      neap_error *error) {
+  size_t all = more + neap_workspace_bank_blobs(ws, bank);
   if (capacity == 0 || all <= capacity) return NEAP_OK;
-  char x[24], y[24];
+  char a[24], b[24];
   if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)all;
-  return neap_fail(error, NEAP_MEMORY, "net \"%s\": bank \"%s\" has %s, programs and blobs need %s of it",
-                   neap_program_graph(program)->name, bank, neap_bytes_text((double)capacity, x),
-                   neap_bytes_text((double)all, y));
+  return neap_fail(error, NEAP_MEMORY, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
+                   neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
+}
+
+enum { WHO_ROOM = 200 };
+
+/* Which net it is about. */
+static const char *who_is(const neap_program *program, char text[WHO_ROOM]) {
+  snprintf(text, WHO_ROOM, "net \"%s\"", neap_program_graph(program)->name);
+  return text;
 }
 
 neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program, size_t arena, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
-  const neap_workspace_bank *known = find(ws, neap_intern("main"));
+  const neap_workspace_bank *known = find(ws, neap_intern(NEAP_MAIN_BANK));
   size_t capacity = known != NULL ? known->capacity : 0;
   if (capacity == 0 && graph->n_bank > 0) capacity = (size_t)graph->bank[0].bytes;
-  return check_capacity(ws, program, "main", capacity, arena, error);
+  char who[WHO_ROOM];
+  return neap_workspace_check_bank(ws, who_is(program, who), NEAP_MAIN_BANK, capacity, arena, error);
 }
 
 static neap_status make_bank(neap_workspace *ws, const neap_program *program, int b, neap_storage **fresh, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_bank *given = &graph->bank[b];
   neap_workspace_bank *known = find(ws, given->name);
-  char who[200];
-  snprintf(who, sizeof who, "net \"%s\"", graph->name);
-  NEAP_TRY(check_same(known, given, who, error));
+  char who[WHO_ROOM];
+  NEAP_TRY(check_same(known, given, who_is(program, who), error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
-  if (b > 0) NEAP_TRY(check_capacity(ws, program, given->name, (size_t)given->bytes, NEAP_MAX(need, has), error));
+  if (b > 0) NEAP_TRY(neap_workspace_check_bank(ws, who, given->name, (size_t)given->bytes, NEAP_MAX(need, has), error));
   if (b == 0 || need <= has) return NEAP_OK;
   *fresh = neap_storage_new_in(need, given->kind);
   return *fresh != NULL ? NEAP_OK : neap_fail_memory(error, need, given->name);

@@ -240,7 +240,7 @@ void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage
       if (ws->attachment[a].tensor[b].storage == storage) neap_tensor_fini(&ws->attachment[a].tensor[b]);
 }
 
-static bool is_held(const neap_workspace *ws, const neap_storage *storage) {
+bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage) {
   for (int c = 0; c < ws->n_cell; c++)
     if (ws->cell[c].tensor.storage == storage) return true;
   return false;
@@ -254,7 +254,7 @@ int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
     if (ws->cell[c].region != NEAP_REGION_GRADIENT || storage == NULL) continue;
     neap_storage_retain(storage);
     neap_workspace_drop_cell(ws, c);
-    if (!is_held(ws, storage)) {
+    if (!neap_workspace_holds(ws, storage)) {
       bytes += neap_storage_bytes(storage);
       neap_workspace_release_from_programs(ws, storage);
     }

@@ -2,7 +2,8 @@
  * transient bytes are still intact.
  *
  * A blob is a typed cell: tensor, string, scope (a stack of child workspaces), or nothing (declared, not filled; or freed).
- * Programs take tensors only. Lookup order: own names, forwarded names, parent. INVARIANT: a segment (parameters, gradients, state) is dense and never moves; `init` appends one.
+ * Programs take tensors only. Lookup order: own names, forwarded names, parent. INVARIANT: a segment (parameters, gradients,
+ * state) is dense and never moves; `init` appends one.
  * INVARIANT: the arena is as large as the largest program attached; growing it moves it, which no resident byte notices.
  * INVARIANT: the pool, which programs of policy `pool` take from, is one region, empty between runs, and as large as the largest
  * of them that has run since it was last trimmed.

@@ -201,19 +201,24 @@ neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_pro
 
 /* Bytes of a bank that blobs lie in. */
 size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank);
+/* Whether `more` bytes find room in a bank beside its blobs: MEMORY error of `who` where it has a capacity (not 0) that they exceed. */
+neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
+                                      neap_error *error);
 /* The bank of this name and kind, made where the workspace has none. ARGUMENT for one that is known otherwise; MEMORY when refused. */
 neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who, neap_workspace_bank **out,
                                      neap_error *error);
 
 /* ---- assign.c -------------------------------------------------------------------------------------------------------- */
 
-/* Where blob `name` of a workspace has left its segment for a bank: the bytes there; and those on the way of all blobs. */
+/* Bytes that no cell shows: the places kept in segments for blobs that lie in banks, and the new ones of blobs on their way there. */
 size_t neap_workspace_left_bytes(const neap_workspace *ws);
 /* Whether one of the names, interned, is on its way, in the workspace or above it. */
 bool neap_workspace_moves(const neap_workspace *ws, int n, const char *const *name);
 
 /* ---- segment.c ------------------------------------------------------------------------------------------------------- */
 
+/* Whether a blob of the workspace lies in the storage. */
+bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage);
 /* One segment of `region` for n cells: their tensors become views of it. Each begins on a multiple of NEAP_ALIGN. */
 neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error);
 /* The same with room for room[i] bytes where that is more. */

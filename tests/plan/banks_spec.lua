@@ -463,6 +463,15 @@ describe("a blob assigned in a workspace", function()
     end
   end)
 
+  it("leaves a bank unknown to the workspace that refused to put anything there", function()
+    local ws = opened { fast() }
+    for blob, bytes in pairs { w3 = 4096, w1 = 64 } do
+      assert.is_false((pcall(ws.assign, ws, blob, neap.bank { "late", bytes = bytes })))
+    end
+    ws:assign("w1", neap.bank { "late", bytes = "1MiB" })
+    assert.equal("late", rows(ws).w1.bank)
+  end)
+
   it("can be fed, removed, renamed and marked while it is on its way", function()
     local big = neap.randn(1 << 20)
     for _, use in ipairs { function(ws) ws:feed("b", big * 2) return "b", big * 2 end, function(ws) ws:remove "b" end,
