@@ -285,8 +285,9 @@ NEAP_API size_t neap_memory_available(void);
 /* Caffe's words for memory options; zero is Caffe's default: nets that train are planned, others are not, so that a program
  * which looks at blobs in the middle of a test net finds them. With planning on, these have bytes of their own, data and
  * gradient ("diff"): the net's inputs and outputs, what ops without inputs make, every loss, and what exclude_blob lists. A
- * loss is what a loss op gives, what a gradient is taken of, and the scalars that one is summed from. In that list "conv1" stands for both keys, "conv1.data" and "conv1.diff" (or "conv1.grad") for one. It is put into the words of
- * neap_options, policy and keep; there is no second planner behind it. A listed name that the net lacks is a NAME error. */
+ * loss is what a loss op gives, what a gradient is taken of, and the scalars that one is summed from. In that list "conv1" stands
+ * for both keys, "conv1.data" and "conv1.diff" (or "conv1.grad") for one. It is put into the words of neap_options, policy and
+ * keep; there is no second planner behind it. A listed name that the net lacks is a NAME error. */
 typedef struct neap_mem_param {
   bool no_optimize_train; /* optimize_train = false: nets that train are not planned */
   bool optimize_test;     /* nets that do not train are planned too */
@@ -495,7 +496,8 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
 /* Gradient accumulation: one step of a large batch as micro-batches, in the memory of one of them. `net` is the whole training
  * net: forward, gradients, and what follows from them (clipping, update ops). A run adds the gradients of the micro-batches up,
  * each with its share of the rows, and then updates once. Where the loss is a mean over rows, without batch statistics and random
- * ops, that is the step of the large batch, within rounding. A net that declares 1024 rows, trained in half a MiB and the rows themselves:
+ * ops, that is the step of the large batch, within rounding. A net that declares 1024 rows, trained in half a MiB and the rows
+ * themselves:
  *
  *   neap_micro *micro = NULL;
  *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 1 << 19}, &micro, &error)) goto end;
@@ -508,7 +510,8 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
  *   printf("loss %.4f, %lld rows at a time\n", (double)loss, (long long)neap_micro_rows(micro));
  *
  * Floating-point outputs that have one element in a micro-batch (a mean loss, an accuracy) are the weighted means over all of
- * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch. */
+ * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch.
+ */
 typedef struct neap_micro neap_micro;
 /* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as budget_bytes and total_bytes allow with every op
  * run once, since smaller micro-batches cost less than recomputing. The total holds the micro-batch and the update, not the
@@ -552,8 +555,8 @@ NEAP_API neap_status neap_net_split_micro(const neap_net *net, neap_net **micro,
  * with options; share_grad_blobs is gradients_only, or not, with keep_last = 2; apply_assignments neap_net_rename and neap_net_same;
  * compute_ranges neap_net_live_ranges; compute_assignments neap_assign; compute_statistics neap_assign_measure;
  * verify_assignments neap_assign_verify; verify_graph_equality and verify_inplace_blobs neap_net_same;
- * topological_sort_traversal neap_net_sort; compute_interference_graph neap_net_interference; release_blobs_when_used neap_net_release_when_used; estimate_memory_usage
- * neap_net_estimate_memory. */
+ * topological_sort_traversal neap_net_sort; compute_interference_graph neap_net_interference; release_blobs_when_used
+ * neap_net_release_when_used; estimate_memory_usage neap_net_estimate_memory. */
 
 /* Who shares, and how. Zero and NULL everywhere: every blob that may, in definition order. What is declared, kept or an output,
  * and what stays from run to run, never shares; neither do blobs of different dtypes or device labels. */
@@ -617,8 +620,8 @@ NEAP_API neap_status neap_net_estimate_memory(int n_net, const neap_net *const *
 
 /* Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of what it
  * reads, in order, subnets included; and what they give, keep and leave in declared blobs. Names of what ops make do not count;
- * those of declared blobs do, with their declarations. With `in_place`, also whether they work in place at the same places. *where (may be NULL) gets a sentence on the
- * first difference, or NULL; end it with neap_free. */
+ * those of declared blobs do, with their declarations. With `in_place`, also whether they work in place at the same places.
+ * *where (may be NULL) gets a sentence on the first difference, or NULL; end it with neap_free. */
 NEAP_API neap_status neap_net_same(const neap_net *a, const neap_net *b, bool in_place, bool *same, char **where,
                                    neap_error *error);
 /* A net in which blob from[i] is called to[i], in subnets and what they take and give too. A renaming that breaks a rule of

@@ -53,8 +53,8 @@ static bool refused(void) {
   return true;
 }
 
-/* A block of `bytes` with its header, which begins on a multiple of `align`, counted; NULL when refused. Sizes beyond half the address space are refused before they are
- * rounded up: rounding must not wrap around. */
+/* A block of `bytes` with its header, which begins on a multiple of `align`, counted; NULL when refused. Sizes beyond half the
+ * address space are refused before they are rounded up: rounding must not wrap around. */
 static void *take(size_t bytes, neap_account account, size_t align) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
   size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES); /* a block of size 0 lies inside its own memory too */

@@ -51,7 +51,8 @@ void neap_range_reserve(const neap_range *range, neap_program *program);
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
                                    neap_compile_options *out, neap_error *error);
 
-/* fit_batch.c: MEMORY with least_bytes set: planned, and too large. Without, the system refused memory, which says nothing of the plan. */
+/* fit_batch.c: MEMORY with least_bytes set: planned, and too large. Without, the system refused memory, which says nothing of the plan.
+ */
 bool neap_is_too_large(const neap_error *error);
 
 /* key.c: everything a plan depends on as text. */

@@ -110,20 +110,14 @@ static neap_status visit_means(runner *r, double weight, bool write, neap_error 
   return NEAP_OK;
 }
 
-/* Whether a part has a share in the step: all have, where none has a weight. */
-static bool has_share(const neap_micro_step *step, const neap_micro_part *part) {
-  bool some = false;
-  for (int p = 0; p < step->n_part; p++) some = some || step->part[p].weight != 0;
-  return part->weight != 0 || !some;
-}
-
 static neap_status run_parts(runner *r, neap_error *error) {
   int64_t from = 0;
-  bool keep = false;
+  bool keep = false, weighted = false;
+  for (int p = 0; p < r->step->n_part; p++) weighted = weighted || r->step->part[p].weight != 0;
   for (int p = 0; p < r->step->n_part; p++) {
     const neap_micro_part *part = &r->step->part[p];
     from += part->n;
-    if (!has_share(r->step, part)) continue;
+    if (weighted && part->weight == 0) continue;
     NEAP_TRY(place(r, from - part->n, part->n, error));
     NEAP_TRY(feed_scalar(r, NEAP_MICRO_WEIGHT, part->weight, error));
     NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEEP, keep, error));

@@ -289,8 +289,9 @@ void neap_choices_fini(neap_choices *choices) {
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------
- * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
- * scratch and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
+ * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a
+ * node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of scratch and of stash, whether it is
+ * changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {

@@ -1,5 +1,5 @@
-/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the banks where they are wanted. Pure and deterministic. What the
- * choices say is to be repeated for the backward is added last (repeat.c).
+/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the banks where they are wanted. Pure
+ * and deterministic. What the choices say is to be repeated for the backward is added last (repeat.c).
  *
  * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the result is shared by all
  * readers of the same phase that want the same. Where a kernel writes a blocked layout but the value must be plain
@@ -77,10 +77,10 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   if (n < 0) return graph_no_memory(error);
   const neap_value from = l->to->value[in];
   char text[256];
-  bool moves = *out == NEAP_NO_VALUE ? bank != neap_graph_bank_of(l->to, in)
-                                     : neap_graph_bank_of(l->to, *out) != neap_graph_bank_of(l->to, in);
-  snprintf(text, sizeof text, "%s.%s", from.name, !moves ? "reorder" : *out == NEAP_NO_VALUE ? l->from->bank[bank].name : "out");
-  if (*out == NEAP_NO_VALUE) {
+  bool fresh = *out == NEAP_NO_VALUE;
+  bool moves = (fresh ? bank : neap_graph_bank_of(l->to, *out)) != neap_graph_bank_of(l->to, in);
+  snprintf(text, sizeof text, "%s.%s", from.name, !moves ? "reorder" : fresh ? l->from->bank[bank].name : "out");
+  if (fresh) {
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
     l->to->value[*out].is_stash = from.is_stash;
@@ -117,8 +117,8 @@ static bool is_paired(const neap_node *node, int i, bool out) {
   return false;
 }
 
-/* The new value that holds old value `v` in layout `want` and in `bank` (-1: in any). Parameters are converted afresh in each phase: keeping a packed weight
- * from forward to backward would cost its bytes all the way. */
+/* The new value that holds old value `v` in layout `want` and in `bank` (-1: in any). Parameters are converted afresh in each phase:
+ * keeping a packed weight from forward to backward would cost its bytes all the way. */
 static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v, const neap_layout *want, int bank,
                               neap_value_id *out, neap_error *error) {
   for (const version *s = l->versions[v]; s != NULL; s = s->next) {

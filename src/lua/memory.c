@@ -23,8 +23,9 @@ void neap_lua_collect(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
-/* memory() -> {available (bytes the process can still take on this machine, its limits looked at), held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua,
- * mapped (bytes of files mapped now, not of held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
+/* memory() -> {available (bytes the process can still take on this machine, its limits looked at), held, high (bytes of tensors),
+ * held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua, mapped (bytes of files mapped now, not of
+ * held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;

@@ -103,7 +103,8 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, 
 }
 
 /* fit_batch(f, max [, update [, hold]]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
- * the net of an update, the nets are those of micro-batches; with `hold`, as net:_split_hold gives it, batches are held before an update. */
+ * the net of an update, the nets are those of micro-batches; with `hold`, as net:_split_hold gives it, batches are held before an update.
+ */
 static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
   lua_settop(L, 4);

@@ -54,7 +54,7 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
   if (need <= budget_bytes) return NEAP_OK;
   /* The peak is where something would have to go. */
-  int value[N_NAMED], n = neap_plan_live_at(plan, plan->peak_step, N_NAMED, value);
+  int value[N_NAMED], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_NAMED, value);
   const neap_node *node = &graph->node[plan->order[plan->peak_step]];
   neap_buffer list = {0};
   char text[24], asked[24];
@@ -104,31 +104,32 @@ static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
   return peak;
 }
 
+static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b, neap_error *error) {
+  const neap_bank *bank = &graph->bank[b];
+  int step = bank_peak(plan, graph, b), largest;
+  bool some = neap_plan_live_at(plan, graph, b, step, 1, &largest) > 0;
+  const char *blob = some ? graph->value[largest].name : "";
+  const neap_node *node = &graph->node[plan->order[step]];
+  char need[24], has[24], most[24], text[160] = "";
+  if (some)
+    snprintf(text, sizeof text, ", the largest \"%.80s\" with %s", blob,
+             neap_bytes_text((double)plan->place[largest].bytes, most));
+  neap_fail(error, NEAP_MEMORY, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
+            neap_bytes_text((double)bank->bytes, has), graph->name, neap_bytes_text((double)plan->bank[b].bytes, need), step + 1,
+            node->name, text);
+  neap_hint(error, "assign fewer ops or blobs to \"%s\"", bank->name);
+  if (error != NULL) {
+    error->least_bytes = (int64_t)plan->bank[b].bytes;
+    snprintf(error->line, sizeof error->line, "%s", node->line);
+    snprintf(error->blob, sizeof error->blob, "%s", blob);
+  }
+  return NEAP_MEMORY;
+}
+
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   for (int b = 0; b < plan->n_bank; b++) {
-    const neap_bank *bank = &graph->bank[b];
-    if (bank->bytes == 0 || plan->bank[b].bytes <= (size_t)bank->bytes) continue;
-    int step = bank_peak(plan, graph, b), largest = -1;
-    const neap_node *node = &graph->node[plan->order[step]];
-    for (int v = 0; v < plan->n_value; v++) {
-      const neap_place *place = &plan->place[v];
-      if (place->region != NEAP_REGION_ARENA || graph->value[v].bank != b || place->first > step || place->last < step) continue;
-      if (largest < 0 || place->bytes > plan->place[largest].bytes) largest = v;
-    }
-    char need[24], has[24], most[24], text[160] = "";
-    if (largest >= 0)
-      snprintf(text, sizeof text, ", the largest \"%.80s\" with %s", graph->value[largest].name,
-               neap_bytes_text((double)plan->place[largest].bytes, most));
-    neap_fail(error, NEAP_MEMORY, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
-              neap_bytes_text((double)bank->bytes, has), graph->name, neap_bytes_text((double)plan->bank[b].bytes, need),
-              step + 1, node->name, text);
-    neap_hint(error, "assign fewer ops or blobs to \"%s\"", bank->name);
-    if (error != NULL) {
-      error->least_bytes = (int64_t)plan->bank[b].bytes;
-      snprintf(error->line, sizeof error->line, "%s", node->line);
-      if (largest >= 0) snprintf(error->blob, sizeof error->blob, "%s", graph->value[largest].name);
-    }
-    return NEAP_MEMORY;
+    size_t limit = (size_t)graph->bank[b].bytes;
+    if (limit > 0 && plan->bank[b].bytes > limit) return refuse_bank(plan, graph, b, error);
   }
   return NEAP_OK;
 }

@@ -10,8 +10,6 @@
 
 /* ---- the whole plan ------------------------------------------------------------------------------------------------------ */
 
-/* The figures in the order of their weight: what is needed, how near that is to the least, what it would be without
- * reuse; then how it was found, and the regions. */
 /* Whether value v lies in the arena at the peak, as the first of those that have its bytes then. */
 static bool is_at_peak(const neap_plan *plan, int v) {
   for (int u = 0; u <= v; u++) {
@@ -35,6 +33,8 @@ static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap
                   neap_bytes_text((double)scratch, b));
 }
 
+/* The figures in the order of their weight: what is needed, how near that is to the least, what it would be without
+ * reuse; then how it was found, and the regions. */
 static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   char a[24], b[24], c[24];
   bool is_pool = plan->policy == NEAP_POLICY_POOL;

@@ -25,12 +25,12 @@ static bool is_covered(const neap_plan *plan, int v, int step) {
 }
 
 /* Insertion into a list kept by size: `room` is small. */
-int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value) {
+int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room, int *value) {
   int n = 0;
   for (int v = 0; v < plan->n_value; v++) {
     size_t bytes = plan->place[v].bytes;
     if (!lives_at(&plan->place[v], step) || (n == room && bytes <= plan->place[value[n - 1]].bytes)) continue;
-    if (is_covered(plan, v, step)) continue;
+    if ((bank >= 0 && neap_graph_bank_of(graph, v) != bank) || is_covered(plan, v, step)) continue;
     int at = n < room ? n++ : n - 1;
     for (; at > 0 && plan->place[value[at - 1]].bytes < bytes; at--) value[at] = value[at - 1];
     value[at] = v;
@@ -47,7 +47,7 @@ void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer 
     neap_buffer_add(out, "nothing runs\n");
     return;
   }
-  int value[N_SHOWN], n = neap_plan_live_at(plan, plan->peak_step, N_SHOWN, value), op = plan->order[plan->peak_step];
+  int value[N_SHOWN], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_SHOWN, value), op = plan->order[plan->peak_step];
   const neap_node *node = &graph->node[op];
   char text[24], shape[NEAP_SHAPE_TEXT];
   neap_buffer_add(out, "peak %s at step %d of %d, %s \"%s\"%s%s\n",

@@ -84,12 +84,6 @@ neap_plan *neap_plan_new(const neap_graph *graph) {
   return NULL;
 }
 
-int neap_plan_bank_at(const neap_plan *plan, size_t offset) {
-  int b = NEAP_MAX(plan->n_bank, 1) - 1;
-  while (b > 0 && offset < plan->bank[b].begin_bytes) b--;
-  return b;
-}
-
 size_t neap_plan_total_bytes(const neap_plan *plan) {
   size_t bytes = 0;
   for (int r = 0; r < NEAP_N_REGION; r++)

@@ -128,7 +128,8 @@ typedef struct neap_plan {
     baseline_bytes; /* the same kernels and values without reuse: each value with bytes of its own, beside the most scratch of one
                             op; what runs again for a budget does not count. Never below the arena */
   size_t region_bytes[NEAP_N_REGION]; /* resident regions of this graph; ARENA = arena_bytes; FRAME: bytes an iteration of
-                                         those loops whose frames grow at run time (no budget can be promised); all others' lie in the arena */
+                                         those loops whose frames grow at run time (no budget can be promised); all
+                                         others' lie in the arena */
   bool proved;
   int peak_step;
   int64_t plan_ns;
@@ -167,12 +168,11 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
 
 /* Whether every bank keeps to its capacity: MEMORY error that names the one that doesn't, with the least that would do. */
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error);
-/* The bank that an offset of the arena belongs to; 0 where there are none. */
-int neap_plan_bank_at(const neap_plan *plan, size_t offset);
 
 /* The step that runs a node that makes something; 0-based. */
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
-/* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat weighs it; 0 and 0 where it keeps all. */
+/* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat weighs it; 0 and 0 where it keeps
+ * all. */
 int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
 /* How many nodes, those of subnets included, have another kernel than the schedule `simple` has without a budget. */
 int neap_plan_changed(const neap_graph *graph);

@@ -56,7 +56,7 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *
 /* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the arena. */
 typedef struct neap_layout_out {
   size_t *offset, *scratch_offset;
-  size_t arena_bytes, lower_bound_bytes; /* bound: 0 where nothing is known but the schedule's peak */
+  size_t arena_bytes, lower_bound_bytes; /* 0 and 0 under policy `pool`, which lays nothing out */
   neap_plan_bank *bank;                  /* one for each of the graph's, to be filled; NULL where it has none */
   const char *packer;
 } neap_layout_out;
@@ -73,9 +73,9 @@ bool neap_plan_evicts(const neap_plan *plan);
 /* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing else holds. */
 neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
-/* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
-/* From values, scratch and arena of the plan: plan.h says what it counts. */
+/* make.c: from values, scratch and arena of the plan: plan.h says what it counts. */
 void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph);
+/* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
 /* make.c. The plan of subnet k of a node, whose graph is `sub`. */
 typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out,
@@ -90,9 +90,9 @@ neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */
 neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, neap_error *error);
-/* peak.c: storages live at `step`, largest first, one value each (the newest member that lives there); returns how many of
- * `room` were filled. */
-int neap_plan_live_at(const neap_plan *plan, int step, int room, int *value);
+/* peak.c: storages of a bank (-1: of all) that are live at `step`, largest first, one value each (the newest member that lives
+ * there); returns how many of `room` were filled. */
+int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room, int *value);
 
 /* recycle.c: as neap_recycle_open for the names that are local to a subnet; `graph` is what its owner's node holds for it, and
  * must outlive it. */

@@ -20,6 +20,7 @@ typedef struct item {
 /* All items of one bank of a graph, with who conflicts with whom: on a line from their lives, in `dag` by the matrix. */
 typedef struct items {
   int bank, n;
+  size_t peak_bytes; /* the most that the schedule has live at once: a bound of every layout */
   item *item;
   uint64_t *conflict; /* dag only, else NULL */
   int n_word;
@@ -95,22 +96,19 @@ static bool conflicts(const items *all, int a, int b) {
 
 /* Policy `offset`: offsets[i] of item i from the packers. The schedule's peak is told as the bound: on a line it is the one that
  * the packer finds itself, and in `dag` whatever is live at once in one order conflicts in all. */
-static neap_status pack(items *all, const neap_work *work, const neap_schedule *s, size_t *offset, neap_layout_out *out,
-                        neap_error *error) {
-  size_t peak;
+static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_layout_out *out, neap_error *error) {
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
     block[i] =
       (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
-  NEAP_TRY(neap_schedule_bank_peak(s, work, all->bank, &peak, error));
   neap_pack_options options = {
-    .most_steps = work->options.most_steps, .stop_at_bytes = peak, .conflict = all->conflict, .n_word = all->n_word};
+    .most_steps = work->options.most_steps, .stop_at_bytes = all->peak_bytes, .conflict = all->conflict, .n_word = all->n_word};
   neap_pack_result result;
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
   out->arena_bytes = result.total_bytes;
-  out->lower_bound_bytes = result.lower_bound_bytes;
+  out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes); /* dag: a clique may be heavier */
   out->packer = result.packer;
   return NEAP_OK;
 }
@@ -178,6 +176,7 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   }
   for (int i = 0; i < all->n; i++) offset[i] = t.bytes[t.of[i]];
   out->arena_bytes = at;
+  out->lower_bound_bytes = all->peak_bytes;
   out->packer = neap_policy_name(work->options.policy);
   return NEAP_OK;
 }
@@ -188,12 +187,12 @@ static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, i
   items all = {.bank = bank};
   neap_status status = collect(&all, work, s, error);
   size_t *offset = NULL;
+  if (status == NEAP_OK) status = neap_schedule_bank_peak(s, work, bank, &all.peak_bytes, error);
   if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
   if (status == NEAP_OK && (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
   if (status == NEAP_OK)
-    status = work->options.policy == NEAP_POLICY_OFFSET ? pack(&all, work, s, offset, out, error)
-                                                        : lay_out_slots(&all, work, offset, out, error);
+    status = (work->options.policy == NEAP_POLICY_OFFSET ? pack : lay_out_slots)(&all, work, offset, out, error);
   for (int i = 0; i < all.n && status == NEAP_OK; i++)
     if (all.item[i].value >= 0)
       out->offset[all.item[i].value] = begin + offset[i];
@@ -209,13 +208,10 @@ static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s, 
   size_t most = 0;
   for (int b = 0; b < work->graph->n_bank; b++) {
     neap_layout_out one = *out;
-    size_t peak;
-    one.lower_bound_bytes = 0;
     NEAP_TRY(lay_out_bank(work, s, b, sum.arena_bytes, &one, error));
-    NEAP_TRY(neap_schedule_bank_peak(s, work, b, &peak, error));
-    out->bank[b] = (neap_plan_bank){sum.arena_bytes, one.arena_bytes, NEAP_MAX(peak, one.lower_bound_bytes)};
+    out->bank[b] = (neap_plan_bank){sum.arena_bytes, one.arena_bytes, one.lower_bound_bytes};
     sum.arena_bytes += one.arena_bytes;
-    sum.lower_bound_bytes += out->bank[b].lower_bound_bytes;
+    sum.lower_bound_bytes += one.lower_bound_bytes;
     if (b == 0 || one.arena_bytes > most) sum.packer = one.packer;
     most = NEAP_MAX(most, one.arena_bytes);
   }

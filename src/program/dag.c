@@ -7,8 +7,8 @@
  *
  * Data structure: dependency counts by step and successor lists; two binary heaps of ready steps, those that run alone and those
  * that run side by side; one mutex. INVARIANT: a step enters a heap when all its predecessors have run; the plan is safe in every
- * order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step
- * that runs alone is never waited for in a region.
+ * order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step that runs alone is never
+ * waited for in a region.
  */
 #include "program/program_int.h"
 

@@ -115,10 +115,6 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
 
 /* ---- turns ---------------------------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const neap_program *program, int slot, const neap_instruction *i) {
-  return slot < program->graph->n_value ? program->bytes[slot] : i->scratch_bytes;
-}
-
 static bool take_turn(overlap *o, int turn) {
   const neap_program *program = o->program;
   const neap_script *s = &program->script;
@@ -128,7 +124,7 @@ static bool take_turn(overlap *o, int turn) {
     bool is_scratch = t->slot == program->graph->n_value;
     if (!is_scratch && o->stay_before[t->slot] >= 0 && !after_all(o, o->stay_before[t->slot], turn)) return false;
     o->stay_of[t->slot] = o->stay_before[t->slot] = k;
-    if (!settle(o, turn, k, t->offset, t->offset + neap_align(bytes_of(program, t->slot, i)))) return false;
+    if (!settle(o, turn, k, t->offset, t->offset + neap_align(neap_take_bytes(program, t->slot, i)))) return false;
     if (is_scratch && !add_touch(o, turn, k, true)) return false;
   }
   return true;
@@ -158,7 +154,8 @@ static void give_turn(overlap *o, int turn) {
   for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++) o->stay_of[s->give[k]] = -1;
 }
 
-/* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated draws, checks and computes what it did. */
+/* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated draws, checks and computes what it did.
+ */
 static bool add_graph_edges(overlap *o, int *first_turn) {
   const neap_graph *graph = o->program->graph;
   const neap_script *s = &o->program->script;

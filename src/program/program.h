@@ -2,9 +2,9 @@
  * allocation, looks up no name and computes no shape.
  *
  * A base is a pointer: base 0 is the arena; one more per resident blob (program_blob), attached by the workspace before
- * the first run; the next holds the constants. Subprograms of control instructions have their own base table: the operands of the owner, and a frame
- * that lies in the owner's scratch. Under policy `pool` there is no arena: each transient storage has a base of its own,
- * set when its bytes are taken from the pool and forgotten when they are given back.
+ * the first run; the next holds the constants. Subprograms of control instructions have their own base table: the operands of the
+ * owner, and a frame that lies in the owner's scratch. Under policy `pool` there is no arena: each transient storage has a base
+ * of its own, set when its bytes are taken from the pool and forgotten when they are given back.
  *
  * INVARIANT: after a fault or an interrupt before the first commit instruction, no resident byte has changed but declared
  * outputs and gradients, and the step counter is as before; later than that the step is finished.

@@ -15,9 +15,10 @@
 /* Where an operand's bytes are: base[base] + offset; base < 0: absent.
  *
  * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base 1 + k is resident blob k, and
- * base 1 + n_blob the constants; in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last one is the iteration's record of
- * the frames. Where the plan has banks, base 0 is main, and base first_bank + b - 1 bank b. Under policy `pool`, base first_slot + v is the storage whose
- * root is value v, and first_slot + n_value + n is the scratch of node n. */
+ * base 1 + n_blob the constants; in a subprogram it is operand k of the owner, inputs first, or port k of its loop, and the last
+ * one is the iteration's record of the frames. Where the plan has banks, base 0 is main, and base first_bank + b - 1 bank b.
+ * Under policy `pool`, base first_slot + v is the storage whose root is value v, and first_slot + n_value + n is the scratch of
+ * node n. */
 typedef struct neap_address {
   int base;
   size_t offset;
@@ -160,6 +161,8 @@ neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_err
 void neap_take_before(neap_program *program, int turn, const neap_run *run);
 void neap_take_after(neap_program *program, int turn, const neap_run *run);
 void neap_take_end(neap_program *program, const neap_run *run);
+/* The bytes of a slot in the turn of instruction `i`: a storage's, or the instruction's scratch. */
+size_t neap_take_bytes(const neap_program *program, int slot, const neap_instruction *i);
 /* Whether the program takes its addresses while it runs. */
 static inline bool neap_takes(const neap_program *program) { return program->block != NULL; }
 /* Bytes that no correct program reads: NaN in every float dtype, -1 in every integer one. */

@@ -35,8 +35,7 @@ static int slot_of(const neap_program *program, int slot, const neap_instruction
   return slot < program->graph->n_value ? slot : program->graph->n_value + i->node;
 }
 
-/* The slot's bytes: a storage's, or the scratch of the instruction. */
-static size_t bytes_of(const neap_program *program, int slot, const neap_instruction *i) {
+size_t neap_take_bytes(const neap_program *program, int slot, const neap_instruction *i) {
   return slot < program->graph->n_value ? program->bytes[slot] : i->scratch_bytes;
 }
 
@@ -44,7 +43,7 @@ static size_t bytes_of(const neap_program *program, int slot, const neap_instruc
  * shows. */
 static void take(neap_program *program, const neap_take *t, const neap_instruction *i, const neap_run *run) {
   int slot = slot_of(program, t->slot, i);
-  size_t bytes = bytes_of(program, slot, i);
+  size_t bytes = neap_take_bytes(program, slot, i);
   neap_pool_block *block = neap_pool_take_exact(run->pool, t->offset, bytes);
   assert(block != NULL);
   program->block[slot] = block;
@@ -75,7 +74,7 @@ static void give_untouched(neap_program *program, int turn, const neap_instructi
   const neap_stays *stays = &program->stays;
   for (int k = stays->first[turn]; k < stays->first[turn + 1]; k++) {
     int slot = slot_of(program, program->script.take[stays->list[k]].slot, i);
-    if (--stays->left[stays->list[k]] == 0) give(program, slot, bytes_of(program, slot, i), run);
+    if (--stays->left[stays->list[k]] == 0) give(program, slot, neap_take_bytes(program, slot, i), run);
   }
 }
 
@@ -89,7 +88,7 @@ void neap_take_after(neap_program *program, int turn, const neap_run *run) {
   }
   for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++) {
     int slot = slot_of(program, s->give[k], i);
-    give(program, slot, bytes_of(program, slot, i), run);
+    give(program, slot, neap_take_bytes(program, slot, i), run);
   }
 }
 
