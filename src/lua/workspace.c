@@ -294,7 +294,7 @@ static int give_draw(lua_State *L) {
     neap_workspace_give_draw(ws, NULL);
     return 0;
   }
-  neap_draw draw = {.seed = (uint64_t)luaL_checkinteger(L, 2), .step = (uint32_t)luaL_checkinteger(L, 3)};
+  neap_draw draw = {.seed = (uint64_t)neap_lua_check_integer(L, 2), .step = (uint32_t)neap_lua_check_integer(L, 3)};
   neap_draw *hold = lua_newuserdatauv(L, sizeof *hold, 0);
   *hold = draw;
   neap_workspace_give_draw(ws, hold);
