@@ -243,6 +243,24 @@ TEST(training_through_subnets_shares_too) {
   }
 }
 
+/* A chain has one order, so that a dag asks for no more names than the definition order does, however long the chain. */
+TEST(a_chain_of_any_length_shares_as_much_in_a_dag) {
+  for (int n_op = 60; n_op < 70; n_op++) {
+    neap_net *net = net_of("net long\ninput x f32 (4,8)\na0 = Tanh(x)\n"), *planned = NULL;
+    for (int i = 1; i < n_op; i++) CHECK_OK(neap_net_add_text(net, &error, "a%d = Tanh(a%d)\n", i, i - 1));
+    neap_recycle_figures figures[2] = {0};
+    for (int dag = 0; dag < 2; dag++) {
+      neap_recycle_options o = {.dag = dag};
+      CHECK_OK(neap_net_recycle(net, &o, &planned, &figures[dag], &error));
+      neap_net_free(planned);
+    }
+    CHECK(figures[0].planned_bytes < figures[0].baseline_bytes);
+    CHECK_EQ(figures[1].planned_bytes, figures[0].planned_bytes);
+    CHECK_EQ(figures[1].n_shared, figures[0].n_shared);
+    neap_net_free(net);
+  }
+}
+
 /* The expanded net of a loop with its LoopGradient line replaced by `line`. */
 static void check_refused(const char *line, neap_status status, const char *words) {
   neap_net *net = trained(recurrent_text), *expanded = NULL, *wrong = NULL;
@@ -270,6 +288,8 @@ TEST(a_backward_op_that_does_not_fit_its_loop_is_refused) {
   check_refused(" = LoopGradient(z) { wrt = {9} } as g back last", NEAP_ATTRIBUTE, "no input 9");
   check_refused(" = LoopGradient(z) { wrt = {0, 2} } as g back last", NEAP_GRAPH, "gives 2 gradients");
   check_refused(" = LoopGradient(z, h1) { wrt = {2} } as g back last", NEAP_GRAPH, "\"h1\" is not what the loop was given");
+  check_refused(" = LoopGradient(z, last) { wrt = {2} } as g back last", NEAP_GRAPH, "\"last\" is not what the loop was given");
+  check_refused(" = LoopGradient(z, x) { wrt = {2} } as g back last", NEAP_GRAPH, "\"x\" is not what the loop was given");
   check_refused(" = LoopGradient(h) { wrt = {2} } as g back last", NEAP_SHAPE, "another type");
   check_refused(" = LoopGradient(z) { wrt = {2} } as g back z", NEAP_GRAPH, "expects a loop");
 }
@@ -489,10 +509,10 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradients_share_and_activations_too_when_asked), T(who_shares_is_the_callers_choice),
              T(wrong_options_say_what_and_leave_everything), T(another_order_needs_fewer_bytes_and_computes_the_same),
              T(an_exact_search_ends_the_same_way_in_every_run), T(training_through_subnets_shares_too),
-             T(a_backward_op_that_does_not_fit_its_loop_is_refused), T(one_free_stands_behind_each_last_reader),
-             T(a_backward_pass_is_written_out_and_freed), T(an_estimate_counts_what_is_made_and_what_free_gives_back),
-             T(live_ranges_are_the_planners), T(interference_is_who_reads_what_who_wrote),
-             T(an_assignment_is_small_measured_and_verified), T(sizes_that_are_none_are_refused),
-             T(names_do_not_count_when_nets_are_compared), T(captures_that_are_swapped_make_another_net),
-             T(a_renaming_reaches_subnets_or_is_refused));
+             T(a_chain_of_any_length_shares_as_much_in_a_dag), T(a_backward_op_that_does_not_fit_its_loop_is_refused),
+             T(one_free_stands_behind_each_last_reader), T(a_backward_pass_is_written_out_and_freed),
+             T(an_estimate_counts_what_is_made_and_what_free_gives_back), T(live_ranges_are_the_planners),
+             T(interference_is_who_reads_what_who_wrote), T(an_assignment_is_small_measured_and_verified),
+             T(sizes_that_are_none_are_refused), T(names_do_not_count_when_nets_are_compared),
+             T(captures_that_are_swapped_make_another_net), T(a_renaming_reaches_subnets_or_is_refused));
 }

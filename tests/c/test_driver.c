@@ -1,6 +1,7 @@
 /* test_driver.c: the way from net to run: stored plans found, checked and replaced, budgets kept, a convolutional net under
  * every engine, policy and schedule, and a store that fails without stopping anything. */
 #include "mlp.h"
+#include "store/store_int.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -185,6 +186,40 @@ TEST(a_stored_plan_runs_bit_for_bit) {
   mlp_close(&a);
   mlp_close(&b);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE n_step = 5"), 2);
+  neap_store_close(store);
+  drop_path();
+}
+
+/* Whatever lies under the key: plans are made again, said to be, and kept in its place. */
+TEST(a_stored_plan_is_checked) {
+  static const char *const damage[] = {
+    "UPDATE plan SET plan_text = 'none' WHERE policy = 'offset'", "UPDATE plan SET choices = 'none' WHERE policy = 'offset'",
+    /* The plan without a budget is a right one of this graph, but for the limit. */
+    "UPDATE plan SET (choices, plan_text) = (SELECT choices, plan_text FROM plan WHERE policy = 'none')"};
+  fresh_path();
+  neap_store *store = open_store();
+  neap_net *net = NULL;
+  neap_forecast large = {0}, f = {0};
+  CHECK_OK(build_conv(true, &net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE}, .store = store};
+  CHECK_OK(neap_driver_plan(net, &options, &large, &error));
+  options.plan.policy = NEAP_POLICY_OFFSET;
+  options.plan.budget_bytes = large.plan->arena_bytes - 1;
+  CHECK_OK(neap_driver_plan(net, &options, &f, &error));
+  CHECK(f.plan->arena_bytes < large.plan->arena_bytes);
+  neap_forecast_fini(&f);
+  for (int k = 0; k < NEAP_COUNT(damage); k++) {
+    CHECK_EQ(sqlite3_exec(store->db, damage[k], NULL, NULL, NULL), SQLITE_OK);
+    CHECK_OK(neap_driver_plan(net, &options, &f, &error));
+    CHECK(!f.hit && strstr(f.warning, "failed its check") != NULL);
+    CHECK(f.plan->arena_bytes <= options.plan.budget_bytes);
+    neap_forecast_fini(&f);
+    CHECK_OK(neap_driver_plan(net, &options, &f, &error));
+    CHECK(f.hit && f.warning[0] == '\0');
+    neap_forecast_fini(&f);
+  }
+  neap_forecast_fini(&large);
+  neap_net_free(net);
   neap_store_close(store);
   drop_path();
 }
@@ -875,17 +910,17 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
-             T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_run_is_recorded_with_its_ops_and_metrics),
-             T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
-             T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
-             T(the_verifier_refuses_plans_that_mix_banks), T(every_refused_allocation_is_survived_by_micro_batches),
-             T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
-             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
-             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
-             T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
-             T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
-             T(every_refused_allocation_is_survived_by_gradients_made_again),
-             T(gradients_given_back_leave_views_and_other_workspaces_alone),
-             T(a_script_of_eviction_that_was_tampered_with_is_refused));
+  return RUN(
+    argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
+    T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
+    T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
+    T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
+    T(the_verifier_refuses_plans_that_mix_banks), T(every_refused_allocation_is_survived_by_micro_batches),
+    T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
+    T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
+    T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+    T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+    T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+    T(every_refused_allocation_is_survived_by_gradients_made_again),
+    T(gradients_given_back_leave_views_and_other_workspaces_alone), T(a_script_of_eviction_that_was_tampered_with_is_refused));
 }

@@ -509,6 +509,17 @@ describe("the option max_batch", function()
     raises("policy pool plans none", net.plan, net, { max_batch = 8, policy = "pool", store = false })
   end)
 
+  it("is of the first input, be it declared without rows: others keep their own first dimension", function()
+    local net = neap.net "table"
+    net:input("x", { 0, 6 })
+    net:input("table", { 6, 5 })
+    net:MatMul({ "x", "table" }, "h")
+    net:Tanh("h", "y")
+    net:outputs { "y" }
+    local most = net:plan { x = { 32, 6 }, store = false }
+    assert.are.equal(most.total_bytes, (net:plan { max_batch = 32, x = { 3, 6 }, store = false }).total_bytes)
+  end)
+
   it("serves a batch whose graph differs from the largest one's, within the same bytes", function()
     -- At batch 1 the gradient of a broadcast needs no sum: another graph.
     local function build(n)
