@@ -132,11 +132,10 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The sets of the section, of the graph at hand, which has nothing repeated. */
+/* The sets of the section, of the graph of its choices, which its first rung left with nothing repeated. */
 static neap_status find_sets(ladder *l, neap_error *error) {
   neap_way *w = l->w;
   neap_plan_options options = w->resolved.plan;
-  NEAP_TRY(neap_choices_repeat(&w->choices, 0, NULL, error));
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
   NEAP_TRY(neap_repeats_new(l->base, &options, &l->repeats, error));
   size_t bytes = ((size_t)neap_repeats_n(l->repeats) + 1) * sizeof *l->need;

@@ -158,8 +158,6 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
   for (int m = g->joint.n_forward; m < joint->n_node; m++)
     for (int i = 0; i < joint->node[m].n_in; i++)
       if (joint->node[m].in[i] >= 0) g->needed[joint->node[m].in[i]] = true;
-  for (int w = 0; w < g->n_wrt; w++)
-    if (g->joint.grad[w] >= 0) g->needed[g->joint.grad[w]] = true;
   for (int m = g->joint.n_forward - 1; m >= 0; m--) {
     const neap_node *node = &joint->node[m];
     if (!needs_output(g, node)) continue;

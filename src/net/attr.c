@@ -122,7 +122,7 @@ static neap_status check_value(const neap_net *net, const neap_attr *attr, const
                 (long long)value->i);
       return fail(attr, error);
     case NEAP_ATTR_DTYPE:
-      if (value->i >= 0 && value->i < NEAP_N_DTYPE) return NEAP_OK;
+      if (value->i > NEAP_DTYPE_NONE && value->i < NEAP_N_DTYPE) return NEAP_OK;
       neap_fail(error, NEAP_ATTRIBUTE, "%s%s expects a dtype, got number %lld", who, attr->name, (long long)value->i);
       return fail(attr, error);
     case NEAP_ATTR_NONE:

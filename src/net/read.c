@@ -239,7 +239,7 @@ static neap_status read_value(parser *p, const neap_net *net, const neap_attr *a
       const char *word = "";
       NEAP_TRY(read_word(p, "a dtype", &word));
       value->i = neap_dtype_from_name(word);
-      return value->i != NEAP_DTYPE_NONE || strcmp(word, "none") == 0 ? NEAP_OK : (p->at -= strlen(word), fail(p, "a dtype"));
+      return value->i != NEAP_DTYPE_NONE ? NEAP_OK : (p->at -= strlen(word), fail(p, "a dtype"));
     }
     case NEAP_ATTR_NONE:
     case NEAP_ATTR_INT:

@@ -451,19 +451,20 @@ TEST(attributes_are_checked_by_their_type) {
              word[i]);
     CHECK(neap_net_read(text, &other, NULL) != NEAP_OK);
   }
-  /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value. */
+  CHECK_FAILS(neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error), NEAP_DATA, "expected a dtype");
+  /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value, every dtype none. */
   for (int i = 0; i < neap_op_count(); i++)
     for (int a = 0; a < neap_op_n_attrs(neap_op_at(i)); a++) {
       const neap_op *op = neap_op_at(i);
       neap_attr_type type = op->attrs[a].type;
       if (type != NEAP_ATTR_ENUM && type != NEAP_ATTR_BOOL && type != NEAP_ATTR_DTYPE) continue;
-      int n = type == NEAP_ATTR_DTYPE ? NEAP_N_DTYPE : 2;
+      int n = type == NEAP_ATTR_DTYPE ? NEAP_N_DTYPE : 2, first = type == NEAP_ATTR_DTYPE ? NEAP_DTYPE_NONE + 1 : 0;
       if (type == NEAP_ATTR_ENUM) {
         n = 1;
         for (const char *c = op->attrs[a].choices; *c != '\0'; c++)
           if (*c == '|') n++;
       }
-      for (int index = -1; index <= n; index++) CHECK_EQ(takes(op, op->attrs[a].name, index), index >= 0 && index < n);
+      for (int index = -1; index <= n; index++) CHECK_EQ(takes(op, op->attrs[a].name, index), index >= first && index < n);
     }
   neap_net_free(net);
 }
