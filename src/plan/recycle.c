@@ -405,15 +405,11 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const 
   return finish_open(&o, options, status, error);
 }
 
-/* What a subnet takes is static, and so are its results, which lie in its owner's operands. */
+/* What a subnet takes is static, and so are its results: they lie in its owner's operands, and so in no arena. */
 neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error) {
   *recycle = (neap_recycle){.net = sub, .n_op = neap_net_n_ops(sub), .graph = graph, .is_sub = true};
   opener o = {.r = recycle};
   neap_status status = list_blobs(&o, error);
-  for (int k = 0; k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++) {
-    int b = neap_map_get(&recycle->index, neap_net_sub_input_at(sub, k), -1);
-    if (b >= 0 && recycle->blob[b].fixed == NULL) recycle->blob[b].fixed = "comes from around the subnet";
-  }
   return finish_open(&o, NULL, status, error);
 }
 

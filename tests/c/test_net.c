@@ -451,7 +451,8 @@ TEST(attributes_are_checked_by_their_type) {
              word[i]);
     CHECK(neap_net_read(text, &other, NULL) != NEAP_OK);
   }
-  CHECK_FAILS(neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error), NEAP_DATA, "expected a dtype");
+  CHECK_FAILS(neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error), NEAP_DATA,
+              "expected a dtype");
   /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value, every dtype none. */
   for (int i = 0; i < neap_op_count(); i++)
     for (int a = 0; a < neap_op_n_attrs(neap_op_at(i)); a++) {

@@ -669,6 +669,14 @@ describe("an assignment", function()
     assert.are.equal(11, s.lower_bound_bytes)
     assert.are.equal(0.5, s.saved)
   end)
+  it("joins the slot that fits best, not the first that is free", function()
+    local list = { { name = "a", defined = 4, used = 7, size = 4 }, { name = "b", defined = 6, used = 6, size = 2 },
+      { name = "c", defined = 2, used = 5, size = 7 }, { name = "d", defined = 2, used = 3, size = 8 },
+      { name = "e", defined = 6, used = 8, size = 5 } }
+    local _, s = M.compute_assignments(list)
+    assert.are.equal(select(2, M.compute_assignments(list, nil, "exact")).optimized_bytes, s.optimized_bytes)
+    assert.are.equal(17, s.optimized_bytes)
+  end)
   it("searched exactly, cost 11", function()
     local slots, s = M.compute_assignments(ranges, nil, "exact")
     assert.are.equal(11, s.optimized_bytes)
@@ -1228,6 +1236,39 @@ outputs out
     for _, executor in ipairs { "simple", "dag" } do
       local planned, slots = M.optimize_net(net, { executor = executor })
       assert.is_true(slots.n_shared >= 1)
+      assert_same_run(net, planned, { "out" }, executor)
+    end
+  end)
+
+  it("may overwrite what they take: neither the name nor its bytes become another's", function()
+    local net = neap.net_from [[
+net overwrites
+input c f32 (1)
+input x f32 (4)
+h = Relu(x)
+subnet then
+  h = Tanh(h)
+  p = Sigmoid(h)
+  q = Relu(p)
+  r = Tanh(q)
+  y = Sigmoid(r)
+  takes h
+  gives y
+end
+subnet else
+  y = Relu(h)
+  takes h
+  gives y
+end
+y = If(c, h) { then_net = then, else_net = else }
+z = Tanh(h)
+out = Add(y, z)
+outputs out
+]]
+    for _, executor in ipairs { "simple", "dag" } do
+      local planned = M.optimize_net(net, { executor = executor })
+      assert.is_true(n_inner(planned) < n_inner(net))
+      assert.is_true(M.verify_graph_equality(net, planned))
       assert_same_run(net, planned, { "out" }, executor)
     end
   end)
