@@ -603,12 +603,13 @@ function Trainer:evaluate(set)
   return attempt(self, nil, find_workspace(self), evaluate, set)
 end
 
---- Outputs of the model for a batch x, in evaluation mode; copies.
+--- Outputs of the model for a batch x, in evaluation mode and with the trainer's memory options; copies.
 function Trainer:predict(x)
+  if not op.is_tensor(x) then fail("trainer:predict expects a batch x, a tensor, got " .. (x == nil and "nothing" or "a " .. type(x))) end
   local mode = rawget(self.model, "_mode")
   local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
   rawset(self.model, "_mode", false)
-  return self.model(x)
+  return build.run_within(self.model, self.memory, x)
 end
 
 local function program_of(self, batch)

@@ -143,9 +143,15 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
     return NEAP_OK;
   }
   neap_type has = neap_tensor_type(&a->tensor[b]);
-  if (a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
+  if (cell->bank != NULL || a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
     neap_tensor made = {0};
-    NEAP_TRY(neap_workspace_make_segment(1, &blob->type, &made, error));
+    if (cell->bank == NULL) {
+      NEAP_TRY(neap_workspace_make_segment(1, &blob->type, &made, error));
+    } else { /* nobody keeps bytes of a bank that no name has: those it replaces go */
+      NEAP_TRY(neap_resident_make_one(ws, a->program, b, cell->bank, &made, error));
+      neap_workspace_release_from_programs(ws, cell->tensor.storage);
+      cell->reserve_bytes = blob->reserve_bytes;
+    }
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = made;
   }

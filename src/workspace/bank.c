@@ -75,6 +75,19 @@ neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who,
                    neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
 }
 
+neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank, const neap_type *type,
+                                        size_t room, neap_tensor *out, neap_error *error) {
+  const neap_workspace_bank *known = find(ws, bank);
+  size_t bytes = neap_align(NEAP_MAX(neap_type_bytes(type), room));
+  size_t arena = known->arena != NULL ? neap_storage_bytes(known->arena) : 0;
+  NEAP_TRY(neap_workspace_check_bank(ws, who, bank, known->capacity, arena + bytes, error));
+  neap_storage *storage = neap_storage_new_in(bytes, known->kind);
+  if (storage == NULL) return neap_fail_memory(error, bytes, "a blob in a memory bank");
+  *out = neap_tensor_view(storage, 0, type->dtype, &type->shape);
+  neap_storage_release(storage); /* the view keeps it */
+  return NEAP_OK;
+}
+
 enum { WHO_ROOM = 200 };
 
 /* Which net it is about. */

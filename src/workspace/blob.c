@@ -55,11 +55,21 @@ neap_status neap_workspace_fail_kind(const char *what, const char *name, neap_bl
 
 /* ---- feed ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of its own with the elements of `tensor`, or with `share` the tensor itself. */
-static neap_status take(const neap_tensor *tensor, bool share, neap_tensor *out, neap_error *error) {
-  if (!share) return neap_workspace_copy_in(tensor, out, error);
-  *out = neap_tensor_retain(tensor);
-  return NEAP_OK;
+/* Bytes of its own with the elements of `tensor`, in `bank` (may be NULL), or with `share` the tensor itself. */
+static neap_status take(const neap_workspace *ws, const char *name, const char *bank, const neap_tensor *tensor, bool share,
+                        neap_tensor *out, neap_error *error) {
+  if (share) {
+    *out = neap_tensor_retain(tensor);
+    return NEAP_OK;
+  }
+  if (bank == NULL) return neap_workspace_copy_in(tensor, out, error);
+  char who[200];
+  neap_type type = neap_tensor_type(tensor);
+  snprintf(who, sizeof who, "feed \"%.180s\"", name);
+  NEAP_TRY(neap_workspace_make_in_bank(ws, who, bank, &type, 0, out, error));
+  neap_status status = neap_tensor_copy(out, tensor, error);
+  if (status != NEAP_OK) neap_tensor_fini(out);
+  return status;
 }
 
 /* From here on the cell is later than what the last program left under its name. */
@@ -80,8 +90,8 @@ static neap_status check_total(const neap_workspace *ws, const char *name, const
                    neap_bytes_text((double)bytes, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
-/* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others and the version
- * changes. */
+/* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others, in the bank that it is
+ * assigned to, and the version changes. A shared tensor lies where its owner put it, in no bank. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
   if (share && !neap_tensor_is_dense(tensor))
     return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
@@ -105,8 +115,9 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     return NEAP_OK;
   }
   neap_tensor fresh;
+  const char *bank = cell != NULL && !share ? cell->bank : NULL;
   if (!share) NEAP_TRY(check_total(found.ws != NULL ? found.ws : ws, name, &got, error));
-  NEAP_TRY(take(tensor, share, &fresh, error));
+  NEAP_TRY(take(found.ws, name, bank, tensor, share, &fresh, error));
   if (cell == NULL) {
     int index = neap_workspace_add_cell(ws, name);
     if (index < 0) {
@@ -116,8 +127,10 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
+  if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage); /* else the bank would hold both */
   neap_cell_clear(cell);
   cell->tensor = fresh;
+  cell->bank = bank;
   cell->is_shared = share;
   cell->reserve_bytes = 0;
   mark_fed(ws, cell);

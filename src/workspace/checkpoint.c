@@ -219,6 +219,10 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
       neap_tensor_fini(&cell->tensor);
       cell->tensor = fresh[i].tensor;
       cell->is_shared = mapped;
+      if (mapped) { /* the file's bytes are in no bank, and there is no way back to a place in a segment */
+        neap_tensor_fini(&cell->left);
+        cell->bank = NULL;
+      }
       fresh[i].tensor = (neap_tensor){0};
       ws->version++;
     }

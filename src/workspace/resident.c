@@ -70,6 +70,20 @@ bool neap_resident_is_given_back(const neap_workspace *ws, const neap_attachment
   return found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY;
 }
 
+neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *program, int b, const char *bank, neap_tensor *out,
+                                   neap_error *error) {
+  const neap_program_blob *blob = neap_program_blob_at(program, b);
+  if (bank == NULL) return neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error);
+  char who[300];
+  snprintf(who, sizeof who, "net \"%.140s\": \"%.140s\"", neap_program_graph(program)->name, blob->name);
+  return neap_workspace_make_in_bank(ws, who, bank, &blob->type, blob->reserve_bytes, out, error);
+}
+
+/* The bank that a blob of the workspace is assigned to; NULL: main, or it is not the workspace's. Gradients keep to their segment. */
+static const char *bank_of(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
+  return found.ws == ws && blob->region != NEAP_REGION_GRADIENT ? ws->cell[found.cell].bank : NULL;
+}
+
 neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
                                neap_tensor *fresh, neap_error *error) {
   int n = neap_program_n_blobs(program), n_gradient = 0;
@@ -86,7 +100,7 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
     if (blob->region == NEAP_REGION_GRADIENT)
       type[n_gradient] = blob->type, room[n_gradient++] = blob->reserve_bytes;
     else
-      status = neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, &fresh[b], error);
+      status = neap_resident_make_one(ws, program, b, bank_of(ws, blob, found), &fresh[b], error);
   }
   if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_room(n_gradient, type, room, view, error);
   for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
@@ -126,9 +140,12 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, c
       cell->reserve_bytes = blob->reserve_bytes;
       continue;
     }
-    neap_type type = neap_tensor_type(&cell->tensor);
     neap_tensor roomy = {0};
-    NEAP_TRY(neap_workspace_make_room(1, &type, &blob->reserve_bytes, &roomy, error));
+    NEAP_TRY(neap_resident_make_one(ws, program, b, cell->bank, &roomy, error));
+    neap_type type = neap_tensor_type(&cell->tensor);
+    neap_tensor as_it_is = neap_tensor_view(roomy.storage, 0, type.dtype, &type.shape);
+    neap_tensor_fini(&roomy);
+    roomy = as_it_is;
     size_t old_bytes = neap_storage_bytes(cell->tensor.storage), new_bytes = neap_storage_bytes(roomy.storage);
     memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage), NEAP_MIN(old_bytes, new_bytes));
     follow_move(ws, cell->tensor.storage, &roomy);
@@ -154,8 +171,11 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, con
     if (fresh[b].storage == NULL) continue;
     neap_found found = neap_workspace_find(ws, a->name[b]);
     neap_cell *cell = &found.ws->cell[found.cell];
+    const char *bank = bank_of(found.ws, blob, found);
+    if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage);
     neap_cell_clear(cell);
     *cell = (neap_cell){.name = cell->name,
+                        .bank = bank,
                         .role = blob->role,
                         .region = blob->region,
                         .tensor = fresh[b],

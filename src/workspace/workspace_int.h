@@ -177,6 +177,9 @@ bool neap_resident_is_given_back(const neap_workspace *ws, const neap_attachment
  * its own for each other one. fresh[b] gets a view where one is made; what it has after a failure the caller drops. */
 neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
                                neap_tensor *fresh, neap_error *error);
+/* Bytes of its own for blob b, in `bank` (NULL: main), with room for its largest. */
+neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *program, int b, const char *bank, neap_tensor *out,
+                                   neap_error *error);
 /* Own blobs that are there already, fed for a small batch perhaps, get bytes with room for the largest; their contents go
  * with them. Segments have the room they were made with. */
 neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error);
@@ -204,6 +207,10 @@ size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank);
 /* Whether `more` bytes find room in a bank beside its blobs: MEMORY error of `who` where it has a capacity (not 0) that they exceed. */
 neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
                                       neap_error *error);
+/* Bytes in a bank that the workspace knows, for a blob of this type with room for so many: MEMORY error of `who` where the bank has too
+ * little left beside its programs and blobs, the one whose bytes are replaced among them. */
+neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank, const neap_type *type,
+                                        size_t room, neap_tensor *out, neap_error *error);
 /* The bank of this name and kind, made where the workspace has none. ARGUMENT for one that is known otherwise; MEMORY when refused. */
 neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who, neap_workspace_bank **out,
                                      neap_error *error);

@@ -486,6 +486,64 @@ describe("a blob assigned in a workspace", function()
     end
   end)
 
+  --- The bytes that blobs and programs have of a bank: what it lacks of a claim of all its bytes.
+  local function room_of(ws, bank)
+    ws:feed("probe", neap.zeros(1 << 20))
+    local ok, e = pcall(ws.assign, ws, "probe", bank)
+    ws:remove "probe"
+    assert.is_false(ok)
+    return e.least_bytes - (4 << 20)
+  end
+
+  it("stays there when it is fed another shape, and is refused by the bank's limit with its name", function()
+    local ws <close> = neap.workspace { store = false, seed = 7, banks = { fast "1MiB" } }
+    local small, large = neap.randn(64, 64), neap.randn(128, 64)
+    ws:feed("b", small)
+    ws:assign("b", "fast")
+    for _, t in ipairs { large, small, large } do
+      ws:feed("b", t)
+      assert.equal("fast", rows(ws).b.bank)
+      assert.is_true(ws:fetch("b"):equal(t))
+      assert.equal(4 * t.shape[1] * 64, room_of(ws, "fast"))
+    end
+    local held = ws:held_bytes()
+    local ok, e = pcall(ws.feed, ws, "b", neap.zeros(1 << 18))
+    assert.is_false(ok)
+    assert.equal("memory", e.code)
+    assert.truthy(tostring(e):find('feed "b": bank "fast" has 1.0', 1, true), tostring(e))
+    assert.is_true(ws:fetch("b"):equal(large)) -- nothing is lost
+    assert.equal(held, ws:held_bytes())
+    ws:feed("b", large, { share = true }) -- the user's own bytes are where the user has them
+    assert.is_nil(rows(ws).b.bank)
+    assert.equal(0, room_of(ws, "fast"))
+  end)
+
+  it("stays there when programs of other shapes write it, and they read it there", function()
+    local function doubled()
+      local net = neap.net "doubled"
+      net:outputs { net:Mul({ net:input("x", { 4, 8 }), net:const(2) }, "y") }
+      return net
+    end
+    for _, executor in ipairs { "simple", "dynamic" } do
+      local ws <close> = neap.workspace { store = false, executor = executor, banks = executor == "simple" and { fast() } or nil }
+      local net, t = doubled(), nil
+      ws:run(net, { x = neap.rand(4, 8) })
+      ws:assign({ "x", "y" }, fast())
+      for _, n in ipairs { 4, 9, 4, 9, 700, 4 } do
+        t = neap.rand(n, 8)
+        assert.is_true(ws:run(net, { x = t }).y:equal(t * 2))
+        assert.equal("fast", rows(ws).x.bank)
+        assert.equal("fast", rows(ws).y.bank)
+        assert.is_true(ws:fetch("y"):equal(t * 2))
+      end
+      local ok, e = pcall(ws.run, ws, net, { x = neap.rand(70000, 8) })
+      assert.is_false(ok)
+      assert.truthy(tostring(e):find('bank "fast" has 4', 1, true), tostring(e))
+      assert.is_true(ws:run(net, { x = t }).y:equal(t * 2))
+      assert.equal("fast", rows(ws).y.bank)
+    end
+  end)
+
   it("is saved and loaded like any other, by other programs too", function()
     local ws, net = opened { fast() }
     ws:assign({ "w1", "w2" }, "fast", { async = true })

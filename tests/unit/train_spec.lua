@@ -347,6 +347,32 @@ describe("a trainer", function()
     assert.is_true(t:predict(x):equal(t:predict(x)))
     assert.is_true(t.model.training)
   end)
+  it("predicts with its memory options: executor, budget and total hold there too", function()
+    local nn = neap.nn
+    local function model()
+      local some = nn.Lambda(function(x) return x:compress(x:sum { axes = { 2 } }:gt(0), { axis = 1 }) end)
+      return nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.Tanh(), some } -- as many rows as have a positive sum
+    end
+    local t <close> = neap.trainer { model = model(), loss = function(y) return (y * y):sum() end, seed = 1,
+      optimizer = neap.optim.SGD { lr = 0.01 }, memory = { executor = "dynamic", budget = 16384 } }
+    for _, n in ipairs { 5, 9, 5 } do
+      local x = neap.randn(n, 4)
+      local h = t.model.linear1(x):tanh()
+      assert.is_true(t:predict(x):equal(h:compress(h:sum { axes = { 2 } }:gt(0), { axis = 1 })))
+    end
+    local ok, e = pcall(t.predict, t, neap.randn(4000, 4))
+    assert.is_false(ok)
+    assert.are.equal("memory", e.code)
+    assert.truthy(tostring(e):find("16.0 KiB", 1, true), tostring(e))
+    assert.are.equal(2, #t:predict(neap.randn(50, 4)).shape) -- nothing is left of the failure
+    for _, x in ipairs { 3, "x", {} } do
+      assert.truthy(tostring(select(2, pcall(t.predict, t, x))):find("predict expects a batch x", 1, true))
+    end
+    local u <close> = neap.trainer { model = model(), loss = function(y) return (y * y):sum() end, optimizer = neap.optim.SGD { lr = 0.01 } }
+    local fine, why = pcall(u.predict, u, neap.randn(5, 4))
+    assert.is_false(fine)
+    assert.truthy(tostring(why):find('executor = "dynamic"', 1, true), tostring(why))
+  end)
   it("holds what its plan says", function()
     local t <close> = make()
     local r = t:step { x = neap.rand(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }

@@ -327,10 +327,10 @@ local function declare_inputs(net, xs)
   return ins, names
 end
 
-local function run(self, entry, xs)
+local function run(self, entry, xs, memory)
   local feeds = {}
   for i, x in ipairs(xs) do feeds[entry.inputs[i]] = x end
-  return Module.workspace(self):run(entry.net, feeds)
+  return Module.workspace(self):run(entry.net, feeds, memory)
 end
 
 --- What eager forwards drew by, by call_id. m:seed forgets it.
@@ -357,7 +357,7 @@ local function attempt(root, f, ...)
   return tree.attempt(root, workspace.attempt, Module.workspace(root), true, {}, f, ...)
 end
 
-local function run_eager(self, m, ...)
+local function run_eager(self, m, memory, ...)
   local xs = { ... }
   local entry = cached(self, m, xs, "forward", function()
     local e = {}
@@ -370,13 +370,19 @@ local function run_eager(self, m, ...)
     return e
   end)
   draws_of(self)[call_id(self, m, xs, #xs)] = { Module.workspace(self):_look_draw(false) }
-  local results, list = run(self, entry, xs), {}
+  local results, list = run(self, entry, xs, memory), {}
   for k = 1, entry.outs.n do list[k] = results[entry.outs[k].name] end
   return table.unpack(list, 1, entry.outs.n)
 end
 
 --- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
-function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, ...) end
+function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, nil, ...) end
+
+--- The same for a model and one tensor, with memory options as in net:plan.
+function build.run_within(m, memory, x)
+  local root = tree.home(m)
+  return attempt(root, run_eager, root, m, memory, x)
+end
 
 local function backward(self, root, ...)
   local xs = { ... }
