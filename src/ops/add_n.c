@@ -2,14 +2,14 @@
  *
  * Any input may give its bytes to the output: a block is summed aside and stored when all inputs have been read. `ref` comes
  * first: it is as fast as oneDNN's kernel, which is for who forces that engine and takes two to NEAP_ONEDNN_MAX_IN inputs. */
-#include "math/vec.h"
 #include "ops/dnnl.h"
+#include "ops/elementwise.h"
 
 enum { BLOCK = 1024 };
 
 /* Integers wrap around, computed on U. Two inputs, which most sums have, need no block: element by element any overlap is
  * safe. */
-#define ADD(suffix, T, U)                                                                       \
+#define ADD(symbol, suffix, T, U)                                                               \
   NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {       \
     const neap_call *call = context;                                                            \
     T *y = call->out[0].data;                                                                   \
@@ -31,20 +31,12 @@ enum { BLOCK = 1024 };
       for (int64_t i = 0; i < n; i++) y[at + i] = (T)sum[i];                                    \
     }                                                                                           \
   }
-ADD(f32, float, float)
-ADD(f64, double, double)
-ADD(i8, int8_t, uint64_t)
-ADD(u8, uint8_t, uint64_t)
-ADD(i16, int16_t, uint64_t)
-ADD(u16, uint16_t, uint64_t)
-ADD(i32, int32_t, uint64_t)
-ADD(i64, int64_t, uint64_t)
+ADD(F32, f32, float, float)
+ADD(F64, f64, double, double)
+NEAP_EACH_INTEGER(ADD, uint64_t)
 
 static void run(const neap_call *call) {
-  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {
-    [NEAP_DTYPE_F32] = add_f32, [NEAP_DTYPE_F64] = add_f64, [NEAP_DTYPE_I8] = add_i8,   [NEAP_DTYPE_U8] = add_u8,
-    [NEAP_DTYPE_I16] = add_i16, [NEAP_DTYPE_U16] = add_u16, [NEAP_DTYPE_I32] = add_i32, [NEAP_DTYPE_I64] = add_i64,
-  };
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(add), NEAP_ROWS_INTEGERS(add)};
   neap_call job = *call;
   neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread, loops[call->in[0].type.dtype], &job);
 }

@@ -112,34 +112,19 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
   }
 
 /* The loops NAME_i8, NAME_u8, ... of one expression for all integers: to the same dtype, or to OUT. */
-#define NEAP_ROW1_SIGNED(NAME, ...)                      \
-  NEAP_ROW1(NAME##_i8, int8_t, int8_t, , __VA_ARGS__)    \
-  NEAP_ROW1(NAME##_i16, int16_t, int16_t, , __VA_ARGS__) \
-  NEAP_ROW1(NAME##_i32, int32_t, int32_t, , __VA_ARGS__) \
-  NEAP_ROW1(NAME##_i64, int64_t, int64_t, , __VA_ARGS__)
-#define NEAP_ROW1_UNSIGNED(NAME, ...)                   \
-  NEAP_ROW1(NAME##_u8, uint8_t, uint8_t, , __VA_ARGS__) \
-  NEAP_ROW1(NAME##_u16, uint16_t, uint16_t, , __VA_ARGS__)
-#define NEAP_ROW2_INTEGERS(NAME, ...)                      \
-  NEAP_ROW2(NAME##_i8, int8_t, int8_t, , __VA_ARGS__)      \
-  NEAP_ROW2(NAME##_u8, uint8_t, uint8_t, , __VA_ARGS__)    \
-  NEAP_ROW2(NAME##_i16, int16_t, int16_t, , __VA_ARGS__)   \
-  NEAP_ROW2(NAME##_u16, uint16_t, uint16_t, , __VA_ARGS__) \
-  NEAP_ROW2(NAME##_i32, int32_t, int32_t, , __VA_ARGS__)   \
-  NEAP_ROW2(NAME##_i64, int64_t, int64_t, , __VA_ARGS__)
-#define NEAP_ROW2_INTEGERS_TO(NAME, OUT, ...)         \
-  NEAP_ROW2(NAME##_i8, int8_t, OUT, , __VA_ARGS__)    \
-  NEAP_ROW2(NAME##_u8, uint8_t, OUT, , __VA_ARGS__)   \
-  NEAP_ROW2(NAME##_i16, int16_t, OUT, , __VA_ARGS__)  \
-  NEAP_ROW2(NAME##_u16, uint16_t, OUT, , __VA_ARGS__) \
-  NEAP_ROW2(NAME##_i32, int32_t, OUT, , __VA_ARGS__)  \
-  NEAP_ROW2(NAME##_i64, int64_t, OUT, , __VA_ARGS__)
+#define NEAP_ROW1_OF(symbol, suffix, T, NAME, ...) NEAP_ROW1(NAME##_##suffix, T, T, , __VA_ARGS__)
+#define NEAP_ROW2_OF(symbol, suffix, T, NAME, ...) NEAP_ROW2(NAME##_##suffix, T, T, , __VA_ARGS__)
+#define NEAP_ROW2_TO(symbol, suffix, T, NAME, OUT, ...) NEAP_ROW2(NAME##_##suffix, T, OUT, , __VA_ARGS__)
+#define NEAP_ROW1_SIGNED(NAME, ...) NEAP_EACH_SIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
+#define NEAP_ROW1_UNSIGNED(NAME, ...) NEAP_EACH_UNSIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
+#define NEAP_ROW2_INTEGERS(NAME, ...) NEAP_EACH_INTEGER(NEAP_ROW2_OF, NAME, __VA_ARGS__)
+#define NEAP_ROW2_INTEGERS_TO(NAME, OUT, ...) NEAP_EACH_INTEGER(NEAP_ROW2_TO, NAME, OUT, __VA_ARGS__)
 
-/* Tables of the loops NAME_f32, NAME_f64, ... by dtype, and the `run` that looks up the dtype of input 0. */
+/* Tables of the loops NAME_f32, NAME_f64, ... by dtype, those of integers last in their table; and the `run` that looks up the
+ * dtype of input 0. */
+#define NEAP_ROW_ENTRY(symbol, suffix, T, NAME) [NEAP_DTYPE_##symbol] = NAME##_##suffix,
 #define NEAP_ROWS_FLOATS(NAME) [NEAP_DTYPE_F32] = NAME##_f32, [NEAP_DTYPE_F64] = NAME##_f64
-#define NEAP_ROWS_INTEGERS(NAME)                                                                                          \
-  [NEAP_DTYPE_I8] = NAME##_i8, [NEAP_DTYPE_U8] = NAME##_u8, [NEAP_DTYPE_I16] = NAME##_i16, [NEAP_DTYPE_U16] = NAME##_u16, \
-  [NEAP_DTYPE_I32] = NAME##_i32, [NEAP_DTYPE_I64] = NAME##_i64
+#define NEAP_ROWS_INTEGERS(NAME) NEAP_EACH_INTEGER(NEAP_ROW_ENTRY, NAME)
 #define NEAP_ROW_RUN(NAME, n_in, ...)                                   \
   static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__}; \
   static void run_##NAME(const neap_call *call) { neap_elementwise_run(call, n_in, rows_##NAME[call->in[0].type.dtype]); }

@@ -9,7 +9,7 @@
  * takes its place, since comparisons with it fail. Rows are compared in their own type, in several lanes. */
 enum { LANES = 16 };
 #define BETTER(x, best, op) (((x)op(best)) | ((x) != (x)) ? (x) : (best))
-#define EXTREME(NAME, suffix, T, A, member, op)                                                                      \
+#define EXTREME(symbol, suffix, T, NAME, A, member, op)                                                              \
   NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
     const T *x = in;                                                                                                 \
     if (n == 0) return;                                                                                              \
@@ -26,25 +26,16 @@ enum { LANES = 16 };
     const T *x = in;                                                                                                 \
     for (int64_t j = 0; j < n; j++) acc[j].member = BETTER((A)x[j], acc[j].member, op);                              \
   }
+#define REDUCTION(symbol, suffix, T, NAME, member, start) \
+  [NEAP_DTYPE_##symbol] = {{.member = start}, NAME##_row_##suffix, NAME##_columns_##suffix},
 #define EXTREMES(NAME, op, f_start, i_start)                                 \
-  EXTREME(NAME, f32, float, double, f, op)                                   \
-  EXTREME(NAME, f64, double, double, f, op)                                  \
-  EXTREME(NAME, i8, int8_t, int64_t, i, op)                                  \
-  EXTREME(NAME, u8, uint8_t, int64_t, i, op)                                 \
-  EXTREME(NAME, i16, int16_t, int64_t, i, op)                                \
-  EXTREME(NAME, u16, uint16_t, int64_t, i, op)                               \
-  EXTREME(NAME, i32, int32_t, int64_t, i, op)                                \
-  EXTREME(NAME, i64, int64_t, int64_t, i, op)                                \
+  EXTREME(F32, f32, float, NAME, double, f, op)                              \
+  EXTREME(F64, f64, double, NAME, double, f, op)                             \
+  NEAP_EACH_INTEGER(EXTREME, NAME, int64_t, i, op)                           \
   static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {            \
     [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32}, \
     [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
-    [NEAP_DTYPE_I8] = {{.i = i_start}, NAME##_row_i8, NAME##_columns_i8},    \
-    [NEAP_DTYPE_U8] = {{.i = i_start}, NAME##_row_u8, NAME##_columns_u8},    \
-    [NEAP_DTYPE_I16] = {{.i = i_start}, NAME##_row_i16, NAME##_columns_i16}, \
-    [NEAP_DTYPE_U16] = {{.i = i_start}, NAME##_row_u16, NAME##_columns_u16}, \
-    [NEAP_DTYPE_I32] = {{.i = i_start}, NAME##_row_i32, NAME##_columns_i32}, \
-    [NEAP_DTYPE_I64] = {{.i = i_start}, NAME##_row_i64, NAME##_columns_i64}, \
-  };                                                                         \
+    NEAP_EACH_INTEGER(REDUCTION, NAME, i, i_start)};                         \
   static void run_##NAME(const neap_call *call) { neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1); }
 EXTREMES(max, >, -INFINITY, INT64_MIN)
 EXTREMES(min, <, INFINITY, INT64_MAX)
@@ -122,7 +113,7 @@ typedef struct arg_job {
 } arg_job;
 
 /* The search ends at the first NaN: it is the extreme, and the first one counts. */
-#define ARG(NAME, suffix, T, op)                                                                   \
+#define ARG(symbol, suffix, T, NAME, op)                                                           \
   static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                         \
     const arg_job *j = context;                                                                    \
     int64_t *out = j->call->out[0].data;                                                           \
@@ -137,15 +128,10 @@ typedef struct arg_job {
       out[o] = at;                                                                                 \
     }                                                                                              \
   }
-#define ARGS(NAME, op)         \
-  ARG(NAME, f32, float, op)    \
-  ARG(NAME, f64, double, op)   \
-  ARG(NAME, i8, int8_t, op)    \
-  ARG(NAME, u8, uint8_t, op)   \
-  ARG(NAME, i16, int16_t, op)  \
-  ARG(NAME, u16, uint16_t, op) \
-  ARG(NAME, i32, int32_t, op)  \
-  ARG(NAME, i64, int64_t, op)  \
+#define ARGS(NAME, op)             \
+  ARG(F32, f32, float, NAME, op)   \
+  ARG(F64, f64, double, NAME, op)  \
+  NEAP_EACH_INTEGER(ARG, NAME, op) \
   static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
 ARGS(argmax, >)
 ARGS(argmin, <)

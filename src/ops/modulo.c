@@ -32,7 +32,7 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
 }
 
 /* All widths are computed in i64 and cut to T on the way out, where a quotient that T can't hold wraps around. */
-#define INTEGER_ROW(NAME, suffix, T, function)                                                \
+#define INTEGER_ROW(symbol, suffix, T, NAME, function)                                        \
   static void NAME##_##suffix(const neap_row *row) {                                          \
     const T *in0 = row->in[0], *in1 = row->in[1];                                             \
     T *out = row->out;                                                                        \
@@ -42,15 +42,8 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
       out[i] = y == 0 ? 0 : (T)function(x, y);                                                \
     }                                                                                         \
   }
-#define INTEGER_ROWS(NAME, function)         \
-  INTEGER_ROW(NAME, i8, int8_t, function)    \
-  INTEGER_ROW(NAME, u8, uint8_t, function)   \
-  INTEGER_ROW(NAME, i16, int16_t, function)  \
-  INTEGER_ROW(NAME, u16, uint16_t, function) \
-  INTEGER_ROW(NAME, i32, int32_t, function)  \
-  INTEGER_ROW(NAME, i64, int64_t, function)
-INTEGER_ROWS(FloorDiv, floor_div)
-INTEGER_ROWS(Mod, floor_mod)
+NEAP_EACH_INTEGER(INTEGER_ROW, FloorDiv, floor_div)
+NEAP_EACH_INTEGER(INTEGER_ROW, Mod, floor_mod)
 NEAP_ROW_RUN(FloorDiv, 2, NEAP_ROWS_FLOATS(FloorDiv), NEAP_ROWS_INTEGERS(FloorDiv))
 NEAP_ROW_RUN(Mod, 2, NEAP_ROWS_FLOATS(Mod), NEAP_ROWS_INTEGERS(Mod))
 

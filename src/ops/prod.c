@@ -8,7 +8,7 @@
 
 /* `row` multiplies n neighbours into one accumulator, `columns` n neighbours into one each (see reduce.h). Floats are multiplied in
  * double. Integers wrap around, so they are multiplied unsigned, where C defines that. */
-#define PROD(suffix, T, A, U, member)                                                                         \
+#define PROD(symbol, suffix, T, A, U, member)                                                                 \
   static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                \
     const T *x = in;                                                                                          \
     U product = (U)acc->member;                                                                               \
@@ -19,22 +19,14 @@
     const T *x = in;                                                                                          \
     for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]);                          \
   }
-PROD(f32, float, double, double, f)
-PROD(f64, double, double, double, f)
-PROD(i8, int8_t, int64_t, uint64_t, i)
-PROD(u8, uint8_t, int64_t, uint64_t, i)
-PROD(i16, int16_t, int64_t, uint64_t, i)
-PROD(u16, uint16_t, int64_t, uint64_t, i)
-PROD(i32, int32_t, int64_t, uint64_t, i)
-PROD(i64, int64_t, int64_t, uint64_t, i)
+PROD(F32, f32, float, double, double, f)
+PROD(F64, f64, double, double, double, f)
+NEAP_EACH_INTEGER(PROD, int64_t, uint64_t, i)
 
-#define OF(suffix, member) \
-  { {.member = 1}, row_##suffix, columns_##suffix }
-static const neap_reduction products[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F32] = OF(f32, f), [NEAP_DTYPE_F64] = OF(f64, f), [NEAP_DTYPE_I8] = OF(i8, i),
-  [NEAP_DTYPE_U8] = OF(u8, i),   [NEAP_DTYPE_I16] = OF(i16, i), [NEAP_DTYPE_U16] = OF(u16, i),
-  [NEAP_DTYPE_I32] = OF(i32, i), [NEAP_DTYPE_I64] = OF(i64, i), [NEAP_DTYPE_BOOL] = OF(u8, i),
-};
+#define PRODUCT_OF(symbol, suffix, T, member) [NEAP_DTYPE_##symbol] = {{.member = 1}, row_##suffix, columns_##suffix},
+/* Bool is stored as bytes 0 and 1: it is multiplied as u8. */
+static const neap_reduction products[NEAP_N_DTYPE] = {PRODUCT_OF(F32, f32, float, f) PRODUCT_OF(F64, f64, double, f)
+                                                        PRODUCT_OF(BOOL, u8, uint8_t, i) NEAP_EACH_INTEGER(PRODUCT_OF, i)};
 
 static void run(const neap_call *call) { neap_reduce_run(call, &products[call->in[0].type.dtype], 1); }
 

@@ -11,7 +11,7 @@ enum { LANES = 8 };
 /* The two loops of neap_reduction for one dtype: T the element, A what sums run in, `member` A's field of the accumulator.
  * row: n contiguous elements into one accumulator. columns: one row of n elements into n accumulators, which is dense when an
  * outer dimension is summed. Only `row` needs partial sums: the accumulators of `columns` do not wait for each other. */
-#define SUM(suffix, T, A, member)                                                                             \
+#define SUM(symbol, suffix, T, A, member)                                                                     \
   NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
     const T *x = in;                                                                                          \
     A part[LANES] = {0}, sum = 0;                                                                             \
@@ -26,23 +26,13 @@ enum { LANES = 8 };
     const T *x = in;                                                                                          \
     for (int64_t j = 0; j < n; j++) acc[j].member += (A)x[j];                                                 \
   }
-SUM(f32, float, double, f)
-SUM(f64, double, double, f)
-SUM(i8, int8_t, int64_t, i)
-SUM(u8, uint8_t, int64_t, i)
-SUM(i16, int16_t, int64_t, i)
-SUM(u16, uint16_t, int64_t, i)
-SUM(i32, int32_t, int64_t, i)
-SUM(i64, int64_t, int64_t, i)
+SUM(F32, f32, float, double, f)
+SUM(F64, f64, double, double, f)
+NEAP_EACH_INTEGER(SUM, int64_t, i)
 
-#define OF(suffix) \
-  { .row = row_##suffix, .columns = columns_##suffix }
+#define SUM_OF(symbol, suffix, ...) [NEAP_DTYPE_##symbol] = {.row = row_##suffix, .columns = columns_##suffix},
 /* Bool is stored as bytes 0 and 1: it is counted as u8. */
-static const neap_reduction sums[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F32] = OF(f32), [NEAP_DTYPE_F64] = OF(f64), [NEAP_DTYPE_I8] = OF(i8),
-  [NEAP_DTYPE_U8] = OF(u8),   [NEAP_DTYPE_I16] = OF(i16), [NEAP_DTYPE_U16] = OF(u16),
-  [NEAP_DTYPE_I32] = OF(i32), [NEAP_DTYPE_I64] = OF(i64), [NEAP_DTYPE_BOOL] = OF(u8),
-};
+static const neap_reduction sums[NEAP_N_DTYPE] = {SUM_OF(F32, f32) SUM_OF(F64, f64) SUM_OF(BOOL, u8) NEAP_EACH_INTEGER(SUM_OF, )};
 
 /* The general walk is that of reduce.h; here are only its two loops. Integers are summed as they are, the divisor is for
  * floats. */

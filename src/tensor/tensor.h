@@ -1,5 +1,5 @@
 /* tensor: dtype, shape, type (dtype and shape), storage (the only refcounted thing) and tensor, a strided view of a
- * storage. Everything here works on any of the ten dtypes; nothing here knows of nets.
+ * storage. Everything here works on any dtype; nothing here knows of nets.
  */
 #ifndef NEAP_TENSOR_H
 #define NEAP_TENSOR_H
@@ -17,6 +17,20 @@
 #define NEAP_INTEGERS (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I16) | NEAP_BIT(U16) | NEAP_BIT(I32) | NEAP_BIT(I64))
 #define NEAP_NUMBERS (NEAP_FLOATS | NEAP_INTEGERS)
 #define NEAP_ANY (NEAP_NUMBERS | NEAP_HALVES | NEAP_BIT(BOOL))
+
+/* X(symbol, suffix, C type, ...) for each integer dtype, with what the caller adds (one thing at least): loops over integers, and
+ * the tables of such loops, are written from this list. */
+#define NEAP_EACH_SIGNED(X, ...)    \
+  X(I8, i8, int8_t, __VA_ARGS__)    \
+  X(I16, i16, int16_t, __VA_ARGS__) \
+  X(I32, i32, int32_t, __VA_ARGS__) \
+  X(I64, i64, int64_t, __VA_ARGS__)
+#define NEAP_EACH_UNSIGNED(X, ...) \
+  X(U8, u8, uint8_t, __VA_ARGS__)  \
+  X(U16, u16, uint16_t, __VA_ARGS__)
+#define NEAP_EACH_INTEGER(X, ...)  \
+  NEAP_EACH_SIGNED(X, __VA_ARGS__) \
+  NEAP_EACH_UNSIGNED(X, __VA_ARGS__)
 
 size_t neap_dtype_bytes(neap_dtype dtype);
 const char *neap_dtype_name(neap_dtype dtype);

@@ -21,12 +21,7 @@
   X(F64, f64, double, f64)     \
   X(BF16, bf16, uint16_t, f64) \
   X(F16, f16, uint16_t, f64)   \
-  X(I8, i8, int8_t, i64)       \
-  X(U8, u8, uint8_t, i64)      \
-  X(I16, i16, int16_t, i64)    \
-  X(U16, u16, uint16_t, i64)   \
-  X(I32, i32, int32_t, i64)    \
-  X(I64, i64, int64_t, i64)    \
+  NEAP_EACH_INTEGER(X, i64)    \
   X(BOOL, bool, uint8_t, i64)
 
 static inline uint32_t f32_bits(float x) {
