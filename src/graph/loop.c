@@ -59,8 +59,10 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   loop->has_condition = node->n_sub > 1;
   /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and never more than max, where it
    * has one. */
-  if (!loop->has_condition) loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
-  if (loop->has_condition) loop->max = graph_attr_int(node, "max");
+  if (loop->has_condition)
+    loop->max = graph_attr_int(node, "max");
+  else
+    loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
   for (int i = 0; i < node->n_in; i++) {
     bool is_row = i >= n_state && i < n_state + n_seq;
     loop->port[i] = (neap_port){is_row                                ? NEAP_PORT_SLICE

@@ -231,6 +231,32 @@ TEST(what_is_held_is_counted_and_asked_for) {
   neap_workspace_release(ws);
 }
 
+TEST(options_are_read_when_micro_batches_are_opened_and_not_again) {
+  for (int dynamic = 0; dynamic < 2; dynamic++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = NULL;
+    neap_micro *micro = NULL;
+    char engine[] = "ref", kept[] = "hidden";
+    const char *keep[] = {kept};
+    CHECK_OK(make_net(12, SGD, &net, &error));
+    CHECK_OK(neap_workspace_open(5, &ws, &error));
+    CHECK_OK(write_batch(ws, 12, 1, -1, &error));
+    neap_options options = {.engine = engine, .keep = keep, .n_keep = 1, .policy = dynamic ? "pool" : NULL};
+    CHECK_OK(neap_micro_open(ws, net, 5, &options, &micro, &error));
+    memset(engine, 'x', 3);
+    memset(kept, 'x', 6);
+    memset(&options, 0, sizeof options);
+    CHECK_OK(neap_micro_run(micro, 0, NULL, &error)); /* the last two rows are a part of their own, compiled now */
+    int64_t dim[NEAP_MAX_DIM] = {0};
+    int n_dim = 0;
+    CHECK_OK(neap_workspace_shape(ws, "hidden", NULL, &n_dim, dim, &error));
+    CHECK_EQ(dim[0], 2);
+    neap_micro_free(micro);
+    neap_net_free(net);
+    neap_workspace_release(ws);
+  }
+}
+
 TEST(any_number_of_rows_is_a_step_in_the_same_memory) {
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
@@ -661,11 +687,11 @@ TEST(gradients_are_accumulated_by_scopes) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(batches_added_up_are_the_step_of_all_their_rows),
-             T(what_is_held_is_counted_and_asked_for), T(any_number_of_rows_is_a_step_in_the_same_memory),
-             T(micro_batches_hold_what_their_figures_say), T(weights_are_the_callers_where_rows_do_not_count_alike),
-             T(blobs_of_both_nets_can_be_kept), T(a_step_that_breaks_off_leaves_nothing_behind),
-             T(an_interrupted_step_has_happened_or_not), T(what_can_not_be_split_is_refused_with_its_reason),
-             T(fit_batch_is_exact), T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do),
-             T(forecasts_and_searches_allocate_no_tensor), T(micro_batches_are_as_large_as_fits),
-             T(gradients_are_accumulated_by_scopes));
+             T(what_is_held_is_counted_and_asked_for), T(options_are_read_when_micro_batches_are_opened_and_not_again),
+             T(any_number_of_rows_is_a_step_in_the_same_memory), T(micro_batches_hold_what_their_figures_say),
+             T(weights_are_the_callers_where_rows_do_not_count_alike), T(blobs_of_both_nets_can_be_kept),
+             T(a_step_that_breaks_off_leaves_nothing_behind), T(an_interrupted_step_has_happened_or_not),
+             T(what_can_not_be_split_is_refused_with_its_reason), T(fit_batch_is_exact),
+             T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do), T(forecasts_and_searches_allocate_no_tensor),
+             T(micro_batches_are_as_large_as_fits), T(gradients_are_accumulated_by_scopes));
 }

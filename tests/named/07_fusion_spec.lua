@@ -407,6 +407,22 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves BatchNorm and Relu apart in a net that trains where rewrites are off", function()
+    local net = neap.net "norm"
+    net:input("x", { 4, 3, 5, 5 })
+    net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" }, { training = true })
+    net:gradient(net:Sum(net:Relu("y", "z"), "s"))
+    local function n_relu(memory)
+      memory.store = false
+      local n = 0
+      for _, op in ipairs(net:plan(memory):_ops()) do if op.type == "Relu" then n = n + 1 end end
+      return n
+    end
+    assert.are.equal(0, n_relu {})
+    assert.are.equal(1, n_relu { rewrite = false })
+    assert.are.equal(1, n_relu { keep_all = true })
+  end)
+
   it("leaves a Dropout that does nothing out, unless its mask is read", function()
     for _, read in ipairs { false, true } do
       local net = neap.net "drop"

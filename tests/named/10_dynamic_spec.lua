@@ -266,6 +266,17 @@ describe("eviction under a hard limit", function()
     end
   end)
 
+  it("counts what a value is made of and what is made of it: as long as there are others, no two neighbours go", function()
+    for _, n in ipairs { 12, 30 } do
+      local net = tower(n)
+      local budget = net:plan({ executor = "dynamic", store = false }).arena_bytes * 65 // 100
+      local text = tostring(net:plan({ executor = "dynamic", budget = budget, store = false }):explain())
+      local evicted, again = text:match "evicts (%d+) values .* and runs (%d+) ops again"
+      assert.is_true(tonumber(evicted) >= 10, text)
+      assert.are.equal(evicted, again) -- else making one would need the other again
+    end
+  end)
+
   it("runs what static planning refuses, recomputation and all", function()
     local net = tower(40)
     local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }

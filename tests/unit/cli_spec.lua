@@ -33,6 +33,19 @@ describe("the command line", function()
     assert.matches("NEAP_DB .*NEAP_NUM_THREADS .*NEAP_SEED", (neap "help env"))
   end)
 
+  it("shares no bytes with NEAP_PLAN=off alone, where bytes are planned at all", function()
+    local function arena(words, environment)
+      local out, code = neap("plan lenet:8 --train --json " .. words, environment)
+      assert.equal(0, code)
+      return cjson.decode(out).arena_bytes
+    end
+    local planned, own = arena "", arena "--policy none"
+    assert.is_true(planned < own)
+    assert.equal(own, arena("", "NEAP_PLAN=off"))
+    assert.equal(planned, arena("", "NEAP_PLAN=on"))
+    assert.equal(arena "--policy pool", arena("--policy pool", "NEAP_PLAN=off"))
+  end)
+
   it("has help and a summary for every verb", function()
     local all = neap "--help"
     for _, verb in ipairs { "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql" } do
