@@ -327,66 +327,102 @@ function Module.state_dict(self)
   return out
 end
 
---- What speaks against loading t, or nil.
-local function objection(by_name, t, strict)
-  local names = options.keys(by_name)
+--- How tensors by name differ from the parameters. @return { missing =, unexpected =, mismatched = }: sorted lists of names
+local function differences(by_name, t)
+  local d = { missing = {}, unexpected = {}, mismatched = {} }
   for _, name in ipairs(options.keys(t)) do
-    local record, tensor = by_name[name], t[name]
-    if record == nil and strict then
-      local near = options.nearest(name, names)
-      return ("the model has no \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")
-        or name:find("@", 1, true) and "; layers that only a forward meets are known when the model has run" or "")
-    end
-    if record and not op.is_tensor(tensor) then return ("\"%s\" expects a tensor, got a %s"):format(name, type(tensor)) end
-    if record and table.concat(tensor.shape, ",") ~= table.concat(record.shape, ",") then
-      return ("\"%s\" expects (%s), got (%s)"):format(name, table.concat(record.shape, ","), table.concat(tensor.shape, ","))
+    local record = by_name[name]
+    if record == nil then
+      d.unexpected[#d.unexpected + 1] = name
+    elseif op.is_tensor(t[name]) and table.concat(t[name].shape, ",") ~= table.concat(record.shape, ",") then
+      d.mismatched[#d.mismatched + 1] = name
     end
   end
-  for _, name in ipairs(names) do
-    if strict and not by_name[name].tied and t[name] == nil then return ("\"%s\" is missing"):format(name) end
+  for _, name in ipairs(options.keys(by_name)) do
+    if not by_name[name].tied and t[name] == nil then d.missing[#d.missing + 1] = name end
   end
+  return d
 end
 
---- Copies tensors into the parameters, after a look at all names and shapes. @return nil, or what speaks against it
-local function copy_in(self, t, strict)
+local hints = { strict = "{ strict = false } takes what fits by name", skip_mismatch = "{ skip_mismatch = true } takes what fits, and returns what it skipped" }
+
+--- What speaks against loading t, or nil. @return message, hint
+local function objection(by_name, t, d, o)
+  for _, name in ipairs(options.keys(t)) do
+    if by_name[name] and not op.is_tensor(t[name]) then return ("\"%s\" expects a tensor, got a %s"):format(name, type(t[name])) end
+  end
+  local other, odd, gone = d.mismatched[1], d.unexpected[1], d.missing[1]
+  if odd and o.strict then
+    local near = options.nearest(tostring(odd), options.keys(by_name))
+    return ("the model has no \"%s\"%s"):format(tostring(odd), near and (", did you mean \"" .. near .. "\"?")
+      or tostring(odd):find("@", 1, true) and "; layers that only a forward meets are known when the model has run" or ""), hints.strict
+  end
+  if other and not o.skip_mismatch then
+    return ("\"%s\" expects (%s), got (%s)"):format(other, table.concat(by_name[other].shape, ","), table.concat(t[other].shape, ",")), hints.skip_mismatch
+  end
+  if gone and o.strict then return ("\"%s\" is missing"):format(gone), hints.strict end
+end
+
+--- { strict =, skip_mismatch = }, the second of which is nothing that a strict load could do.
+local function load_options(who, given)
+  local o = options.read(who, { strict = options.none, skip_mismatch = false }, given)
+  for name, value in pairs(o) do
+    if type(value) ~= "boolean" then fail(("%s: %s expects true or false, got %s"):format(who, name, options.shown(value))) end
+  end
+  if o.strict and o.skip_mismatch then fail(who .. ": strict = true refuses what skip_mismatch = true would skip") end
+  if o.strict == nil then o.strict = not o.skip_mismatch end
+  return o
+end
+
+--- Copies tensors into the parameters, after a look at all names and shapes. @return what was skipped; or nil, what speaks against it, hint
+local function copy_in(self, t, o)
   local list, root, names = records(self)
   local by_name = {}
   for _, record in ipairs(list) do by_name[Module.name_in(self, record, names)] = record end
-  local message = objection(by_name, t, strict)
-  if message then return message end
+  local d = differences(by_name, t)
+  local message, hint = objection(by_name, t, d, o)
+  if message then return nil, message, hint end
+  local is_skipped = {}
+  for _, name in ipairs(d.mismatched) do is_skipped[name] = true end
   ensure(root, list)
   for name, tensor in pairs(t) do
     local record = by_name[name]
-    if record and not record.tied then
+    if record and not record.tied and not is_skipped[name] then
       rawget(record.home, "_ws"):feed(record.home_name, tensor.dtype == record.dtype and tensor or tensor:to(record.dtype))
     end
   end
+  return d
 end
 
 --- Copies tensors into the parameters. Checks all names and shapes before it changes any.
 -- @param t table {dotted name = tensor}
--- @param o table|nil {strict = true}: missing and unknown names are errors
+-- @param o table|nil {strict = true, skip_mismatch = false}. Missing and unknown names are errors; with strict = false they are
+--   skipped, and another shape is an error still; with skip_mismatch = true that is skipped too, and what fits is taken
+-- @return self, {missing =, unexpected =, mismatched =}: lists of the names that were skipped
+-- @usage local _, skipped = model:load_state_dict(state, { skip_mismatch = true }); print(#skipped.mismatched)
 function Module.load_state_dict(self, t, o)
-  o = options.read("load_state_dict", { strict = true }, o)
+  o = load_options("load_state_dict", o)
   if type(t) ~= "table" then fail("load_state_dict expects { name = tensor }, got a " .. type(t)) end
-  local message = copy_in(self, t, o.strict)
-  if message then fail("load_state_dict: " .. message) end
-  return self
+  local skipped, message, hint = copy_in(self, t, o)
+  if not skipped then error(core.error { code = "shape", message = "load_state_dict: " .. message, hint = hint }) end
+  return self, skipped
 end
 
 --- Writes the parameters as safetensors. @return true, or nil, message, code
 function Module.save(self, path) return core.save(path, self:state_dict()) end
 
---- Reads them back; names and shapes must be the model's: others raise, since what is missing then is a mistake of the program.
--- @return self, or nil, message, code when the file can't be read
-function Module.load(self, path)
+--- Reads them back. Names and shapes that are not the model's raise, since they are a mistake of the program; strict = false skips
+-- names, skip_mismatch = true shapes too, as in m:load_state_dict.
+-- @param path string
+-- @param o table|nil {strict = true, skip_mismatch = false}
+-- @return self, {missing =, unexpected =, mismatched =}: names that were skipped; or nil, message, code when the file can't be read
+-- @usage local _, skipped = assert(model:load("other-head.safetensors", { skip_mismatch = true }))
+function Module.load(self, path, o)
+  o = load_options("m:load", o)
   local t, message, code = core.load(path)
   if t == nil then return nil, message, code end
   if type(t) ~= "table" then fail(("m:load: %s holds one tensor without a name"):format(path)) end
-  local why = copy_in(self, t, true)
-  if why then
-    error(core.error { code = "shape", message = ("m:load: %s: %s"):format(path, why),
-      hint = "m:load_state_dict(neap.load(path), { strict = false }) takes what fits by name" })
-  end
-  return self
+  local skipped, why, hint = copy_in(self, t, o)
+  if not skipped then error(core.error { code = "shape", message = ("m:load: %s: %s"):format(path, why), hint = hint }) end
+  return self, skipped
 end
