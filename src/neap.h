@@ -620,7 +620,8 @@ NEAP_API neap_status neap_net_estimate_memory(int n_net, const neap_net *const *
 
 /* Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of what it
  * reads, in order, subnets included; and what they give, keep and leave in declared blobs. Names of what ops make do not count;
- * those of declared blobs do, with their declarations. With `in_place`, also whether they work in place at the same places.
+ * those of declared blobs do, with their declarations. A backward pass, or Do ops, that one of the two has written out is written
+ * out in the other too. With `in_place`, also whether they work in place at the same places.
  * *where (may be NULL) gets a sentence on the first difference, or NULL; end it with neap_free. */
 NEAP_API neap_status neap_net_same(const neap_net *a, const neap_net *b, bool in_place, bool *same, char **where,
                                    neap_error *error);

@@ -56,7 +56,8 @@ end
 
 --- Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of the
 -- inputs, in order, subnets included; and what they give, keep and leave in declared blobs. What ops make may be called
--- differently; declared blobs may not.
+-- differently; declared blobs may not. A backward pass, or Do ops, that one of the two has written out (net:expand, whatever
+-- memonger plans) is written out in the other too.
 -- @return boolean, string where they differ
 function memonger.verify_graph_equality(a, b) return native.same_graph(check_net(a, "verify_graph_equality"), check_net(b, "verify_graph_equality")) end
 

@@ -19,8 +19,8 @@ neap_status neap_net_estimate_memory(int n_net, const neap_net *const *net, cons
 neap_status neap_net_same(const neap_net *a, const neap_net *b, bool in_place, bool *same, char **where, neap_error *error) {
   neap_buffer text = {0};
   if (where != NULL) *where = NULL;
-  neap_status status = neap_net_same_graph(a, b, same, &text, error);
-  if (status == NEAP_OK && *same && in_place) *same = neap_net_same_in_place(a, b, &text);
+  neap_recycle_sameness asked = {.graph = true, .in_place = in_place};
+  neap_status status = neap_recycle_same(a, b, asked, same, &text, error);
   if (status == NEAP_OK && !*same && where != NULL) return neap_api_give_text(&text, where, error);
   neap_buffer_fini(&text);
   return status;

@@ -307,22 +307,19 @@ static int push_verdict(lua_State *L, bool same, neap_buffer *where) {
   return 2;
 }
 
-/* same_graph(a, b) -> bool, where */
-static int same_graph(lua_State *L) {
+static int push_sameness(lua_State *L, neap_recycle_sameness asked) {
   const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
   neap_buffer where = {0};
   bool same = false;
-  NEAP_LUA_TRY(L, neap_net_same_graph(a, b, &same, &where, &error));
+  NEAP_LUA_TRY(L, neap_recycle_same(a, b, asked, &same, &where, &error));
   return push_verdict(L, same, &where);
 }
 
+/* same_graph(a, b) -> bool, where */
+static int same_graph(lua_State *L) { return push_sameness(L, (neap_recycle_sameness){.graph = true}); }
+
 /* same_in_place(a, b) -> bool, where */
-static int same_in_place(lua_State *L) {
-  const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
-  neap_buffer where = {0};
-  bool same = neap_net_same_in_place(a, b, &where);
-  return push_verdict(L, same, &where);
-}
+static int same_in_place(lua_State *L) { return push_sameness(L, (neap_recycle_sameness){.in_place = true}); }
 
 /* interference(net) -> {{i, j}, ..} */
 static int interference(lua_State *L) {

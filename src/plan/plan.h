@@ -284,6 +284,14 @@ void neap_recycle_close(neap_recycle *recycle);
  * nothing to write out. */
 neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *graph, neap_net **out, neap_error *error);
 
+/* Whether two nets compute the same (neap_net_same_graph), work in place at the same places (neap_net_same_in_place), or both, as
+ * asked. Where one of the two has a backward pass or Do ops that the other has written out, it is written out first. */
+typedef struct neap_recycle_sameness {
+  bool graph, in_place;
+} neap_recycle_sameness;
+neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
+                              neap_error *error);
+
 /* neap_net_recycle with input types of another batch, and the names that several blobs share. All but `net` and `out` may be
  * NULL; names are interned, the list is ended by neap_recycle_slots_fini. */
 typedef struct neap_recycle_slot {

@@ -10,16 +10,38 @@ static const neap_recycle_options defaults;
 
 /* ---- what is worked on -------------------------------------------------------------------------------------------------- */
 
-neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options, neap_net **out, neap_error *error) {
-  bool pseudo = false;
-  *out = NULL;
+static bool has_pseudo(const neap_net *net) {
   for (int i = 0; i < neap_net_n_ops(net); i++)
-    pseudo = pseudo || (neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0;
-  if (!pseudo) return NEAP_OK;
+    if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) return true;
+  return false;
+}
+
+neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options, neap_net **out, neap_error *error) {
+  *out = NULL;
+  if (!has_pseudo(net)) return NEAP_OK;
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
   neap_status status = neap_graph_to_net(graph, net, out, error);
   neap_graph_free(graph);
+  return status;
+}
+
+static neap_status compare(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
+                           neap_error *error) {
+  *same = true;
+  if (asked.graph) NEAP_TRY(neap_net_same_graph(a, b, same, where, error));
+  if (*same && asked.in_place) *same = neap_net_same_in_place(a, b, where);
+  return NEAP_OK;
+}
+
+/* Two nets with pseudo-ops are compared as they are: they were written alike, or not, and need no types for it. */
+neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
+                              neap_error *error) {
+  if (has_pseudo(a) == has_pseudo(b)) return compare(a, b, asked, same, where, error);
+  neap_net *written = NULL;
+  NEAP_TRY(neap_recycle_write_out(has_pseudo(a) ? a : b, NULL, &written, error));
+  neap_status status = compare(has_pseudo(a) ? written : a, has_pseudo(b) ? written : b, asked, same, where, error);
+  neap_net_free(written);
   return status;
 }
 

@@ -379,6 +379,33 @@ describe("verify_graph_equality", function()
       end
     end
   end)
+
+  it("holds for a net with a backward pass and for its written-out, recycled and shared forms, and tells them from another's", function()
+    local function made(last)
+      local net = neap.net "n"
+      local x, w, v = net:input("x", { 4, 8 }), net:param("w", { 8, 8 }), net:param("v", { 8, 8 })
+      local h = net:Relu(net:FC({ x, w }, "h"), "h2")
+      local loss = net[last](net, net:FC({ h, v }, "h3"), "loss")
+      local grad = net:gradient(loss, { wrt = { "w", "v" } })
+      net:outputs { loss, grad[w], grad[v] }
+      return net
+    end
+    local net, another = made "Sum", made "Mean"
+    for what, form in pairs { written = function(n) return n:expand {} end, recycled = function(n) return (M.optimize_net(n, { executor = "simple" })) end,
+      shared = function(n) return (M.share_grad_blobs(n, { "loss" })) end } do
+      for _, verify in ipairs { M.verify_graph_equality, M.verify_inplace_blobs } do
+        for _, pair in ipairs { { net, form(net) }, { form(net), net } } do
+          local same, where = verify(pair[1], pair[2])
+          assert.is_true(same, what .. ": " .. where)
+        end
+      end
+      for _, pair in ipairs { { net, form(another) }, { form(another), net }, { another, form(net) } } do
+        local same, where = M.verify_graph_equality(pair[1], pair[2])
+        assert.is_false(same, what)
+        assert.is_truthy(where:find("op 4", 1, true), where)
+      end
+    end
+  end)
 end)
 
 describe("verify_inplace_blobs", function()
