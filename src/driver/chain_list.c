@@ -43,9 +43,8 @@ static bool is_callers(const neap_chain *chain, const char *blob) {
 /* Takes a blob of the chain's own out of the workspace when no entry holds it. */
 static void forget(neap_chain *chain, const char *blob) {
   neap_tensor t;
-  neap_error lost = {0};
   if (blob == NULL || is_callers(chain, blob) || !neap_workspace_has(chain->ws, blob)) return;
-  if (neap_workspace_view(chain->ws, blob, &t, NULL, &lost) == NEAP_OK) {
+  if (neap_workspace_view(chain->ws, blob, &t, NULL, NULL) == NEAP_OK) {
     bool held = is_held(chain, t.storage);
     neap_tensor_fini(&t);
     if (held) return;

@@ -121,9 +121,10 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
     snprintf(want, sizeof want, "%d", least);
   else
     snprintf(want, sizeof want, "%d to %d", least, most);
-  neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, least == 1 && most == 1 ? "" : "s", list, n);
+  const char *plural = least == 1 && most == 1 ? "" : "s";
+  neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, plural, list, n);
   if (error != NULL && error->expected[0] == '\0') {
-    snprintf(error->expected, sizeof error->expected, "%s %ss", want, what);
+    snprintf(error->expected, sizeof error->expected, "%s %s%s", want, what, plural);
     snprintf(error->got, sizeof error->got, "%d", n);
   }
   return NEAP_GRAPH;

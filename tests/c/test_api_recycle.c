@@ -483,6 +483,11 @@ TEST(captures_that_are_swapped_make_another_net) {
   "outputs c\n"
   check_told_apart(DO("u, v, w", "0,1,2"), DO("u, v, w", "1,0,2"), "different ops or operands");
   check_told_apart(DO("u, v, w", "0,1,2"), DO("v, u, w", "0,1,2"), "different ops or operands");
+#define LEAVES(name)                                                                                       \
+  "net f\ninput a f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  " name                      \
+  " = Tanh(u)\n  w = Relu(u)\nend\nc, s = Do(a, s) { net = body, inner_blobs = {u, w}, outer_blobs_idx = " \
+  "{0,1} }\noutputs c\n"
+  check_told_apart(LEAVES("t"), LEAVES("r"), "other names of a Do's body"); /* a later Do may look for them in its frame */
   neap_net *a = net_of(DO("u, v, w", "0,1,2")), *b = net_of(DO("v, u, w", "1,0,2"));
   bool same = false;
   CHECK_OK(neap_net_same(a, b, true, &same, NULL, &error));

@@ -400,6 +400,27 @@ TEST(the_verifier_refuses_plans_that_mix_banks) {
   neap_net_free(net);
 }
 
+/* What can't be planned is refused whether or not the caller wants to know why. */
+TEST(a_refusal_may_go_unread) {
+  neap_net *net = NULL;
+  neap_forecast f;
+  CHECK_OK(neap_net_read(in_banks, &net, &error));
+  const neap_bank other = {.name = "fats"};
+  neap_compile_options o = {.plan.policy = NEAP_POLICY_OFFSET, .graph = {.n_bank = 1, .bank = &other}};
+  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_GRAPH, "assigned to bank \"fast\"");
+  CHECK_EQ(neap_driver_plan(net, &o, &f, NULL), NEAP_GRAPH);
+  neap_bank small[] = {{.name = "fast", .bytes = 64}, {.name = "huge"}};
+  o.graph = (neap_graph_options){.n_bank = 2, .bank = small};
+  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_MEMORY, "bank \"fast\" has 64 B");
+  CHECK_EQ(neap_driver_plan(net, &o, &f, NULL), NEAP_MEMORY);
+  o.graph = (neap_graph_options){.n_bank = 2, .bank = two_banks};
+  o.plan.budget_bytes = 1;
+  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_MEMORY, "budget");
+  CHECK_EQ(neap_driver_plan(net, &o, &f, NULL), NEAP_MEMORY);
+  CHECK(f.plan == NULL && f.graph == NULL);
+  neap_net_free(net);
+}
+
 /* ---- one op on blobs -------------------------------------------------------------------------------------------- */
 
 /* Refused at the n-th allocation, then at the next, until it passes: the blobs are as before each time. */
@@ -915,12 +936,12 @@ int main(int argc, char **argv) {
     T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
     T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
     T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
-    T(the_verifier_refuses_plans_that_mix_banks), T(every_refused_allocation_is_survived_by_micro_batches),
-    T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
-    T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
-    T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
-    T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
-    T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+    T(the_verifier_refuses_plans_that_mix_banks), T(a_refusal_may_go_unread),
+    T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
+    T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
+    T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
+    T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
+    T(every_refused_allocation_is_survived_by_a_dynamic_session), T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
     T(every_refused_allocation_is_survived_by_gradients_made_again),
     T(gradients_given_back_leave_views_and_other_workspaces_alone), T(a_script_of_eviction_that_was_tampered_with_is_refused));
 }

@@ -142,6 +142,9 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "=", &error), NEAP_NAME, "punctuation");
   neap_net_call two = {.type = "Relu", .n_in = 1, .in = LIST("x"), .n_out = 2, .out = LIST("p", "q")};
   CHECK_FAILS(neap_net_add(net, &two, NULL, &error), NEAP_GRAPH, "expects 1 output (y), got 2");
+  neap_error number = {0};
+  CHECK_EQ(add(net, "Relu", 2, LIST("x", "h"), "y", &number), NEAP_GRAPH);
+  CHECK(strcmp(number.expected, "1 input") == 0 && strcmp(number.got, "2") == 0);
   neap_set set[] = {NEAP_SET_INT("axs", 1), {0}};
   neap_net_call call = {.type = "FC", .n_in = 3, .in = LIST("x", "w", "b"), .n_out = 1, .out = LIST("y"), .attrs = set};
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "unknown attribute \"axs\", did you mean \"axis\"?");

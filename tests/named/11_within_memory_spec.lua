@@ -486,6 +486,20 @@ describe("net:split_micro", function()
     end
   end)
 
+  it("gives every output in the half that makes it, that of the first op too", function()
+    local net = neap.net "n"
+    local x, w, lr = net:input("x", { 4, 3 }), net:param("w", { 2, 3 }, neap.init.xavier {}), net:input("lr", {})
+    local first = net:Tanh(x, "first")
+    local g = net:gradient(net:Mean(net:FC { first, w }, "loss"))
+    net:GradNorm(g[w], "norm")
+    net:Sgd({ w, g[w], lr }, "w")
+    net:outputs { "first", "loss", "norm" }
+    local micro, update = net:split_micro()
+    local of_micro, of_update = table.concat(micro:outputs(), " "), table.concat(update:outputs(), " ")
+    assert.is_truthy(of_micro:find("first", 1, true) and of_micro:find("loss", 1, true), of_micro)
+    assert.is_truthy(of_update:find("norm", 1, true), of_update)
+  end)
+
   it("takes what follows from gradients into the update, whatever it is: branches too", function()
     local net = neap.net "n"
     local x, w, lr = net:input("x", { 4, 3 }), net:param("w", { 2, 3 }, neap.init.xavier {}), net:input("lr", {})
