@@ -152,6 +152,27 @@ TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
   neap_net_free(net);
 }
 
+/* An output that an op may leave out goes where nobody reads it, and stays where an op does, as whichever input. */
+TEST(halves_keep_the_outputs_that_are_read) {
+  static const char *const reader[] = {"q = Tanh(n)", "k = Gt(mean, t)\nq = Where(k, n, x)",
+                                       "k = Gt(t, mean)\nq = Where(k, n, x)"};
+  const char *const wrt[] = {"w"}, *const grad[] = {"dw"};
+  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
+  for (int i = 0; i < NEAP_COUNT(reader); i++) {
+    char text[300];
+    neap_net *net = NULL;
+    neap_halves halves = {0};
+    snprintf(text, sizeof text,
+             "net layer\ninput x f32 (4,4)\nparam w f32 (3,4)\nstate t f32 (1)\nn, mean = LayerNorm(x)\n%s\ny = FC(q, w)\n"
+             "outputs y\n",
+             reader[i]);
+    CHECK_OK(neap_net_read(text, &net, &error));
+    CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
+    CHECK_EQ(halves.forward != NULL && neap_net_find_blob(halves.forward, "mean") != NULL, i > 0);
+    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(net);
+  }
+}
+
 TEST(a_backward_that_needs_overwritten_state_is_refused) {
   neap_net *net = NULL;
   neap_halves halves = {0};
@@ -167,6 +188,6 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
-             T(halves_take_across_what_the_backward_reads_and_nothing_else),
+             T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
              T(a_backward_that_needs_overwritten_state_is_refused));
 }
