@@ -83,13 +83,15 @@ $(BUILD)/%.o: src/%.c $(BUILD)/flags
 $(BUILD)/neap: $(OBJ) $(BUILD)/main.o
 	@$(CC) $(CFLAGS) -rdynamic $^ -o $@ $(LIBS) $(LUA_LIBS)
 
+# What has been loaded stays: threads sleep in it, and oneDNN calls it (src/base/team.c, src/math/onednn_threads.c).
+STAYS := -shared -Wl,-z,nodelete
 $(BUILD)/neap.so: $(OBJ)
-	@$(CC) $(CFLAGS) -shared $^ -o $@ $(LIBS)
+	@$(CC) $(CFLAGS) $(STAYS) $^ -o $@ $(LIBS)
 
 # The number in the name rises with a change that programs linked before it can't bear.
 SONAME := libneap.so.0
 $(BUILD)/$(SONAME): $(ENGINE_OBJ)
-	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(SONAME) $^ -o $@ $(LIBS)
+	@$(CC) $(CFLAGS) $(STAYS) -Wl,-soname,$(SONAME) $^ -o $@ $(LIBS)
 
 $(BUILD)/libneap.so: $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $@

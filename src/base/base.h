@@ -1,6 +1,6 @@
 /* base: what every room of Neap stands on: status and error record, counted memory, arena, interned names, hash,
- * random numbers, threads. No global state but four: the memory counters, the name table, the thread count, each safe to use
- * from several threads, and the draws, of which every thread has its own.
+ * random numbers, threads. No global state but five: the memory counters, the name table, the thread count, the teams, each safe to
+ * use from several threads, and the draws, of which every thread has its own.
  */
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
@@ -161,20 +161,38 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
 
 /* ---- threads (thread.c) ------------------------------------------------------------------------------------------- */
 
-int neap_threads(void);       /* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores */
-void neap_threads_set(int n); /* also tells OpenMP */
+/* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores; no more than the system grants. 1 inside a parallel region of
+ * the caller's. */
+int neap_threads(void);
+void neap_threads_set(int n);
 
-/* Runs body(context, begin, end) over [0,n) in chunks of at least `grain`, on up to n_thread threads.
- * INVARIANT: parallel regions never nest; inside one this runs on the calling thread. */
+/* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or more, on as many threads. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),
                        void *context);
 
 /* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's generated code at times has its
  * stack pointer in a heap buffer; the frame of a signal handler, written below it, then lands in somebody's memory
- * (measured: an interrupt during a matrix product corrupted the heap in 3 of 8 runs). Threads made meanwhile, those of
- * OpenMP's pool above all, never take any. Signals of a thread's own faults are not held. */
+ * (measured: an interrupt during a matrix product corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not
+ * held, nor are those that usually end a process where they have no handler: kill ends a process in the middle of a kernel. */
 void neap_signals_hold(sigset_t *saved);
 void neap_signals_release(const sigset_t *saved);
+/* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers or without, are for others. */
+void neap_signals_hold_all(sigset_t *saved);
+
+/* ---- teams: the threads behind that (team.c) ------------------------------------------------------------------------ */
+
+/* Runs share(context, i) once for each i in [0,n): 0 on the calling thread, the others by it or by helpers, whoever is free.
+ * Shares must not wait for each other. Inside a share or somebody's parallel region all run on the calling thread. */
+void neap_team_run(int n, void (*share)(void *context, int share), void *context);
+/* The same for shares that wait for each other: each has a thread of its own when all have begun. Not inside a share. Waits for
+ * another caller's team where there is no other; false, nothing run, when there can be none. */
+bool neap_team_run_together(int n, void (*share)(void *context, int share), void *context);
+/* In a share of neap_team_run_together: returns when all shares have called it. */
+void neap_team_meet(void);
+/* Whether this thread runs a share, or is in a parallel region of somebody's. */
+bool neap_team_is_inside(void);
+/* How many of n threads a team can have; at least 1. They exist from then on. */
+int neap_team_prove(int n);
 
 int64_t neap_clock_ns(void); /* monotonic */
 

@@ -1,6 +1,7 @@
-/* thread.c: how many threads, and the one parallel-for. OpenMP is shared with OpenBLAS and oneDNN: one pool in all.
+/* thread.c: how many threads, the one parallel-for, and which signals wait while kernels run.
  *
- * INVARIANT: which range a thread gets depends on n and on the number of threads alone, never on timing.
+ * INVARIANT: which ranges are computed in one piece depends on n, the grain and the number of threads asked for, never on timing
+ * nor on who runs them.
  */
 #include "base/base.h"
 
@@ -15,64 +16,78 @@
 /* 0 until somebody asks or sets. */
 static _Atomic int n_thread_set;
 
-/* Asks the environment once, and keeps the answer. */
+/* What OpenMP would use, where nobody says otherwise: OMP_NUM_THREADS or the cores, but no more than OMP_THREAD_LIMIT. */
+static int default_threads(void) {
+#ifdef _OPENMP
+  return NEAP_MIN(omp_get_max_threads(), omp_get_thread_limit());
+#else
+  return 1;
+#endif
+}
+
+/* Asks the environment once, and keeps the answer. What is made inside somebody's parallel region is made for one thread. */
 int neap_threads(void) {
+#ifdef _OPENMP
+  if (omp_in_parallel()) return 1;
+#endif
   int n = atomic_load(&n_thread_set);
   if (n > 0) return n;
   const char *asked = getenv("NEAP_NUM_THREADS");
   n = asked != NULL ? atoi(asked) : 0;
-#ifdef _OPENMP
-  if (n <= 0) n = omp_get_max_threads();
-#endif
-  neap_threads_set(NEAP_MAX(n, 1));
-  return NEAP_MAX(n, 1);
+  neap_threads_set(n > 0 ? n : default_threads());
+  return atomic_load(&n_thread_set);
 }
 
+/* As many as there can be: what the system refuses here, no kernel is made for. */
+void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(n, 1))); }
+
 /* All but the signals that a thread's own fault raises: what happens when those come while blocked is undefined (POSIX). */
-void neap_signals_hold(sigset_t *saved) {
-  sigset_t held;
-  sigfillset(&held);
+static void fill_held(sigset_t *held) {
+  sigfillset(held);
   static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-  for (int i = 0; i < NEAP_COUNT(own); i++) sigdelset(&held, own[i]);
+  for (int i = 0; i < NEAP_COUNT(own); i++) sigdelset(held, own[i]);
+}
+
+void neap_signals_hold_all(sigset_t *saved) {
+  sigset_t held;
+  fill_held(&held);
+  pthread_sigmask(SIG_BLOCK, &held, saved);
+}
+
+/* Without a handler a signal ends or stops the process, or is ignored; nothing then is written below anybody's stack pointer. */
+void neap_signals_hold(sigset_t *saved) {
+  static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU, SIGTSTP};
+  sigset_t held;
+  fill_held(&held);
+  for (int i = 0; i < NEAP_COUNT(usual); i++) {
+    struct sigaction action;
+    if (sigaction(usual[i], NULL, &action) != 0) continue;
+    bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+    if (!handled) sigdelset(&held, usual[i]);
+  }
   pthread_sigmask(SIG_BLOCK, &held, saved);
 }
 
 void neap_signals_release(const sigset_t *saved) { pthread_sigmask(SIG_SETMASK, saved, NULL); }
 
-/* The pool's threads are made here, with signals held: they keep the mask they were made with. */
-void neap_threads_set(int n) {
-  n = NEAP_MAX(n, 1);
-  atomic_store(&n_thread_set, n);
-#ifdef _OPENMP
-  omp_set_num_threads(n);
-  sigset_t saved;
-  neap_signals_hold(&saved);
-  atomic_int here = 0; /* an empty region would be left out by the compiler */
-#pragma omp parallel num_threads(n)
-  atomic_fetch_add(&here, 1);
-  neap_signals_release(&saved);
-#endif
+/* Equal ranges, as many as threads are asked for. */
+typedef struct ranges {
+  int64_t n, n_part;
+  void (*body)(void *, int64_t, int64_t);
+  void *context;
+} ranges;
+
+static void run_range(void *context, int part) {
+  const ranges *r = context;
+  int64_t begin = r->n * part / r->n_part, end = r->n * (part + 1) / r->n_part;
+  if (begin < end) r->body(r->context, begin, end);
 }
 
-/* Equal ranges, one a thread: the loops here have even work, and with a queue of chunks who computes what
- * would depend on timing. OpenMP may give fewer threads than asked for; the ranges then are as many. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *, int64_t, int64_t), void *context) {
   if (n <= 0) return;
-#ifdef _OPENMP
   int64_t most = (n + NEAP_MAX(grain, 1) - 1) / NEAP_MAX(grain, 1);
-  int n_part = (int)NEAP_MIN(most, (int64_t)n_thread);
-  if (n_part > 1 && !omp_in_parallel()) {
-#pragma omp parallel num_threads(n_part)
-    {
-      int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
-      int64_t begin = n * part / parts, end = n * (part + 1) / parts;
-      if (begin < end) body(context, begin, end);
-    }
-    return;
-  }
-#endif
-  (void)grain, (void)n_thread;
-  body(context, 0, n);
+  ranges r = {.n = n, .n_part = NEAP_MAX(NEAP_MIN(most, n_thread), 1), .body = body, .context = context};
+  neap_team_run((int)r.n_part, run_range, &r);
 }
 
 int64_t neap_clock_ns(void) {

@@ -416,7 +416,7 @@ static void run_branches(tree *t, node *n) {
   }
   atomic_store(&n->n_unfinished, n_unfinished);
   sigset_t saved;
-  neap_signals_hold(&saved);
+  neap_signals_hold_all(&saved);
   while (n_started < n_branch && pthread_create(&thread[n_started], NULL, run_branch, &list[n_started]) == 0) n_started++;
   neap_signals_release(&saved);
   if (n_started < n_branch) {

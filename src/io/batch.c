@@ -130,7 +130,7 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
   if (status == NEAP_OK) status = make_buffers(r, error);
   if (status != NEAP_OK) goto fail;
   sigset_t saved; /* the thread inherits the mask: interrupts are for those who run nets */
-  neap_signals_hold(&saved);
+  neap_signals_hold_all(&saved);
   int refused = pthread_create(&r->thread, NULL, read_ahead, r);
   neap_signals_release(&saved);
   if (refused != 0) {

@@ -15,29 +15,81 @@
 
 #define T(flag) ((flag) ? CblasTrans : CblasNoTrans)
 
-/* OpenBLAS's thread count is process-wide; it is changed only when it differs, outside parallel regions. Inside one,
- * OpenBLAS stays on the calling thread by itself. */
-static void use_threads(int n_thread) {
+/* OpenBLAS is kept on the thread that calls it: its own threads are OpenMP's, which wait for each other without end where fewer come
+ * than were asked for. It asks OpenMP how many there may be. Returns the number to go back to. */
+static int enter(void) {
 #ifdef _OPENMP
-  if (omp_in_parallel()) return;
+  int before = omp_get_max_threads();
+  if (before != 1) omp_set_num_threads(1);
+  return before;
+#else
+  return 1;
 #endif
-  if (openblas_get_num_threads() != n_thread) openblas_set_num_threads(n_thread);
+}
+
+static void leave(int before) {
+#ifdef _OPENMP
+  if (before != 1) omp_set_num_threads(before);
+#endif
+  (void)before;
+}
+
+/* C (M,N) = alpha op(A) op(B) + beta C, cut along the longer side of C in units of CUT rows or columns. */
+typedef struct cut_product {
+  neap_dtype dtype;
+  bool ta, tb, by_rows;
+  int64_t m, n, k, lda, ldb, ldc;
+  double alpha, beta;
+  const char *a, *b;
+  char *c;
+} cut_product;
+
+enum { CUT = 64 };
+
+/* Units [begin, end). */
+static void multiply_cut(void *context, int64_t begin, int64_t end) {
+  const cut_product *p = context;
+  int64_t from = begin * CUT, m = p->m, n = p->n, to = NEAP_MIN(end * CUT, p->by_rows ? m : n);
+  int64_t bytes = (int64_t)neap_dtype_bytes(p->dtype), by = from * bytes;
+  const char *a = p->a, *b = p->b;
+  char *c = p->c;
+  if (p->by_rows)
+    a += p->ta ? by : by * p->lda, c += by * p->ldc, m = to - from;
+  else
+    b += p->tb ? by * p->ldb : by, c += by, n = to - from;
+  int before = enter();
+  if (p->dtype == NEAP_DTYPE_F64)
+    cblas_dgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, p->alpha,
+                (const double *)(const void *)a, (blasint)p->lda, (const double *)(const void *)b, (blasint)p->ldb, p->beta,
+                (double *)(void *)c, (blasint)p->ldc);
+  else
+    cblas_sgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, (float)p->alpha,
+                (const float *)(const void *)a, (blasint)p->lda, (const float *)(const void *)b, (blasint)p->ldb, (float)p->beta,
+                (float *)(void *)c, (blasint)p->ldc);
+  leave(before);
+}
+
+static void multiply_blas(cut_product *p, int n_thread) {
+  enum { LEAST = 1 << 20 }; /* multiply-adds that are worth a thread */
+  p->by_rows = p->m > p->n;
+  int64_t n_unit = (NEAP_MAX(p->m, p->n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(p->m, p->n) * p->k, 1) + 1;
+  neap_parallel_for(n_unit, grain, n_thread, multiply_cut, p);
 }
 
 /* oneDNN may refuse; then, as for all else, it is OpenBLAS's. */
 void neap_gemm_f32(neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
   if (engine == NEAP_GEMM_DNNL && neap_onednn_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread)) return;
-  use_threads(n_thread);
-  cblas_sgemm(CblasRowMajor, T(ta), T(tb), (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c,
-              (blasint)ldc);
+  cut_product p = {NEAP_DTYPE_F32,  ta,       tb, false, m, n, k, lda, ldb, ldc, (double)alpha, (double)beta, (const char *)a,
+                   (const char *)b, (char *)c};
+  multiply_blas(&p, n_thread);
 }
 
 void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
                    int64_t ldb, double beta, double *c, int64_t ldc, int n_thread) {
-  use_threads(n_thread);
-  cblas_dgemm(CblasRowMajor, T(ta), T(tb), (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c,
-              (blasint)ldc);
+  cut_product p = {NEAP_DTYPE_F64,  ta,       tb, false, m, n, k, lda, ldb, ldc, alpha, beta, (const char *)a,
+                   (const char *)b, (char *)c};
+  multiply_blas(&p, n_thread);
 }
 
 /* Dense operands: a (M,K), or (K,M) when `ta`; b (K,N), or (N,K) when `tb`; `add`: to what c holds. */

@@ -1,5 +1,5 @@
 /* math/blas.h: matrix products. Row-major; lda, ldb, ldc are row strides. C = alpha A' B' + beta C, where ' transposes when
- * asked. n_thread 1 keeps the library on the calling thread, as any call inside a parallel region does. */
+ * asked. n_thread 1 keeps it on the calling thread, as any call inside a share or a parallel region does. */
 #ifndef NEAP_MATH_BLAS_H
 #define NEAP_MATH_BLAS_H
 

@@ -13,13 +13,13 @@
 
 #include "math/onednn_int.h"
 
-#include <omp.h>
 #include <pthread.h>
 
 struct neap_onednn {
   dnnl_primitive_t primitive;
   dnnl_stream_t stream;
   int n_thread, n_arg;
+  bool meets; /* its shares wait for each other */
   onednn_arg arg[ONEDNN_MAX_ARG];
   dnnl_memory_t memory[ONEDNN_MAX_ARG];
   void *address[ONEDNN_MAX_ARG]; /* what memory[i] points at */
@@ -43,18 +43,6 @@ static void make_engine(void) {
 
 /* Whether oneDNN can be used; starts it at the first call, from whichever thread. */
 static bool have_engine(void) { return pthread_once(&once, make_engine) == 0 && the_engine != NULL; }
-
-/* oneDNN takes OpenMP's number of threads when a primitive is made and when it runs. Returns the number to go back to. */
-static int threads_enter(int n_thread) {
-  int before = omp_get_max_threads();
-  if (before != n_thread) omp_set_num_threads(n_thread);
-  return before;
-}
-
-/* Goes back to the `before` that threads_enter(n_thread) returned. */
-static void threads_leave(int before, int n_thread) {
-  if (before != n_thread) omp_set_num_threads(before);
-}
 
 /* ---- asking ---------------------------------------------------------------------------------------------------------------- */
 
@@ -148,7 +136,7 @@ static bool winograd_pays(const neap_onednn_case *c) {
  * may be the only one. It is asked on a copy, so that its refusal leaves the direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !has_elements(c)) return false;
-  int before = threads_enter(c->n_thread);
+  onednn_enter(onednn_threads(c->n_thread), false);
   neap_onednn_case other = *c;
   c->algorithm = NEAP_ONEDNN_DIRECT;
   bool good = ask_algorithm(c);
@@ -157,15 +145,15 @@ bool neap_onednn_ask(neap_onednn_case *c) {
     *c = other;
     good = true;
   }
-  threads_leave(before, c->n_thread);
+  onednn_leave();
   return good;
 }
 
 bool neap_onednn_ask_bytes(neap_onednn_case *c) {
   if (!have_engine() || !has_elements(c)) return false;
-  int before = threads_enter(c->n_thread);
+  onednn_enter(onednn_threads(c->n_thread), false);
   bool good = ask_bytes(c);
-  threads_leave(before, c->n_thread);
+  onednn_leave();
   return good;
 }
 
@@ -194,6 +182,12 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   return NEAP_OK;
 }
 
+/* Kernels that add up over images or rows: their threads wait for each other's sums, in generated code. */
+static bool shares_meet(neap_onednn_kind kind) {
+  return kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || kind == NEAP_ONEDNN_NORM || kind == NEAP_ONEDNN_NORM_GRAD ||
+         kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
+}
+
 /* A memory object without an address for the next argument of k. */
 static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const onednn_arg *arg) {
   const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg->arg);
@@ -220,14 +214,15 @@ neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_
   if (!have_engine()) return neap_fail(error, NEAP_INTERNAL, "oneDNN could not be started");
   neap_onednn *k = neap_alloc_zeroed(sizeof *k);
   if (k == NULL) return neap_fail_memory(error, sizeof *k, "a oneDNN kernel");
-  k->n_thread = c->n_thread;
-  int before = threads_enter(c->n_thread);
+  k->n_thread = onednn_threads(c->n_thread);
+  k->meets = shares_meet(c->kind);
+  onednn_enter(onednn_threads(c->n_thread), false);
   if (onednn_describe(c, false, the_engine, the_attr, &p))
     status = make_kernel(c, &p, k, error);
   else
     status = neap_fail(error, NEAP_PLAN, "oneDNN has no kernel for the layouts of the plan");
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
-  threads_leave(before, c->n_thread);
+  onednn_leave();
   if (status != NEAP_OK)
     neap_onednn_free(k);
   else
@@ -246,9 +241,10 @@ void neap_onednn_free(neap_onednn *k) {
 
 /* ---- running ----------------------------------------------------------------------------------------------------------- */
 
-/* The results are there when it returns: on the processor a primitive is executed at once, by this thread and OpenMP's. */
+/* The results are there when it returns: on the processor a primitive is executed at once, by this thread and its helpers. */
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
+  onednn_enter(k->n_thread, k->meets);
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
     void *address = a->position == ONEDNN_SCRATCH ? scratch : a->is_out ? out[a->position] : in[a->position];
@@ -257,10 +253,8 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
   }
-  int before = threads_enter(k->n_thread);
   dnnl_status_t status = dnnl_primitive_execute(k->primitive, k->stream, k->n_arg, args);
-  threads_leave(before, k->n_thread);
-  return status == dnnl_success;
+  return onednn_leave() && status == dnnl_success;
 }
 
 bool neap_onednn_is_built(void) { return true; }
@@ -282,7 +276,10 @@ typedef struct cut_product {
 /* C (m,n), a part of p's, with what stands at a, b, c; on one thread. */
 static bool multiply_part(const cut_product *p, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                           float beta, float *c) {
-  return dnnl_sgemm(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', m, n, k, p->alpha, a, lda, b, p->ldb, beta, c, p->ldc) == dnnl_success;
+  char ta = p->ta ? 'T' : 'N', tb = p->tb ? 'T' : 'N';
+  onednn_enter(1, false);
+  dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, p->alpha, a, lda, b, p->ldb, beta, c, p->ldc);
+  return onednn_leave() && status == dnnl_success;
 }
 
 /* To turn A round, oneDNN reads down its columns. Rows a multiple of 4 KiB apart, as the gates of LSTM are, then fall upon the
@@ -306,7 +303,7 @@ static bool multiply_copied(const cut_product *p, int64_t m, int64_t n, const fl
   return true;
 }
 
-/* Units [begin, end); on one thread, since this runs in a parallel region or was asked to. */
+/* Units [begin, end). */
 static void multiply_cut(void *context, int64_t begin, int64_t end) {
   cut_product *p = context;
   int64_t from = begin * CUT, m = p->m, n = p->n, to = NEAP_MIN(end * CUT, p->by_rows ? m : n);
@@ -337,13 +334,8 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
                    .a = a,
                    .b = b,
                    .c = c};
-  /* Up to one grain of units is a single part, which this thread runs; oneDNN must not then add threads of its own. */
   int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
-  /* Inside a parallel region, neap_parallel_for stays on this thread and OpenMP's number is left as it is. */
-  bool nested = omp_in_parallel() != 0, alone = n_unit <= grain;
-  int before = nested ? 0 : threads_enter(alone ? 1 : n_thread);
   neap_parallel_for(n_unit, grain, n_thread, multiply_cut, &p);
-  if (!nested) threads_leave(before, alone ? 1 : n_thread);
   return !p.failed;
 }
 

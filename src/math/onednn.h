@@ -6,8 +6,8 @@
  * completed case. Built without oneDNN (NEAP_WITH_DNNL=0), ask always says no.
  *
  * INVARIANT: ask computes bytes by the way that make goes: from the finished layouts, not from a free choice of them.
- * INVARIANT: a kernel made for n threads runs with n threads; one made for more than one never runs inside a parallel
- * region (its weight gradients would be garbage).
+ * INVARIANT: a kernel made for n threads runs with n threads, inside somebody's parallel region too; one made for more than one
+ * never runs inside a share of a team (it could not have them there).
  * INVARIANT: padding lanes of every output are zero after a run, given that those of the inputs are.
  */
 #ifndef NEAP_MATH_ONEDNN_H

@@ -43,4 +43,13 @@ static inline bool onednn_is_present(const neap_type *types, int n, int position
 /* Groups of an operand's layout: the case's for a convolution's weight, else 1. */
 int64_t onednn_groups(const neap_onednn_case *c, bool is_out, int position);
 
+/* ---- threads (onednn_threads.c) ---------------------------------------------------------------------------------------- */
+
+/* How many threads a kernel that wants n may be made for: 1 where oneDNN's regions can't be run on Neap's teams. */
+int onednn_threads(int n);
+/* Around every call that makes or runs something: oneDNN takes the number of threads then. `meets`: its shares wait for each
+ * other. Leaving gives false when a region could not be run. Between them oneDNN alone is called. */
+void onednn_enter(int n_thread, bool meets);
+bool onednn_leave(void);
+
 #endif

@@ -1,5 +1,5 @@
 /* dag.c: the schedule `dag`. Steps whose kernels give the same bits on one thread as on many run side by side, each on one thread of
- * an OpenMP region; a step that needs the team that its kernel was chosen for runs alone, between two regions, on the calling
+ * a team; a step that needs the team that its kernel was chosen for runs alone, between two regions, on the calling
  * thread, which then opens the kernel's own. So a dag gives the bits of the schedule `simple`, and regions never nest.
  *
  * A step is an instruction of the plan's order or, under policy `pool`, a turn of the script (overlap.c), which takes its bytes
@@ -15,9 +15,6 @@
 #include <limits.h>
 #include <string.h>
 #include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 /* Ready steps, the earliest on top. */
 typedef struct heap {
@@ -246,19 +243,22 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
   pthread_mutex_unlock(&dag->mutex);
 }
 
+typedef struct region {
+  neap_program *program;
+  neap_run_state *state;
+} region;
+
+/* Lane 0 is the calling thread's. One that comes when nothing is left ends at once. */
+static void run_lane(void *context, int share) {
+  const region *r = context;
+  neap_lane *lane = &r->program->dag->lane[share];
+  lane->thread = share;
+  work(r->program, r->state, lane);
+}
+
 /* Steps side by side on n_lane threads. */
 static void run_region(neap_program *program, neap_run_state *state, int n_lane) {
-#ifdef _OPENMP
-#pragma omp parallel num_threads(n_lane)
-  {
-    neap_lane *lane = &program->dag->lane[omp_get_thread_num()];
-    lane->thread = omp_get_thread_num();
-    work(program, state, lane);
-  }
-#else
-  (void)n_lane;
-  work(program, state, &program->dag->lane[0]);
-#endif
+  neap_team_run(n_lane, run_lane, &(region){program, state});
 }
 
 /* Whether the steps that may run side by side are worth a region, which costs some microseconds: what runs beside the heaviest is not
@@ -284,13 +284,7 @@ static void run_earliest(neap_program *program, neap_run_state *state) {
 }
 
 /* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
-static int count_lanes(const neap_dag *dag) {
-#ifdef _OPENMP
-  return omp_in_parallel() ? 1 : NEAP_MIN(dag->n_lane, neap_threads());
-#else
-  return 1;
-#endif
-}
+static int count_lanes(const neap_dag *dag) { return neap_team_is_inside() ? 1 : NEAP_MIN(dag->n_lane, neap_threads()); }
 
 /* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there is none; borrowed until the
  * next run. */
