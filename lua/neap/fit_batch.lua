@@ -23,7 +23,8 @@ local function source(subject, o)
   end
   local loss = o.loss or o.train and require("neap.nn").CrossEntropyLoss {} or nil
   return function(n)
-    return (subject:net { batch = n, train = o.train, loss = loss, optimizer = o.optimizer }), memory
+    return (subject:net { batch = n, train = o.train, loss = loss, optimizer = o.optimizer, input = o.input, input_dtype = o.input_dtype }),
+      memory
   end
 end
 
@@ -39,13 +40,14 @@ function fit_batch.tell(who, total, available)
   io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(who, core.bytes_text(total), core.bytes_text(available)))
 end
 
---- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =}) -> n, plan, total. The largest batch that
+--- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =, input_dtype =}) -> n, plan, total. The largest batch that
 -- fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
 -- and says so. Raises `memory` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
-  local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none }, given)
+  local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none,
+    input = none, input_dtype = none }, given)
   if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
   local available
   if not (o.total or o.budget) then

@@ -41,10 +41,11 @@ end
 
 --- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose parts count whole. The last part may have fewer rows.
 -- @param reduces "mean" or "sum": how the loss makes one number of its rows
+-- @param batch as of neap.batch.read
 -- @param size integer rows of a micro-batch
 -- @param program_for f(n) -> the program of a micro-batch of n rows
 function micro.parts(loss, reduces, batch, size, program_for)
-  local rows, parts = batch.x:size(1), {}
+  local rows, parts = batch.rows, {}
   local all = reduces == "mean" and counted(loss, batch.y)
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
@@ -56,7 +57,7 @@ function micro.parts(loss, reduces, batch, size, program_for)
 end
 
 --- What the mean over a batch counts: rows, but those with the loss's ignore_index.
-function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.x:size(1) end
+function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.rows end
 
 --- What holding a batch and joining it to those held takes, of a net that split_micro gave for the update (src/net/hold.c).
 -- @return net, net
@@ -75,7 +76,9 @@ end
 --- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their weighted means.
 -- @param after table {last = program of the update or of hold, join = program that comes before, kept =, added = shares}
 function micro.run(ws, batch, parts, after)
-  core.run_micro(ws, { x = batch.x, y = batch.y }, parts, after.last, after.join, after.kept, after.added)
+  local feeds = { y = batch.y }
+  for name, t in pairs(batch.inputs) do feeds[name] = t end
+  core.run_micro(ws, feeds, parts, after.last, after.join, after.kept, after.added)
 end
 
 return micro

@@ -9,6 +9,7 @@
 -- been counted yet. An error, or Ctrl-C, between the run and the count loses nothing: `settle` finds out by that number whether
 -- the step happened.
 -- @module neap.train
+local batches = require "neap.batch"
 local core = require "neap.core"
 local build = require "neap.nn.build"
 local micro = require "neap.micro"
@@ -195,7 +196,8 @@ local function attempt(self, known, ws, f, ...)
     self.programs, self.ranges, self.most = programs, ranges, most
     for _, key in ipairs(learnt) do self[key] = was[key] end
   end
-  local fed = { "x", "y", "lr" }
+  local fed = { "y", "lr" }
+  for name in pairs(self.input or { x = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()
     if not done then settle(self) end
@@ -213,23 +215,48 @@ end
 
 -- ---- programs ----------------------------------------------------------------------------------------------------------
 
---- What the data looks like decides the input's shape and dtype, and the label's, once.
+--- "x f32 (3,4)" of each input.
+local function look_of(inputs)
+  local parts = {}
+  for i, name in ipairs(options.keys(inputs)) do
+    local input = inputs[name]
+    parts[i] = ("%s%s (%s)"):format(name == "x" and "" or name .. " ", input.dtype, table.concat(input, ","))
+  end
+  return table.concat(parts, ", ")
+end
+
+local function is_field(t) return op.is_tensor(t) or type(t) == "table" and type(t.shape) == "table" end
+
+--- What the data looks like decides the inputs' shapes and dtypes, and the label's, once.
+-- @param spec {x =, y =} of tensors or of {shape =, dtype =}, as a batch has them
 local function learn_spec(self, spec)
-  local function one(field)
-    return { shape = table.move(field.shape, 2, #field.shape, 1, {}), dtype = field.dtype }
+  local function example(field) return table.move(field.shape, 2, #field.shape, 1, {}) end
+  local found, y = batches.apart(self.model, spec, is_field)
+  local inputs = {}
+  for name, field in pairs(found) do
+    inputs[name] = example(field)
+    inputs[name].dtype = field.dtype
   end
-  local x = one(spec.x)
+  batches.places(self.model, inputs)
   local known = self.input
-  if known and (table.concat(known.shape, ",") ~= table.concat(x.shape, ",") or known.dtype ~= x.dtype) then
-    fail(("the data's examples are %s (%s), the trainer's so far %s (%s)"):format(x.dtype, table.concat(x.shape, ","), known.dtype,
-      table.concat(known.shape, ",")))
+  if known and look_of(known) ~= look_of(inputs) then
+    fail(("the data's examples are %s, the trainer's so far %s"):format(look_of(inputs), look_of(known)))
   end
-  local target = spec.y and one(spec.y)
+  local target = y and { shape = example(y), dtype = y.dtype } or nil
   if target == nil and self.needs_no_target then target = false end
   if known and (self.target == false) ~= (target == false) then
     fail(target and "the data has a y, the trainer's so far had none" or "the data has no y, the trainer's so far had one")
   end
-  self.input, self.target = x, target
+  self.input, self.target = inputs, target
+end
+
+--- What a data set that changes its batches by `map` gives is seen at its first batch.
+local function learn_set(self, set)
+  if set.map == nil then
+    local spec = copy(set:spec())
+    spec.n, spec.batch = nil, nil
+    learn_spec(self, spec)
+  end
 end
 
 function close_programs(self)
@@ -244,7 +271,7 @@ end
 local function net_of(self, mode, n)
   local train = mode ~= "eval"
   local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
-    input = self.input and self.input.shape, input_dtype = self.input and self.input.dtype, target = self.target,
+    input = self.input, target = self.target,
     metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
   if mode ~= "micro" then return net, blobs end
   local part, update = net:split_micro()
@@ -364,7 +391,7 @@ end
 
 local function feed(self, batch)
   check_target(self, batch)
-  self.ws:feed("x", batch.x)
+  for name in pairs(self.input) do self.ws:feed(name, batch.inputs[name]) end
   if batch.y ~= nil then self.ws:feed("y", batch.y) end
 end
 
@@ -489,16 +516,14 @@ local function run_micro(self, batch, rows, last)
   return pcall(micro.run, self.ws, batch, parts, after)
 end
 
---- A batch is {x =, y =}; what a data set says of it besides is how many rows it has.
-local function check_batch(batch)
-  if type(batch) ~= "table" then fail("trainer:step expects a batch { x = tensor, y = tensor }, got a " .. type(batch)) end
-  for name, value in pairs(batch) do
-    if name ~= "x" and name ~= "y" and name ~= "n" then
-      fail(("a batch is { x =, y = }: nothing reads its field \"%s\""):format(tostring(name)))
-    end
-    if name ~= "n" and not op.is_tensor(value) then fail(("a batch's %s expects a tensor, got a %s"):format(name, type(value))) end
+--- Raises unless a batch has the inputs that the nets made so far have.
+local function check_inputs(self, batch)
+  for name in pairs(self.input) do
+    if batch.inputs[name] == nil then fail(("a batch has no %s, the trainer's so far had one"):format(name)) end
   end
-  if batch.x == nil then fail "a batch has no x: the model needs an input" end
+  for name in pairs(batch.inputs) do
+    if self.input[name] == nil then fail(("a batch has %s, the trainer's so far had none: nothing reads it"):format(name)) end
+  end
 end
 
 local function feed_rate(self)
@@ -509,10 +534,13 @@ local function feed_rate(self)
   return lr
 end
 
+local function as_spec(batch) return copy(batch.inputs, { y = batch.y }) end
+
 local function step(self, batch, last)
   local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
-  if not self.input or is_new then learn_spec(self, { x = batch.x, y = batch.y }) end
-  local rows = batch.x:size(1)
+  if not self.input or is_new then learn_spec(self, as_spec(batch)) end
+  check_inputs(self, batch)
+  local rows = batch.rows
   self.batch = self.batch or rows
   local lr = feed_rate(self)
   local start = core.clock()
@@ -536,12 +564,14 @@ local function step(self, batch, last)
 end
 
 local function step_on(self, batch, last)
-  check_batch(batch)
-  check_most(self, "trainer:step", batch.x:size(1))
-  return attempt(self, "step " .. batch.x:size(1), find_workspace(self), step, batch, last)
+  local read = batches.read(self.model, batch)
+  check_most(self, "trainer:step", read.rows)
+  return attempt(self, "step " .. read.rows, find_workspace(self), step, read, last)
 end
 
---- One step on one batch {x =, y =}: tensors of n rows. What is wrong with the data raises, and changes nothing. With `accumulate` not
+--- One step on one batch {x =, y =}: tensors of n rows. A model of several inputs takes them by the names of forward's arguments,
+-- {image =, text =, y =}, by number, {x1 =, x2 =, y =}, or as a list, {x = {a, b}, y =}.
+-- What is wrong with the data raises, and changes nothing. With `accumulate` not
 -- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch was, `accumulated` how many
 -- examples are held for the next one.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped, updated, accumulated}
@@ -580,16 +610,19 @@ end
 -- ---- looking -----------------------------------------------------------------------------------------------------------
 
 local function evaluate(self, set)
-  learn_spec(self, set:spec())
+  learn_set(self, set)
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
   local sums, n, counted = {}, 0, 0
-  for batch in set:epoch(1) do
-    local entry = program_for(self, batch.n, "eval")
+  for given in set:epoch(1) do
+    local batch = batches.read(self.model, given)
+    if not self.input then learn_spec(self, as_spec(batch)) end
+    check_inputs(self, batch)
+    local entry = program_for(self, batch.rows, "eval")
     feed(self, batch)
     entry.program:run()
     local count = micro.count_of(self.loss, batch)
-    add_values(self, sums, read_metrics(self, entry.blobs), batch.n, count)
-    n, counted = n + batch.n, counted + count
+    add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count)
+    n, counted = n + batch.rows, counted + count
   end
   if n == 0 then fail("evaluate: the data set has no rows") end
   return report.new { totals = copy(means(self, sums, n, counted), { n = n }), order = { "loss", table.unpack(self.metric_names) } }
@@ -603,13 +636,28 @@ function Trainer:evaluate(set)
   return attempt(self, nil, find_workspace(self), evaluate, set)
 end
 
---- Outputs of the model for a batch x, in evaluation mode and with the trainer's memory options; copies.
-function Trainer:predict(x)
-  if not op.is_tensor(x) then fail("trainer:predict expects a batch x, a tensor, got " .. (x == nil and "nothing" or "a " .. type(x))) end
+--- What predict is given, as arguments of forward: tensors in order, or one batch.
+local function predict_arguments(self, x, ...)
+  local names, has_more = batches.arguments(self.model)
+  local given, most = 1 + select("#", ...), math.max(#names, 1)
+  if given > most and not has_more then fail(("trainer:predict takes %d argument%s, got %d"):format(most, most == 1 and "" or "s", given)) end
+  if op.is_tensor(x) then return x, ... end
+  if type(x) ~= "table" or next(x) == nil or given > 1 then
+    fail("trainer:predict expects a batch x, a tensor, got " .. (x == nil and "nothing" or "a " .. type(x)))
+  end
+  local inputs = batches.read(self.model, x).inputs
+  local at, last = batches.places(self.model, inputs)
+  for k = 1, last do at[k] = inputs[at[k]] end
+  return table.unpack(at, 1, last)
+end
+
+--- t:predict(x): outputs of the model for a batch x, in evaluation mode and with the trainer's memory options; copies. A model of several
+-- inputs takes t:predict(a, b), or a batch of them as in t:step, whose y nothing reads.
+function Trainer:predict(...)
   local mode = rawget(self.model, "_mode")
   local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
   rawset(self.model, "_mode", false)
-  return build.run_within(self.model, self.memory, x)
+  return build.run_within(self.model, self.memory, predict_arguments(self, ...))
 end
 
 local function program_of(self, batch)
@@ -983,7 +1031,7 @@ end
 --- What the data looks like is learnt first.
 local function begin_fit(self, set, o)
   local spec = set:spec()
-  learn_spec(self, spec)
+  learn_set(self, set)
   self.batch = math.min(spec.batch, spec.n)
   self.most.train = math.max(self.most.train, self.batch)
   if #set == 0 then fail("fit: the data set has no batch") end
@@ -1008,9 +1056,10 @@ local function check_valid(self, set, valid)
   local other = valid:spec()
   check_most(self, "fit: valid", math.min(other.batch, other.n))
   if other.n == 0 then fail("fit: valid has no rows") end
-  for _, name in ipairs { "x", "y" } do
+  local names = options.keys(copy(spec, other))
+  for _, name in ipairs(names) do
     local function look(field) return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none" end
-    if look(spec[name]) ~= look(other[name]) then
+    if name ~= "n" and name ~= "batch" and look(spec[name]) ~= look(other[name]) then
       fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(name, look(other[name]), look(spec[name])))
     end
   end

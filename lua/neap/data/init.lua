@@ -332,21 +332,47 @@ function data.text(given)
   return self
 end
 
---- Tensors already in memory: x (N, ...), y (N, ...).
--- @usage neap.data.tensors { x = images, y = labels, batch = 32, shuffle = true }
-function data.tensors(given)
-  local o = read_options("tensors", { x = none, y = none }, given)
-  local fields = {}
-  for _, name in ipairs { "x", "y" } do
-    local t = o[name]
-    if t ~= nil then
-      if type(t) ~= "userdata" or t:dim() < 1 then fail(("neap.data.tensors: %s expects a tensor of rows"):format(name)) end
-      fields[name] = { source = t:contiguous(), dtype = t.dtype }
+local taken = { n = "rows", batch = "rows a batch", lr = "the learning rate" }
+
+--- Fields of batches apart from options: x and y, those of other names for which is_field holds, and x = { a, b } as x1 and x2.
+-- @return {name = value}, the options that are left
+local function fields_apart(who, given, is_field)
+  local found, rest = {}, {}
+  for key, value in pairs(type(given) == "table" and given or { given }) do
+    if key == "x" and type(value) == "table" and is_field(value[1]) then
+      for i, part in ipairs(value) do found["x" .. i] = part end
+    elseif key == "x" or key == "y" or type(key) == "string" and base_options[key] == nil and is_field(value) then
+      found[key] = value
+    else
+      rest[key] = value
     end
   end
-  if not fields.x then fail("neap.data.tensors takes { x = tensor, y = tensor }") end
-  if o.y ~= nil and #o.y ~= #o.x then fail(("neap.data.tensors: x has %d rows, y %d"):format(#o.x, #o.y)) end
-  return new(o, fields, range(#o.x))
+  for name in pairs(found) do
+    if taken[name] then fail(("neap.data.%s: a field can't be called \"%s\", which is %s"):format(who, name, taken[name])) end
+  end
+  return found, rest
+end
+
+local function is_tensor(t) return type(t) == "userdata" end
+
+--- Tensors already in memory: x (N, ...), y (N, ...). Of a model with several inputs each has a field, by the name of forward's
+-- argument; x = { a, b } are x1 and x2.
+-- @usage neap.data.tensors { x = images, y = labels, batch = 32, shuffle = true }
+-- neap.data.tensors { image = images, text = ids, y = labels, batch = 32 }
+function data.tensors(given)
+  local found, rest = fields_apart("tensors", given, is_tensor)
+  local o, fields, first = read_options("tensors", { x = none, y = none }, rest), {}, nil
+  for _, name in ipairs(options.keys(found)) do
+    local t = found[name]
+    if not is_tensor(t) or t:dim() < 1 then fail(("neap.data.tensors: %s expects a tensor of rows"):format(name)) end
+    fields[name] = { source = t:contiguous(), dtype = t.dtype }
+    if name ~= "y" then first = first or name end
+  end
+  if not first then fail("neap.data.tensors takes { x = tensor, y = tensor }") end
+  for _, name in ipairs(options.keys(found)) do
+    if #found[name] ~= #found[first] then fail(("neap.data.tensors: %s has %d rows, %s %d"):format(first, #found[first], name, #found[name])) end
+  end
+  return new(o, fields, range(#found[first]))
 end
 
 -- ---- tables of numbers -----------------------------------------------------------------------------------------------------------
@@ -541,21 +567,23 @@ end
 --- Rows made by a Lua function, between steps: get(i, slot) writes into slot.x and slot.y, views of the batch, for row i, from 1. It
 -- returns nothing and sets no field of the slot.
 -- @field n integer rows
--- @field x table {shape of one row, dtype =}; y the same, {} for one number
+-- @field x table {shape of one row, dtype =}; y the same, {} for one number; and other inputs by name, as in data.tensors
 -- @usage neap.data.from { n = 1000, batch = 10, x = { 2 }, y = { dtype = "i64" }, get = function(i, slot) slot.x:fill_(i); slot.y:fill_(i % 2) end }
 function data.from(given)
-  local o = read_options("from", { n = none, x = none, y = none, get = none }, given)
-  if math.type(o.n) ~= "integer" or o.n < 1 or type(o.get) ~= "function" or type(o.x) ~= "table" then
+  local found, rest = fields_apart("from", given, function(part) return type(part) == "table" end)
+  local o, has_input = read_options("from", { n = none, x = none, y = none, get = none }, rest), false
+  for name, part in pairs(found) do
+    if type(part) ~= "table" then fail(("neap.data.from: %s expects the shape of one row, got a %s"):format(name, type(part))) end
+    has_input = has_input or name ~= "y"
+  end
+  if math.type(o.n) ~= "integer" or o.n < 1 or type(o.get) ~= "function" or not has_input then
     fail("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, slot) .. end }")
   end
   local fields = {}
-  for _, name in ipairs { "x", "y" } do
-    local part = o[name]
-    if part then
-      local shape = { o.batch, table.unpack(part) }
-      shape.dtype = part.dtype or "f32"
-      fields[name] = { source = core.zeros(shape), dtype = shape.dtype } -- the batch that every batch is made in
-    end
+  for name, part in pairs(found) do
+    local shape = { o.batch, table.unpack(part) }
+    shape.dtype = part.dtype or "f32"
+    fields[name] = { source = core.zeros(shape), dtype = shape.dtype } -- the batch that every batch is made in
   end
   local self = new(o, fields, range(o.n))
   function self.epoch(_, k, first)

@@ -2,6 +2,7 @@
 --
 -- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
+local batches = require "neap.batch"
 local core = require "neap.core"
 local count_memory = require "neap.count_memory"
 local mem_param = require "neap.mem_param"
@@ -134,9 +135,10 @@ local net_spec = { batch = 1, train = false, loss = none, optimizer = none, inpu
 
 --- Builds a net of this model.
 -- @param given table { batch =, train = bool, loss = loss module, optimizer =, input = {shape of one example}, input_dtype =,
+--   (of several inputs a list of shapes, or { argument of forward = {shape, dtype =} }),
 --   target = {shape =, dtype =} of one example's label, or false: the loss takes none, metrics = {"accuracy"}, keep = {names}, guard = bool: the step stops
 --   before anything changes when the loss is not finite }
--- @return net, {x = blob, y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
+-- @return net, {x = blob (each input under its name), y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
 function Module.net(self, given)
   local o, root = options.read("m:net", net_spec, given), (tree.home(self))
   if math.type(o.batch) ~= "integer" or o.batch < 1 then fail("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch)) end
@@ -145,8 +147,13 @@ function Module.net(self, given)
   local metrics = build.metric_names(o.metrics)
   local record = building(o.name or self._wanted_name or "model", root, o.train, o.traced, function(record)
     local net = record.net
-    blobs.x = net:input("x", with_batch(shape, o.batch), o.input_dtype or self._fields.input_dtype or "f32")
-    local outs = table.pack(self(blobs.x))
+    local arguments, places, last = {}, batches.shapes(self, shape, o.input_dtype or self._fields.input_dtype)
+    for k = 1, last do
+      local input = places[k]
+      if input then arguments[k] = net:input(input.name, with_batch(input.shape, o.batch), input.dtype) end
+      if input then blobs[input.name] = arguments[k] end
+    end
+    local outs = table.pack(self(table.unpack(arguments, 1, last)))
     blobs.output = outs[1]
     if not o.loss then return end
     if o.target ~= false then
@@ -244,6 +251,13 @@ local function elems(shape)
   return n
 end
 
+--- Shapes of a net's inputs, in order, without the target's: "(1,4), (1,3)".
+local function shapes_of(net)
+  local parts = {}
+  for i, input in ipairs(net:inputs()) do parts[i] = "(" .. table.concat(input.shape, ",") .. ")" end
+  return table.concat(parts, ", ")
+end
+
 --- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of the forward pass; totals
 -- parameters, trainable, mult_adds, parameter_bytes.
 function Module.summary(self, o)
@@ -273,7 +287,7 @@ function Module.summary(self, o)
     end
   end
   return report.new { rows = rows, columns = { "layer", "type", "output", "parameters", "mult_adds" }, totals = totals,
-    title = ("%s: (%s) to (%s)"):format(self._class, table.concat(blobs.x.shape, ","), table.concat(blobs.output.shape, ",")),
+    title = ("%s: %s to (%s)"):format(self._class, shapes_of(record.net), table.concat(blobs.output.shape, ",")),
     order = { "parameters", "trainable", "mult_adds", "parameter_bytes" } }
 end
 
@@ -378,10 +392,10 @@ end
 --- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
 function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, nil, ...) end
 
---- The same for a model and one tensor, with memory options as in net:plan.
-function build.run_within(m, memory, x)
+--- The same for a model and its inputs, with memory options as in net:plan.
+function build.run_within(m, memory, ...)
   local root = tree.home(m)
-  return attempt(root, run_eager, root, m, memory, x)
+  return attempt(root, run_eager, root, m, memory, ...)
 end
 
 local function backward(self, root, ...)

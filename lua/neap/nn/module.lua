@@ -499,11 +499,26 @@ local function check_spec(spec)
   end
 end
 
---- Whether a value is the shape of one example.
-local function is_shape(value)
+--- Whether a value is a list of dimensions.
+local function is_dims(value)
   if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
   for key, n in pairs(value) do
     if math.type(key) ~= "integer" or math.type(n) ~= "integer" or n < 0 then return false end
+  end
+  return true
+end
+
+--- Whether a value is the shape of one example, or one for each of several inputs, as in m:net.
+local function is_shape(value)
+  if is_dims(value) then return true end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
+  for _, shape in pairs(value) do
+    if type(shape) ~= "table" then return false end
+    local dims = {}
+    for field, n in pairs(shape) do
+      if field ~= "dtype" then dims[field] = n end
+    end
+    if not is_dims(dims) then return false end
   end
   return true
 end
