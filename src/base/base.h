@@ -5,6 +5,7 @@
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
 
+#include "base/size.h"
 #include "neap.h"
 
 #include <signal.h>
@@ -222,7 +223,7 @@ const char *neap_embedded_at(int index, size_t *n, const char **path);
 static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
   if (bytes > 0) memcpy(to, from, bytes);
 }
-static inline size_t neap_align(size_t bytes) { return (bytes + NEAP_ALIGN - 1) & ~(size_t)(NEAP_ALIGN - 1); }
+static inline size_t neap_align(size_t bytes) { return neap_size_align(bytes, NEAP_ALIGN); }
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))

@@ -93,6 +93,13 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
   int n_extent = 0;
+  neap_build_count count = {0};
+  const neap_net_op *last = neap_net_too_large_at(net);
+  if (last != NULL) {
+    neap_error inner = {0};
+    neap_net_fail_too_many("", &inner);
+    return graph_locate(error, &inner, last->op->name, last->name, last->scope, last->line);
+  }
   neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))),
                     .net = net,
                     .options = options != NULL ? options : &none,
@@ -101,7 +108,8 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
                     .forward = -1,
                     .stream = &stream,
-                    .n_extent = &n_extent};
+                    .n_extent = &n_extent,
+                    .count = &count};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);

@@ -157,9 +157,8 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
                       .infer_subnet = infer_subnet,
                       .graph = &context};
   if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
-  if (spec->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
   NEAP_TRY(neap_infer_admits(&infer, error));
-  NEAP_TRY(spec->op->infer(&infer, error));
+  NEAP_TRY(neap_infer_types(&infer, error));
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)
       NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));
@@ -168,6 +167,12 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     /* How many bytes it has only the choice of a kernel says: none until then. */
     if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   }
+  size_t bytes = 0;
+  for (int k = 0; k < spec->n_out; k++) {
+    if ((*out)[k].dtype == NEAP_DTYPE_NONE) return neap_fail(error, NEAP_INTERNAL, "output %d has no type", k + 1);
+    bytes = neap_size_add(bytes, neap_align(neap_type_bytes(&(*out)[k])));
+  }
+  NEAP_TRY(build_count(b, 1, 0, bytes, error));
   if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
   return NEAP_OK;
 }

@@ -139,6 +139,7 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
 }
 
 neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out, neap_error *error) {
+  NEAP_TRY(build_count(outer, 0, 1, 0, error));
   *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
                                   .net = spec->net,
                                   .options = outer->options,
@@ -151,7 +152,8 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .recompute = spec->recompute,
                                   .in_loop = true,
                                   .stream = outer->stream,
-                                  .n_extent = outer->n_extent}};
+                                  .n_extent = outer->n_extent,
+                                  .count = outer->count}};
   neap_status status = out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
   if (status != NEAP_OK) build_joint_fini(out);
   return status;
@@ -159,6 +161,7 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
 
 /* The stream of random numbers goes on through the subgraph and behind it. *out is owned; on failure nothing is left. */
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
+  NEAP_TRY(build_count(outer, 0, 1, 0, error));
   neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
                     .net = spec->net,
                     .options = outer->options,
@@ -169,7 +172,8 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
                     .forward = -1,
                     .in_loop = outer->in_loop || spec->in_loop,
                     .stream = outer->stream,
-                    .n_extent = outer->n_extent};
+                    .n_extent = outer->n_extent,
+                    .count = outer->count};
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);
   if (status != NEAP_OK) {

@@ -5,6 +5,7 @@
  */
 #include "graph/graph_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void build_fini(neap_builder *b) { neap_map_fini(&b->env); }
@@ -38,6 +39,10 @@ neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out
     return neap_fail(error, NEAP_NAME, "blob \"%s\" is read before anything writes it", name);
   const neap_type *type = overridden(b, name);
   if (type == NULL) type = &blob->type;
+  char what[160];
+  snprintf(what, sizeof what, "blob \"%.140s\"", name);
+  NEAP_TRY(neap_type_check(type, what, error));
+  NEAP_TRY(build_count(b, 0, 0, neap_type_bytes(type), error));
   int v = graph_add_value(b->graph, blob->name, type);
   if (v < 0 || !neap_map_set(&b->env, name, v)) return graph_no_memory(error);
   neap_value *value = &b->graph->value[v];
@@ -51,6 +56,22 @@ neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out
 
 bool build_is_writable(const neap_value *value) {
   return value->region != NEAP_REGION_ARENA && (value->region != NEAP_REGION_ARGUMENT || value->role == NEAP_ROLE_STATE);
+}
+
+/* Nothing is taken back: what building has made and thrown away had its cost too. */
+neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, neap_error *error) {
+  neap_build_count *c = b->count;
+  c->n_node += n_node;
+  c->n_sub += n_sub;
+  c->bytes = neap_size_add(c->bytes, neap_align(bytes));
+  if (c->n_node > NEAP_MOST_NODES || c->n_sub > NEAP_MOST_SUBNETS)
+    return neap_fail(error, NEAP_GRAPH, "the graph, backward pass and subnets included, has more than %d ops or %d subnets",
+                     NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
+  char most[24];
+  if (c->bytes > NEAP_MOST_GRAPH_BYTES)
+    return neap_fail(error, NEAP_GRAPH, "the values of the graph, backward pass and subnets included, have more than %s in all",
+                     neap_bytes_text((double)NEAP_MOST_GRAPH_BYTES, most));
+  return NEAP_OK;
 }
 
 void build_begin_emit(neap_builder *b, neap_error *error) {

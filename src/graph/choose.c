@@ -100,7 +100,6 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
   if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
   if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
-  if (kernel->choose == NULL) return TAKEN;
   neap_choose ask = {.op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
@@ -114,7 +113,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .like = like,
                      .plain = c->options->plain,
                      .choice = choice};
-  if (!kernel->choose(&ask)) return REFUSED;
+  if (!neap_kernel_choose(kernel, &ask)) return REFUSED;
   return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
 }
 

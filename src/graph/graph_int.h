@@ -4,6 +4,12 @@
 
 #include "graph/graph.h"
 
+/* What a graph and its subgraphs have so far, those of gradients too. */
+typedef struct neap_build_count {
+  int n_node, n_sub;
+  size_t bytes; /* of values, each aligned; saturates */
+} neap_build_count;
+
 /* A graph under construction. `env` maps an interned blob name to the value it stands for at this point. */
 typedef struct neap_builder {
   neap_graph *graph;
@@ -19,8 +25,9 @@ typedef struct neap_builder {
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
   int n_recompute;  /* a loop's body: net ops that its backward repeats */
   const int64_t *recompute;
-  uint32_t *stream; /* next stream of random numbers; shared with subgraphs */
-  int *n_extent;    /* EXTENT ops so far; likewise */
+  uint32_t *stream;        /* next stream of random numbers; shared with subgraphs */
+  int *n_extent;           /* EXTENT ops so far; likewise */
+  neap_build_count *count; /* likewise */
   neap_map env;
   neap_error *emit_error; /* sticky while grad functions emit */
   neap_status emit_status;
@@ -48,6 +55,8 @@ neap_region build_region_of(neap_role role);
 neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out, neap_error *error);
 /* Whether an op may write the value's own storage: it is resident, or a parameter of a subnet whose owner writes it. */
 bool build_is_writable(const neap_value *value);
+/* Counts values' bytes, a node or a subgraph; GRAPH error above the ceilings of base/size.h. */
+neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, neap_error *error);
 /* Before something is emitted: its status is fine so far, and this gets its error. NEAP_TRY(b->emit_status) comes after. */
 void build_begin_emit(neap_builder *b, neap_error *error);
 /* A Constant of `type`, and a Copy; NEAP_NO_VALUE, with the builder's sticky status, when they fail. */

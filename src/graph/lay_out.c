@@ -270,6 +270,32 @@ static int count_nodes(const neap_graph *graph) {
   return n;
 }
 
+/* Padding, Reorders, scratch and stash have come to what building counted; a subgraph's values are part of its owner's scratch. What
+ * a kernel asks for is located at its node. */
+static neap_status check_bytes(const neap_graph *graph, size_t *total, neap_error *error) {
+  char most[24];
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    *total = neap_size_add(*total, neap_align(value->bytes));
+    if (value->bytes > NEAP_MOST_BYTES)
+      return neap_fail(error, NEAP_PLAN, "value \"%s\" would have more than the %s that a tensor may have in this layout",
+                       value->name, neap_bytes_text((double)NEAP_MOST_BYTES, most));
+  }
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    *total = neap_size_add(*total, neap_align(node->choice.scratch_bytes));
+    neap_error inner = {0};
+    if (node->choice.scratch_bytes > NEAP_MOST_BYTES)
+      neap_fail(&inner, NEAP_PLAN, "its kernel asks for more scratch than %s", neap_bytes_text((double)NEAP_MOST_BYTES, most));
+    else if (*total > NEAP_MOST_GRAPH_BYTES)
+      neap_fail(&inner, NEAP_PLAN, "values and scratch have more than %s in all",
+                neap_bytes_text((double)NEAP_MOST_GRAPH_BYTES, most));
+    if (inner.code != NEAP_OK) return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_bytes(node->sub[s], total, error));
+  }
+  return NEAP_OK;
+}
+
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error) {
   int next = 0, n = count_nodes(graph);
   if (choices->n != n) return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
@@ -277,6 +303,8 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
   neap_status status = neap_graph_repeat(made, choices->n_again, choices->again, error);
   if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, choices->hold_constants, error);
+  size_t total = 0;
+  if (status == NEAP_OK) status = check_bytes(made, &total, error);
   if (status != NEAP_OK) {
     neap_graph_free(made);
     return status;

@@ -18,7 +18,8 @@ int64_t graph_attr_int(const neap_node *node, const char *name) {
  * their own, and the value has the head alone. */
 size_t neap_loop_frames_bytes(const neap_loop *loop) {
   if (loop->grows) return NEAP_ALIGN;
-  return NEAP_ALIGN + (size_t)loop->max * loop->record_bytes + loop->state_bytes;
+  size_t records = neap_size_mul((size_t)loop->max, loop->record_bytes);
+  return neap_size_add(NEAP_ALIGN, neap_size_add(records, loop->state_bytes));
 }
 
 /* States that do not lie in frames alternate between two buffers: one iteration reads what the next one must not overwrite yet.

@@ -376,7 +376,10 @@ static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_erro
   neap_graph *graph = g->b->graph;
   char name[256];
   snprintf(name, sizeof name, "%s.frames", g->node.name);
-  neap_type type = {NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)neap_loop_frames_bytes(g->forward))};
+  size_t bytes = neap_loop_frames_bytes(g->forward);
+  neap_type type = {NEAP_DTYPE_U8, NEAP_SHAPE(bytes > INT64_MAX ? NEAP_COUNT_TOO_LARGE : (int64_t)bytes)};
+  NEAP_TRY(neap_type_check(&type, "what the iterations keep for the backward", error));
+  NEAP_TRY(build_count(g->b, 0, 0, bytes, error));
   *frames = graph_add_value(graph, neap_intern(name), &type);
   neap_node *node = &graph->node[g->index];
   neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);

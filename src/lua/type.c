@@ -152,7 +152,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
                       .graph = (void *)(uintptr_t)f};
   bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0; /* others the graph does away with */
   neap_status status = known && is_computed ? neap_infer_admits(&infer, error) : NEAP_OK;
-  if (status == NEAP_OK && known) status = op->op->infer(&infer, error);
+  if (status == NEAP_OK && known) status = neap_infer_types(&infer, error);
   if (status != NEAP_OK) status = locate(op, status, error);
   for (int k = 0; k < op->n_out && status == NEAP_OK; k++)
     if (op->out[k] != NULL) status = put(f->types, op->out[k], &out[k], error);

@@ -320,11 +320,25 @@ static neap_status check_release(const draft *d, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The one pseudo-op whose outputs get a role from its inputs. */
+static bool is_gradient(const neap_op *op) {
+  return (op->effects & NEAP_EFFECT_PSEUDO) != 0 && strcmp(op->name, "Gradient") == 0;
+}
+
+/* A list that may be of any length has another that must be as long: the record can't say so. */
+static neap_status check_gradient(const draft *d, neap_error *error) {
+  if (!is_gradient(d->op.op) || d->op.n_out == d->op.n_in - 1) return NEAP_OK;
+  neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as blobs to differentiate by, %d, got %d", d->who, d->op.n_in - 1,
+            d->op.n_out);
+  return located(d, NEAP_GRAPH, NULL, error);
+}
+
 /* All rules about names that stand on both sides. */
 static neap_status check_pairs(const draft *d, neap_error *error) {
   for (int j = 0; j < d->op.n_out; j++)
     if (d->op.out[j] != NULL) NEAP_TRY(check_in_place(d, j, error));
   for (int k = 0; k < d->op.op->n_enforced; k++) NEAP_TRY(check_enforced(d, d->op.op->enforced[k], error));
+  NEAP_TRY(check_gradient(d, error));
   return check_release(d, error);
 }
 
@@ -390,11 +404,6 @@ fail_names:
   return false;
 }
 
-/* The one pseudo-op whose outputs get a role from its inputs. */
-static bool is_gradient(const neap_op *op) {
-  return (op->effects & NEAP_EFFECT_PSEUDO) != 0 && strcmp(op->name, "Gradient") == 0;
-}
-
 /* Output j becomes the last version of its name: a new cell, or an old one that is alive (again). Its role is GRADIENT where
  * a Gradient op differentiates by a parameter, unless it says that they are not resident; a declared blob keeps the role it was
  * declared with. */
@@ -414,10 +423,9 @@ static void write_output(draft *d, int j) {
   /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
   if (is_gradient(d->op.op) && d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0 &&
-      cell->blob.role == NEAP_ROLE_ACTIVATION && j + 1 < d->op.n_in &&
-      neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
+      cell->blob.role == NEAP_ROLE_ACTIVATION && neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
-  if (is_gradient(d->op.op) && j + 1 < d->op.n_in) cell->blob.gradient_of = d->op.in[j + 1];
+  if (is_gradient(d->op.op)) cell->blob.gradient_of = d->op.in[j + 1];
   /* What an enforced pair writes in place is the declared blob's next version, which is there anyway: no output by default. */
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
   cell->is_scope = neap_net_is_scope_arg(neap_op_output(d->op.op, j), j, d->op.n_out);
@@ -462,7 +470,8 @@ static neap_status check(draft *d, neap_error *error) {
   NEAP_TRY(take_outputs(d, error));
   NEAP_TRY(check_pairs(d, error));
   NEAP_TRY(neap_net_check_attrs(d->net, d->op.op, d->call->attrs, d->who, &d->op.attrs, error));
-  return neap_net_check_do(d->net, &d->op, d->who, error);
+  NEAP_TRY(neap_net_check_do(d->net, &d->op, d->who, error));
+  return neap_net_check_written_out(&d->op, d->who, error);
 }
 
 /* The one door by which ops get into nets, whoever writes them: Lua, text, a copy, an optimizer. */

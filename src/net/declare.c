@@ -12,20 +12,12 @@ static neap_status fail_blob(neap_status code, const char *name, const char *lin
   return code;
 }
 
-/* Shapes come from files too: dims >= 0 and bytes that a machine can count. */
+/* Shapes come from files too. */
 static neap_status check_type(const char *name, const neap_type *type, const char *line, neap_error *error) {
-  int64_t elems = (int64_t)neap_dtype_bytes(type->dtype);
-  bool bad = (unsigned)type->dtype >= NEAP_N_DTYPE || elems == 0 || type->shape.n_dim < 0 || type->shape.n_dim > NEAP_MAX_DIM;
-  for (int i = 0; !bad && i < type->shape.n_dim; i++) {
-    int64_t dim = type->shape.dim[i];
-    bad = dim < 0 || (dim > 0 && elems > INT64_MAX / 2 / dim);
-    elems *= bad || dim == 0 ? 1 : dim;
-  }
-  if (!bad) return NEAP_OK;
-  neap_fail(error, NEAP_SHAPE,
-            "blob \"%s\": its type is not one: a dtype, at most %d dimensions of at least 0 and a countable size", name,
-            NEAP_MAX_DIM);
-  return fail_blob(NEAP_SHAPE, name, line, error);
+  char what[160];
+  snprintf(what, sizeof what, "blob \"%.140s\"", name);
+  neap_status status = neap_type_check(type, what, error);
+  return status == NEAP_OK ? NEAP_OK : fail_blob(status, name, line, error);
 }
 
 /* The init op of a blob: `set` with shape and dtype filled in from the blob's type. */

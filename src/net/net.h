@@ -144,6 +144,10 @@ int neap_net_n_outputs(const neap_net *net);
 const char *neap_net_output_at(const neap_net *net, int index);
 int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
+/* The op at which a net, subnets written out wherever ops name them, gets larger than NEAP_MOST_NODES and NEAP_MOST_SUBNETS allow;
+ * NULL: it does not. And the GRAPH error that says so, with `who` in front. */
+const neap_net_op *neap_net_too_large_at(const neap_net *net);
+neap_status neap_net_fail_too_many(const char *who, neap_error *error);
 bool neap_net_is_train(const neap_net *net); /* has a Gradient op, or a backward pass written out */
 /* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is bound to, else
  * "SCOPE.FRAME/inner". NULL when memory is refused. */

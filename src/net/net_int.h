@@ -76,6 +76,8 @@ const char *neap_net_strip_scope(const char *name, const char *scope);
  * is the prefix of messages. */
 neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
                                  neap_error *error);
+/* How much an op is when the subnets that it names are written out (written_out.c): GRAPH error, `who` in front, for too much. */
+neap_status neap_net_check_written_out(const neap_net_op *op, const char *who, neap_error *error);
 /* Scopes (scope.c). Whether argument i of n is a scope by the record; every rule about Do; the scope's frames after the op. */
 bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n);
 neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error);

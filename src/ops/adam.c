@@ -39,7 +39,7 @@ STEP(f64, double, sqrt)
 
 /* t counts this step too, from 1. Both corrections are the same for all elements. */
 static void run(const neap_call *call) {
-  int64_t t = *(const int64_t *)call->in[T].data + 1;
+  int64_t t = neap_count_add(*(const int64_t *)call->in[T].data, 1);
   double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0), decay = call->attrs[WEIGHT_DECAY].f;
   bool decoupled = call->attrs[DECOUPLED].i != 0;
   job j = {.call = call,

@@ -60,7 +60,7 @@ static neap_status infer_concat(neap_infer *c, neap_error *error) {
     if (!fits)
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "input %d %s must agree with the first %s in all dimensions but axis",
                              i + 1, neap_shape_text(x, a), neap_shape_text(first, b));
-    c->out[0].shape.dim[axis] += x->dim[axis];
+    c->out[0].shape.dim[axis] = neap_count_add(c->out[0].shape.dim[axis], x->dim[axis]);
   }
   return NEAP_OK;
 }
@@ -134,7 +134,7 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
     if (n < 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes has %lld, expected 0 or more", (long long)n);
     c->out[k] = c->in[0];
     c->out[k].shape.dim[axis] = n;
-    total += n;
+    total = neap_count_add(total, n);
   }
   if (total != x->dim[axis])
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "sizes add up to %lld, x %s has %lld along axis", (long long)total,

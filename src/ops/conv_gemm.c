@@ -29,8 +29,9 @@ static int64_t image_parts(const neap_window *w, int n_thread) { return NEAP_MAX
 static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight, const neap_shape *y, bool by_image) {
   neap_window w = neap_window_of(c->attrs, x, y, weight->dim + 2);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
-  int64_t elems = weight->dim[1] * w.n_kernel * w.n_out * (by_image ? image_parts(&w, c->choice->n_thread) : 1);
-  size_t bytes = (size_t)elems * neap_dtype_bytes(c->in[0].dtype);
+  int64_t elems = neap_count_mul(neap_count_mul(weight->dim[1], w.n_kernel), w.n_out);
+  if (by_image) elems = neap_count_mul(elems, image_parts(&w, c->choice->n_thread));
+  size_t bytes = neap_size_of(elems, neap_dtype_bytes(c->in[0].dtype));
   if (is_pointwise(&w)) bytes = 0;
   if (bytes > c->scratch_limit) return false;
   c->choice->scratch_bytes = bytes;

@@ -131,7 +131,7 @@ static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const nea
                         .scratch_limit = scratch_limit,
                         .like = like,
                         .choice = &s->choice};
-  return kernel->choose == NULL || kernel->choose(&choose);
+  return neap_kernel_choose(kernel, &choose);
 }
 
 /* The first kernel of `engine`, or NULL. */

@@ -60,7 +60,11 @@ neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int m
                          neap_shape_text(&infer->in[input].shape, text));
 }
 
-int neap_axis(int64_t axis, int n_dim) { return (int)(axis < 0 ? axis + n_dim : axis); }
+/* What 32 bits can't hold is out of range too, not some other axis. */
+int neap_axis(int64_t axis, int n_dim) {
+  if (axis < -n_dim || axis >= n_dim) return -1;
+  return (int)(axis < 0 ? axis + n_dim : axis);
+}
 
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error) {
   int64_t given = infer->attrs[attr].i;
@@ -69,6 +73,25 @@ neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *a
   /* Users count from 1; negative axes are the same for both. */
   return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions",
                          infer->op->attrs[attr].name, (long long)(given >= 0 ? given + 1 : given), n_dim);
+}
+
+/* A stash's bytes are the choice's affair, so its type here says nothing. Unknown is what a subnet gives that nobody has said the
+ * parameters' types of: only a net that is still being written may have that. */
+neap_status neap_infer_types(neap_infer *infer, neap_error *error) {
+  if (infer->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
+  NEAP_TRY(infer->op->infer(infer, error));
+  for (int k = 0; k < infer->n_out; k++) {
+    const neap_arg *arg = neap_op_output(infer->op, k);
+    bool is_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
+    if (is_stash || infer->out[k].dtype == NEAP_DTYPE_NONE) continue;
+    char what[64];
+    snprintf(what, sizeof what, "output %s", arg != NULL ? arg->name : "?");
+    neap_status status = neap_type_check(&infer->out[k], what, error);
+    if (status != NEAP_OK && error != NULL && error->blob[0] == '\0' && arg != NULL)
+      snprintf(error->blob, sizeof error->blob, "%s", arg->name);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
 }
 
 /* Output 0 is of the type of input 0, and so must all inputs be. */
@@ -88,19 +111,17 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
 /* The shape comes from a user or a file here, so it is checked. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[attr];
-  bool good = shape->n <= NEAP_MAX_DIM;
-  for (int d = 0; good && d < shape->n; d++) good = shape->ints[d] >= 0;
-  if (good) *out = (neap_type){infer->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
-  if (good && neap_shape_elems(&out->shape) >= 0) return NEAP_OK;
-  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s expects up to %d dimensions of 0 or more",
-                         infer->op->attrs[attr].name, NEAP_MAX_DIM);
+  *out = (neap_type){infer->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
+  neap_error why = {0};
+  if (neap_type_check(out, infer->op->attrs[attr].name, &why) == NEAP_OK) return NEAP_OK;
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s", why.message);
 }
 
 /* The context has no subnets and no extent, so it is not for control ops. */
 neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
                                neap_type *out, neap_error *error) {
   neap_infer ask = {.op = forward, .attrs = infer->attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out};
-  return forward->infer(&ask, error);
+  return neap_infer_types(&ask, error);
 }
 
 /* The type of input `input`, of a backward op, must be the one that the forward gives: `want`. */

@@ -294,11 +294,19 @@ int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown 
 int neap_op_subnet_attr(const neap_op *op, int subnet);      /* the attribute that holds subnet 0, 1, ..; -1 when there is none */
 const neap_arg *neap_op_input(const neap_op *op, int position); /* variadic lists repeat their last */
 const neap_arg *neap_op_output(const neap_op *op, int position);
+/* The only way to a kernel's choose; true for a kernel without one. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
+bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
 /* The kernels of an op in the order in which they are tried: all as listed; with `force` those of `engine`, then those of ref.
  * `previous` NULL: the first of them. NULL: there is no other. */
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
 void neap_op_help(const neap_op *op, neap_buffer *out);
+
+/* ---- types of an op (infer.c) ------------------------------------------------------------------------------------------------ */
+
+/* The only way to an op's infer: runs it and checks each type that it gives by neap_type_check. What infer computes may saturate,
+ * or make no sense for a size that is none: no such type gets past this. Unknown types (dtype NONE) do. */
+neap_status neap_infer_types(neap_infer *infer, neap_error *error);
 
 /* ---- helpers for infer (infer.c): each fails with a message that names op, argument, expected and got ------------------------ */
 
@@ -312,7 +320,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   NEAP_PRINTF(5, 6);
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
-int neap_axis(int64_t axis, int n_dim); /* for kernels: the same, already checked */
+int neap_axis(int64_t axis, int n_dim); /* the same; -1 when out of range, which kernels never see */
 /* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute `attr` and input 0's dtype give;
  * ATTRIBUTE error for a shape that can't be. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error);

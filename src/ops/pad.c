@@ -13,7 +13,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pads expects %d numbers, before and after for %d dimensions, got %d",
                            2 * n_dim, n_dim, pads->n);
   c->out[0] = c->in[0];
-  for (int d = 0; d < n_dim; d++) c->out[0].shape.dim[d] += pads->ints[d] + pads->ints[n_dim + d];
+  for (int d = 0; d < n_dim; d++)
+    c->out[0].shape.dim[d] = neap_count_add(c->out[0].shape.dim[d], neap_count_add(pads->ints[d], pads->ints[n_dim + d]));
   return NEAP_OK;
 }
 

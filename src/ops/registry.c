@@ -156,6 +156,12 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
+bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
+  if (kernel->choose == NULL) return true;
+  return kernel->choose(choose) && choose->choice->scratch_bytes <= NEAP_MOST_BYTES &&
+         choose->choice->stash_bytes <= NEAP_MOST_BYTES;
+}
+
 /* With `force` the list is walked twice, for `engine` and then for ref. Which walk `previous` belongs to is told by its engine. */
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine) {
   const neap_kernel *k = previous == NULL ? op->kernels : previous + 1;

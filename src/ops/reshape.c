@@ -58,7 +58,7 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
     if (n == -1)
       unknown = d;
     else
-      known *= n;
+      known = neap_count_mul(known, n);
     to.dim[d] = n == -1 ? 0 : n;
   }
   int64_t elems = neap_shape_elems(x);

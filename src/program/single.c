@@ -61,7 +61,7 @@ static neap_status infer_types(neap_single *single, const neap_single_options *o
                       .out = out,
                       .infer_subnet = no_subnet};
   neap_error inner = {0};
-  neap_status status = o->op->infer(&infer, &inner);
+  neap_status status = neap_infer_types(&infer, &inner);
   if (status == NEAP_OK || error == NULL || error->code != NEAP_OK) return status;
   *error = inner;
   snprintf(error->op, sizeof error->op, "%s", o->op->name);
@@ -99,7 +99,7 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
                         .in_layout = at_hand,
                         .scratch_limit = SIZE_MAX,
                         .choice = choice};
-  return kernel->choose(&choose) && can_reorder(choice->in, o->n_in) && can_reorder(choice->out, o->n_out);
+  return neap_kernel_choose(kernel, &choose) && can_reorder(choice->in, o->n_in) && can_reorder(choice->out, o->n_out);
 }
 
 /* The first kernel that takes the case, in the record's order. DTYPE error when none does. */
@@ -214,7 +214,7 @@ neap_status neap_single_found_type(const neap_single *single, int output, neap_t
                       .out = found,
                       .extent = &single->extent,
                       .infer_subnet = no_subnet};
-  NEAP_TRY(call->op->infer(&infer, error));
+  NEAP_TRY(neap_infer_types(&infer, error));
   *out = found[output];
   return NEAP_OK;
 }

@@ -20,16 +20,16 @@ static int64_t padded_dim(const neap_shape *shape, const neap_layout *layout, in
   int64_t block = 1;
   for (int i = 0; i < layout->n_inner; i++)
     if (layout->inner_dim[i] == d) block *= layout->inner_block[i];
-  return (shape->dim[d] + block - 1) / block * block;
+  return neap_count_add(shape->dim[d], block - 1) / block * block;
 }
 
-/* Padding included; an opaque layout carries its bytes, which no shape tells. */
+/* Padding included; an opaque layout carries its bytes, which no shape tells. NEAP_SIZE_TOO_LARGE when there are more. */
 size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout) {
   if (layout->kind == NEAP_LAYOUT_OPAQUE) return layout->bytes;
-  int64_t elems = 1;
-  for (int d = 0; d < type->shape.n_dim; d++)
-    elems *= layout->kind == NEAP_LAYOUT_PLAIN ? type->shape.dim[d] : padded_dim(&type->shape, layout, d);
-  return (size_t)elems * neap_dtype_bytes(type->dtype);
+  if (layout->kind == NEAP_LAYOUT_PLAIN) return neap_type_bytes(type);
+  neap_shape padded = type->shape;
+  for (int d = 0; d < padded.n_dim; d++) padded.dim[d] = padded_dim(&type->shape, layout, d);
+  return neap_type_bytes(&(neap_type){type->dtype, padded});
 }
 
 /* Only blocks pad. */
@@ -73,8 +73,9 @@ bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *l
   if (*text == ':') text++;
   while (*text >= '0' && *text <= '9' && layout->n_inner < 4) {
     char *end;
-    layout->inner_block[layout->n_inner] = (uint8_t)strtoul(text, &end, 10);
-    if (*end < 'a' || *end >= 'a' + n) return false;
+    unsigned long block = strtoul(text, &end, 10);
+    if (block < 1 || block > UINT8_MAX || *end < 'a' || *end >= 'a' + n) return false;
+    layout->inner_block[layout->n_inner] = (uint8_t)block;
     layout->inner_dim[layout->n_inner++] = (uint8_t)(*end - 'a');
     text = end + 1;
   }

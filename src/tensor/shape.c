@@ -22,8 +22,7 @@ int64_t neap_shape_span(const neap_shape *shape, int from, int to) {
   for (int i = from; i < to; i++)
     if (shape->dim[i] == 0) return 0;
   int64_t n = 1;
-  for (int i = from; i < to; i++)
-    if (__builtin_mul_overflow(n, shape->dim[i], &n)) return INT64_MAX;
+  for (int i = from; i < to; i++) n = neap_count_mul(n, shape->dim[i]);
   return n;
 }
 
@@ -69,9 +68,27 @@ void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]) {
 
 /* SIZE_MAX, which no allocation grants, when the bytes cannot be counted. */
 size_t neap_type_bytes(const neap_type *type) {
-  size_t bytes;
-  if (__builtin_mul_overflow((size_t)neap_shape_elems(&type->shape), neap_dtype_bytes(type->dtype), &bytes)) return SIZE_MAX;
-  return bytes;
+  return neap_size_of(neap_shape_elems(&type->shape), neap_dtype_bytes(type->dtype));
+}
+
+/* Bytes are counted as if no dimension were 0: an empty tensor has strides too, and part of it may be asked for. */
+neap_status neap_type_check(const neap_type *type, const char *what, neap_error *error) {
+  const neap_shape *shape = &type->shape;
+  char text[NEAP_SHAPE_TEXT], most[24];
+  if (type->dtype <= NEAP_DTYPE_NONE || type->dtype >= NEAP_N_DTYPE)
+    return neap_fail(error, NEAP_DTYPE, "%s expects one of the dtypes from f32 to bool, got %s", what,
+                     neap_dtype_name(type->dtype));
+  if (shape->n_dim < 0 || shape->n_dim > NEAP_MAX_DIM)
+    return neap_fail(error, NEAP_SHAPE, "%s expects 0 to %d dimensions, got %d", what, NEAP_MAX_DIM, shape->n_dim);
+  size_t bytes = neap_dtype_bytes(type->dtype);
+  for (int i = 0; i < shape->n_dim; i++) {
+    if (shape->dim[i] < 0)
+      return neap_fail(error, NEAP_SHAPE, "%s has a negative dimension: %s", what, neap_shape_text(shape, text));
+    bytes = neap_size_mul(bytes, (size_t)NEAP_MAX(shape->dim[i], 1));
+  }
+  if (bytes <= NEAP_MOST_BYTES) return NEAP_OK;
+  return neap_fail(error, NEAP_SHAPE, "%s would be %s %s, more than the %s that a tensor may have", what,
+                   neap_dtype_name(type->dtype), neap_shape_text(shape, text), neap_bytes_text((double)NEAP_MOST_BYTES, most));
 }
 
 bool neap_type_equal(const neap_type *a, const neap_type *b) {

@@ -4,16 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* *tensor is set only on success. MEMORY error, with the shape, when the bytes are refused or cannot be counted. */
+/* *tensor is set only on success. MEMORY error, with the shape, when the bytes are refused; DTYPE or SHAPE for what is no type. */
 neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error) {
-  if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
-    return neap_fail(error, NEAP_DTYPE, "a tensor expects one of the dtypes from f32 to bool, got %s", neap_dtype_name(dtype));
-  if (shape->n_dim < 0 || shape->n_dim > NEAP_MAX_DIM)
-    return neap_fail(error, NEAP_SHAPE, "a tensor has 0 to %d dimensions, got %d", NEAP_MAX_DIM, shape->n_dim);
   char text[NEAP_SHAPE_TEXT];
-  for (int i = 0; i < shape->n_dim; i++)
-    if (shape->dim[i] < 0) return neap_fail(error, NEAP_SHAPE, "shape %s has a negative dimension", neap_shape_text(shape, text));
   neap_type type = {dtype, *shape};
+  NEAP_TRY(neap_type_check(&type, "a tensor", error));
   size_t bytes = neap_type_bytes(&type);
   neap_storage *storage = neap_storage_new(bytes);
   if (storage == NULL) {

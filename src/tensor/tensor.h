@@ -67,6 +67,9 @@ bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *
 void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]);
 size_t neap_type_bytes(const neap_type *type); /* dense, plain; SIZE_MAX when there are more */
 bool neap_type_equal(const neap_type *a, const neap_type *b);
+/* The one check of a type, wherever it comes from: a known dtype, 0 to NEAP_MAX_DIM dimensions, none of them negative, and no more
+ * than NEAP_MOST_BYTES, a dimension of 0 counted as 1. DTYPE or SHAPE error otherwise, which calls the tensor `what`. */
+neap_status neap_type_check(const neap_type *type, const char *what, neap_error *error);
 
 /* ---- layout (layout.c) -------------------------------------------------------------------------------------------- */
 

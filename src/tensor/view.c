@@ -82,6 +82,7 @@ neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, ne
   if (shape->n_dim > NEAP_MAX_DIM || !neap_shape_broadcast(&t->shape, shape, &wide) || !neap_shape_equal(&wide, shape))
     return neap_fail(error, NEAP_SHAPE, "shape %s does not broadcast to %s", neap_shape_text(&t->shape, from),
                      neap_shape_text(shape, to));
+  NEAP_TRY(neap_type_check(&(neap_type){t->dtype, wide}, "the expanded tensor", error));
   neap_tensor view = *t;
   view.shape = wide;
   memset(view.stride, 0, sizeof view.stride);
