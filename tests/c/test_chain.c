@@ -181,6 +181,9 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
   CHECK_OK(neap_net_read("net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = Mul(x, n)\noutputs y\n",
                          &net, &error));
   CHECK_FAILS(neap_graph_halves(net, &spec, NULL, &halves, &error), NEAP_GRAPH, "\"n\"");
+  neap_error said = {0};
+  CHECK_EQ(neap_graph_halves(net, &spec, NULL, &halves, &said), NEAP_GRAPH);
+  CHECK(strstr(said.hint, "its own gradient needs") != NULL);
   CHECK(halves.forward == NULL && halves.backward == NULL);
   neap_net_free(net);
 }

@@ -426,7 +426,9 @@ TEST(eager_runs_one_op) {
   CHECK(((float *)(void *)neap_tensor_data(&y))[3] == (at_1_0 > 0 ? at_1_0 : 0)); /* y[1][0] */
   neap_tensor_fini(&y);
   neap_tensor_fini(&strided);
+  memset(&y, 0xff, sizeof y);
   CHECK_FAILS(neap_eager("Rellu", 1, &x, NULL, 1, &y, &error), NEAP_NAME, "Rellu");
+  CHECK(y.storage == NULL); /* a call that fails gives nothing, whatever was there */
   CHECK_FAILS(neap_eager("FC", 1, &x, NULL, 1, &y, &error), NEAP_ARGUMENT, "w is missing");
   CHECK_FAILS(neap_eager("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, ""); /* (3,4) x (3,4)' */
   neap_tensor_fini(&y);

@@ -495,6 +495,20 @@ describe("While", function()
     assert.is_true(net:check())
   end)
 
+  it("refuses one that needs what an op of its body has written to state", function()
+    local net = neap.net "f"
+    net:input("x", {})
+    net:declare("w", "state", {}, "f32")
+    local y = net:While { init = { "x" }, max = 3, cond = function(b) return b:const(1) end,
+      body = function(b, x)
+        b:RunningAverage({ "w", b:Tanh(x) }, "w")
+        return b:Mul { x, "w" }
+      end }
+    local loss = net:Copy(y, "loss")
+    raises("overwrites", function() net:gradient(loss, { wrt = { "x" } }) end)
+    assert.is_true(net:check())
+  end)
+
   it("draws other random numbers in each iteration, the same in every run of a step", function()
     local net = neap.net "f"
     net:input("x", { 64 })

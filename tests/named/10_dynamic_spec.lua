@@ -419,6 +419,20 @@ describe("the dynamic executor", function()
     assert.are.equal(0, stats.n_restart)
   end)
 
+  it("holds nothing of a large batch once a small one has run", function()
+    local net = neap.net "first"
+    net:input("x", { 1, 100 })
+    net:outputs { net:Tanh("x", "y") }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    local before, held = support.held(), {}
+    for k, n in ipairs { 1, 10000, 1 } do
+      ws:run(net, { x = neap.zeros(n, 100) })
+      held[k] = support.held() - before
+    end
+    assert.is_true(held[2] >= 2 * 10000 * 400)
+    assert.are.equal(held[1], held[3])
+  end)
+
   it("keeps memory within the largest shape's need plus a tenth over a thousand batches of random shapes", function()
     local net = rows_net()
     local ws <close> = neap.workspace { executor = "dynamic", seed = 2, store = false }

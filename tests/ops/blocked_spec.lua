@@ -31,6 +31,7 @@ describe("between blocked convolutions", function()
   local cases = {
     { "LRN of 32 channels", "LRN", function() return nn.LRN { 5, alpha = 0.5 } end, 32, 32 },
     { "LRN of 20 channels", "LRN", function() return nn.LRN { 3, alpha = 0.5, beta = 0.6 } end, 20, 20 },
+    { "Tanh of 32 channels, elementwise,", "Tanh", function() return nn.Tanh() end, 32, 32 },
     { "Concat of 32 and 16 channels", "Concat", function() return nn.Concat { conv(32, 32), conv(32, 16) } end, 32, 48 },
     { "Concat of 32 and 10 channels", nil, function() return nn.Concat { conv(32, 32), conv(32, 10) } end, 32, 42 },
   }

@@ -18,6 +18,17 @@ describe("plan:why(a, b)", function()
     assert.are.equal(2, #why)
   end)
 
+  it("counts the life of a storage from its first blob, be it the very first of the net", function()
+    local net = neap.net "drawn"
+    net:Gaussian({}, "a", { shape = { 64 } })
+    net:Tanh("a", "b")
+    net:Gaussian({}, "c", { shape = { 64 } })
+    net:outputs { net:Sum(net:Add { "b", "c" }, "s") }
+    local plan = net:plan { store = false }
+    says("are the same bytes", plan:why("a", "b"))
+    says("b: 256 B at offset 0, needed in steps 1-5", plan:why("b", "c"))
+  end)
+
   it("says for every pair of a training plan whether they share, as their places do, and why", function()
     for _, executor in ipairs { "simple", "dag" } do
       local plan = lenet():plan { batch = 4, train = true, executor = executor }
