@@ -2,7 +2,8 @@
  * as large as the block that asked for it.
  *
  * A block that does not fit the newest chunk begins another; what is left of the old one stays unused. Chunks are zeroed
- * when they are made, so blocks need not be. Under AddressSanitizer nobody may touch what lies between blocks.
+ * when they are made, so blocks need not be. Under AddressSanitizer nobody may touch what lies between blocks, nor
+ * what lies before the first.
  */
 #include "base/base.h"
 
@@ -21,11 +22,12 @@ void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
   struct neap_arena_chunk *chunk = arena->chunk;
   if (chunk == NULL || chunk->room - chunk->used < need) {
     size_t room = chunk == NULL ? 1024 : NEAP_MIN(2 * chunk->room, (size_t)1 << 20);
-    if (room < need) room = need;
+    if (room < need + NEAP_GAP_BYTES) room = need + NEAP_GAP_BYTES;
     struct neap_arena_chunk *fresh = neap_alloc_zeroed(sizeof *fresh + room);
     if (fresh == NULL) return NULL;
     fresh->older = chunk;
     fresh->room = room;
+    fresh->used = NEAP_GAP_BYTES;
     NEAP_FORBID(fresh->bytes, room);
     arena->chunk = chunk = fresh;
   }

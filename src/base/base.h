@@ -75,7 +75,7 @@ extern void (*neap_memory_on_data)(int64_t delta);
 #include <sanitizer/asan_interface.h>
 #define NEAP_FORBID(address, bytes) ASAN_POISON_MEMORY_REGION(address, bytes)
 #define NEAP_ALLOW(address, bytes) ASAN_UNPOISON_MEMORY_REGION(address, bytes)
-enum { NEAP_GAP_BYTES = 16 }; /* between blocks of an arena */
+enum { NEAP_GAP_BYTES = 16 }; /* between blocks of an arena, and before the first */
 #else
 #define NEAP_FORBID(address, bytes) ((void)0)
 #define NEAP_ALLOW(address, bytes) ((void)0)

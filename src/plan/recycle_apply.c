@@ -156,7 +156,7 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
 neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
                                const char **name, neap_net **out, neap_error *error) {
   neap_arena arena = {0};
-  size_t room = (size_t)NEAP_MAX(n_slot, recycle->n_blob) + 1;
+  size_t room = (size_t)recycle->n_blob; /* each slot has a blob */
   namer s = {.r = recycle, .slot = slot};
   int **lists[] = {&s.count, &s.first, &s.order};
   const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);

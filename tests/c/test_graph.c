@@ -248,6 +248,51 @@ TEST(refused_choices_leave_nothing) {
   neap_net_free(net);
 }
 
+/* y (n,300) = x (n,300) w^T, then y tanh(w): oneDNN multiplies few rows by another algorithm than many. */
+static neap_graph *product_of(int64_t n) {
+  neap_net *net = NULL;
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_new("product", &net, &error));
+  declare(net, "x", NEAP_ROLE_INPUT, NEAP_SHAPE(n, 300), 0);
+  declare(net, "w", NEAP_ROLE_PARAMETER, NEAP_SHAPE(300, 300), 0.5);
+  add(net, "FC", IN("x", "w"), IN("y"), NULL);
+  add(net, "Tanh", IN("w"), IN("t"), NULL);
+  add(net, "MatMul", IN("y", "t"), IN("z"), NULL);
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  neap_net_free(net);
+  return graph;
+}
+
+TEST(choices_like_those_of_a_larger_batch_have_their_algorithms) {
+  neap_graph *large = product_of(512), *small = product_of(2);
+  neap_choices by_large = {0}, alone = {0}, alike = {0};
+  neap_choose_options options = {.n_thread = 1, .scratch_limit = SIZE_MAX};
+  CHECK_OK(neap_graph_choose(large, &options, &by_large, &error));
+  CHECK_OK(neap_graph_choose(small, &options, &alone, &error));
+  options.like = &by_large;
+  CHECK_OK(neap_graph_choose(small, &options, &alike, &error));
+  if (NEAP_WITH_DNNL) CHECK(alone.choice[0].algorithm != by_large.choice[0].algorithm);
+  for (int i = 0; i < alike.n; i++) CHECK_EQ(alike.choice[i].algorithm, by_large.choice[i].algorithm);
+  neap_choices_fini(&by_large), neap_choices_fini(&alone), neap_choices_fini(&alike);
+  neap_graph_free(large), neap_graph_free(small);
+}
+
+TEST(what_depends_on_parameters_alone_is_constant_unless_that_is_refused) {
+  neap_graph *graph = product_of(2), *laid = NULL;
+  neap_choices choices = {0};
+  CHECK_OK(neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, &error));
+  for (int refused = 0; refused < 2; refused++) {
+    int n_constant = 0;
+    choices.no_constants = refused;
+    CHECK_OK(neap_graph_lay_out(graph, &choices, &laid, &error));
+    for (int v = 0; v < laid->n_value; v++) n_constant += laid->value[v].region == NEAP_REGION_CONSTANT;
+    CHECK(refused ? n_constant == 0 : n_constant > 0);
+    neap_graph_free(laid);
+  }
+  neap_choices_fini(&choices);
+  neap_graph_free(graph);
+}
+
 TEST(a_type_is_that_of_a_blob_which_is_there) {
   neap_net *net = small_net();
   neap_type type;
@@ -262,5 +307,6 @@ int main(int argc, char **argv) {
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
              T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
-             T(a_type_is_that_of_a_blob_which_is_there));
+             T(choices_like_those_of_a_larger_batch_have_their_algorithms),
+             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there));
 }

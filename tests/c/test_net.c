@@ -726,6 +726,23 @@ TEST(what_is_taken_back_was_not_read) {
   neap_net_free(net);
 }
 
+/* Whatever else reads the batch's mean and variance, be it an update of a parameter: a norm evaluates by states that follow them. */
+TEST(evaluation_reads_the_running_statistics) {
+  neap_net *net = NULL, *evaluation = NULL;
+  neap_buffer text = {0};
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 ()\nparam gamma f32 (3)\nparam beta f32 (3)\nparam p f32 (3)\n"
+                  "state m f32 (3)\nstate v f32 (3)\ny, mean, var = BatchNorm(x, gamma, beta) { training = true } as norm\n"
+                  "p = Sgd(p, mean, lr)\nm = RunningAverage(m, mean)\nv = RunningAverage(v, var)\noutputs y\n",
+                  &net, &error));
+  CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
+  neap_net_print(evaluation, false, &text);
+  CHECK(strstr(text.text, "BatchNorm(x, gamma, beta, m, v)") != NULL);
+  neap_buffer_fini(&text);
+  neap_net_free(evaluation);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
              T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
@@ -738,5 +755,5 @@ int main(int argc, char **argv) {
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(names_are_of_any_script_without_what_the_text_form_needs));
+             T(names_are_of_any_script_without_what_the_text_form_needs), T(evaluation_reads_the_running_statistics));
 }

@@ -378,6 +378,15 @@ TEST(order_lowers_the_peak) {
   CHECK_EQ(fixed->lower_bound_bytes, 8 * (1 << 16) + 64);
   neap_plan_free(plan);
   neap_plan_free(fixed);
+  /* The order of definition stays where it is asked for, and for `dag`. */
+  const neap_plan_options kept[] = {{.policy = NEAP_POLICY_OFFSET, .keep_order = true},
+                                    {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG}};
+  for (int i = 0; i < NEAP_COUNT(kept); i++) {
+    plan = plan_with(g, kept[i]);
+    for (int n = 0; n < plan->n_node; n++) CHECK_EQ(plan->order[n], n);
+    CHECK(plan->arena_bytes >= 8 * (1 << 16) + 64);
+    neap_plan_free(plan);
+  }
   graph_free(g);
 }
 

@@ -243,6 +243,11 @@ describe("Do", function()
     raises("last input and its last output must be the same scope", do_text, xyz, "c, t = Do(a, b, s) { net = body }")
     raises("output blobs can't be \"a\", which is a tensor", do_text, xyz, "c, a = Do(a, b, s) { net = body }")
     raises("neither bound nor a local of scope", do_text, xyz, "c, s = Do(a, s) { net = body, inner_blobs = {x, z}, outer_blobs_idx = {0,1} }")
+    -- A reused frame has what bodies wrote and copies of what was bound, not the bound names of a Do that made no copies.
+    for _, case in ipairs { { "", "x" }, { ", copy_external_blobs = true", "other" } } do
+      raises(("reads %q, which is neither bound nor a local of scope"):format(case[2]), do_text, xyz, y .. "inner_blobs = {x, y, z}, outer_blobs_idx = {0,1,2}"
+        .. case[1] .. " }\nsubnet more closed\ninput " .. case[2] .. "\nn = Neg(" .. case[2] .. ")\nend\ns = Do(s) { net = more, reuse_workspace = true } as again")
+    end
     raises("never writes \"q\"", do_text, xyz, y .. "inner_blobs = {x, y, q}, outer_blobs_idx = {0,1,2} }")
     raises("an input only", do_text, "input x\nx = Neg(x)", "s = Do(a, s) { net = body, inner_blobs = {x}, outer_blobs_idx = {0} } as d")
     raises("the body declares parameter \"p\"", do_text, "param p f32 (2)", "s = Do(s) { net = body } as d")

@@ -1168,6 +1168,49 @@ describe("subnets", function()
     end)
   end
 
+  it("keep the names that a subnet further in has to itself, be it that of the first op", function()
+    local net = neap.net_from [[
+      net f
+      input c f32 (1)
+      input x f32 (4,8)
+      a = Tanh(x)
+      b = Relu(a)
+      subnet yes
+        subnet inner
+          p = Tanh(b)
+          s = Sigmoid(p)
+          takes b
+          gives s
+        end
+        subnet other
+          s = Relu(b)
+          takes b
+          gives s
+        end
+        y = If(c, b) { then_net = inner, else_net = other }
+        z = Relu(y)
+        takes c, b
+        gives z
+      end
+      subnet no
+        z = Relu(b)
+        takes c, b
+        gives z
+      end
+      m = If(c, c, b) { then_net = yes, else_net = no }
+      n = Tanh(m)
+      p = Relu(n)
+      q = Tanh(p)
+      s = Sigmoid(q)
+      o = Tanh(s)
+      outputs o
+    ]]
+    local planned, slots = M.optimize_net(net)
+    assert.is_true(slots.n_shared >= 1)
+    for _, name in ipairs { "p", "s" } do assert.is_truthy(planned:text():find("\n" .. name .. " = ", 1, true), name) end
+    assert_same_run(net, planned, { "o" })
+  end)
+
   it("of Do are written out, so that their blobs take part", function()
     local net = prelude "do"
     net:CreateScope({}, "s")

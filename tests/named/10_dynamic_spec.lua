@@ -328,7 +328,11 @@ describe("eviction under a hard limit", function()
     local ok, err = pcall(net.plan, net, { executor = "dynamic", budget = 4096, store = false })
     assert.is_false(ok)
     assert.are.equal("memory", err.code)
-    assert.is_truthy(tostring(err):find("alone needs", 1, true), tostring(err))
+    local need, list = tostring(err):match "alone needs ([%d.]+) KiB: ([^\n]*)"
+    assert.is_truthy(need, tostring(err))
+    local sum = 0
+    for kib in list:gmatch "([%d.]+) KiB" do sum = sum + kib end
+    assert.are.equal(tonumber(need), sum)
     assert.is_truthy(err.line:find("10_dynamic_spec.lua", 1, true))
     local bits = steps_of(net, { executor = "dynamic" }, feeds)
     local same, pool = steps_of(net, { executor = "dynamic", budget = err.least_bytes }, feeds)
