@@ -245,8 +245,9 @@ describe("Do", function()
     raises("neither bound nor a local of scope", do_text, xyz, "c, s = Do(a, s) { net = body, inner_blobs = {x, z}, outer_blobs_idx = {0,1} }")
     -- A reused frame has what bodies wrote and copies of what was bound, not the bound names of a Do that made no copies.
     for _, case in ipairs { { "", "x" }, { ", copy_external_blobs = true", "other" } } do
-      raises(("reads %q, which is neither bound nor a local of scope"):format(case[2]), do_text, xyz, y .. "inner_blobs = {x, y, z}, outer_blobs_idx = {0,1,2}"
-        .. case[1] .. " }\nsubnet more closed\ninput " .. case[2] .. "\nn = Neg(" .. case[2] .. ")\nend\ns = Do(s) { net = more, reuse_workspace = true } as again")
+      local more = ("subnet more closed\ninput %s\nn = Neg(%s)\nend\n"):format(case[2], case[2])
+      raises(("reads %q, which is neither bound nor a local of scope"):format(case[2]), do_text, xyz,
+        y .. "inner_blobs = {x, y, z}, outer_blobs_idx = {0,1,2}" .. case[1] .. " }\n" .. more .. "s = Do(s) { net = more, reuse_workspace = true } as again")
     end
     raises("never writes \"q\"", do_text, xyz, y .. "inner_blobs = {x, y, q}, outer_blobs_idx = {0,1,2} }")
     raises("an input only", do_text, "input x\nx = Neg(x)", "s = Do(a, s) { net = body, inner_blobs = {x}, outer_blobs_idx = {0} } as d")
