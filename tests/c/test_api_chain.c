@@ -585,6 +585,7 @@ TEST(planned_steps_give_the_bits_of_unplanned_ones) {
   }
 }
 
+/* The caller's options are his again once the chain is open. */
 TEST(a_batch_may_have_nets_of_its_own) {
   static const char text[] =
     "net norm\ninput x f64 (%d,2)\nparam g f64 (2) = Constant { value = 1 }\nparam b f64 (2) = Constant\n"
@@ -595,13 +596,15 @@ TEST(a_batch_may_have_nets_of_its_own) {
   neap_net *net[2] = {0};
   neap_chain *chain = NULL;
   double v[2];
+  char engine[] = "ref";
   CHECK_OK(neap_workspace_open(1, &ws, &error));
   for (int i = 0; i < 2; i++) {
     char line[512];
     snprintf(line, sizeof line, text, i == 0 ? 4 : 2, i == 0 ? 4.0 / 3 : 2.0);
     CHECK_OK(neap_net_read(line, &net[i], &error));
   }
-  CHECK_OK(neap_chain_open(ws, 1, (const neap_net *const *)&net[0], 4, NULL, &chain, &error));
+  CHECK_OK(neap_chain_open(ws, 1, (const neap_net *const *)&net[0], 4, &(neap_options){.engine = engine}, &chain, &error));
+  memset(engine, 'x', 3);
   CHECK_OK(neap_chain_add_batch(chain, 2, (const neap_net *const *)&net[1], &error));
   CHECK_FAILS(neap_chain_add_batch(chain, 2, (const neap_net *const *)&net[1], &error), NEAP_ARGUMENT, "is there already");
   CHECK_FAILS(neap_chain_add_batch(chain, 5, (const neap_net *const *)&net[1], &error), NEAP_SHAPE, "1 to 4 rows");

@@ -458,6 +458,18 @@ describe("fusion", function()
     agree(net, y.name, { x = neap.randn(3, 40) * 3 })
   end)
 
+  it("takes nothing for Gelu whose numbers are others", function()
+    for _, change in ipairs { { 0.05 }, { nil, 0.8 }, { nil, nil, 1.01 }, { nil, nil, nil, 2 } } do
+      local cubic, outer, one, power = change[1] or 0.044715, change[2] or 0.7978845608028654, change[3] or 1, change[4] or 3
+      local net = neap.net "tanh"
+      local x = net:input("x", { 3, 40 })
+      local y = (net:Tanh((x + x ^ power * cubic) * outer) + one) * (x * 0.5)
+      net:outputs { y }
+      assert.is_nil(rules(net).gelu)
+      agree(net, y.name, { x = neap.randn(3, 40) * 3 })
+    end
+  end)
+
   it("finds attention written out, with and without a mask", function()
     for _, masked in ipairs { false, true } do
       for _, rank in ipairs { 3, 4 } do
