@@ -293,6 +293,38 @@ TEST(what_depends_on_parameters_alone_is_constant_unless_that_is_refused) {
   neap_graph_free(graph);
 }
 
+/* What the branch writes over is the owner's: it writes a copy, and where that is refused memory, the error says so. */
+TEST(refused_memory_is_told_by_an_error) {
+  neap_net *net = NULL;
+  neap_graph *graph = NULL;
+  CHECK_OK(
+    neap_net_read("net f\ninput c f32 (1)\ninput x f32 (4)\nh = Tanh(x)\nsubnet yes\n  h = RunningAverage(h, x) as mean\n"
+                  "  takes h, x\n  gives h\nend\nsubnet no\n  z = Neg(h)\n  takes h, x\n  gives z\nend\n"
+                  "y = If(c, h, x) { then_net = yes, else_net = no }\noutputs y\n",
+                  &net, &error));
+  bool done = false;
+  for (int64_t n = 1; !done && check_failures == 0; n++) {
+    int64_t live = neap_memory_read().n_live;
+    neap_error error = {0};
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_graph_prepare(net, NULL, &graph, &error);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(status, done ? NEAP_OK : NEAP_MEMORY);
+    CHECK_EQ(error.code, status);
+    if (done) {
+      bool copies = false;
+      for (int i = 0; i < graph->n_node; i++)
+        for (int k = 0; k < graph->node[i].n_sub; k++)
+          copies = copies || strcmp(graph->node[i].sub[k]->node[0].op->name, "Copy") == 0;
+      CHECK(copies);
+      neap_graph_free(graph);
+    }
+    if (status != NEAP_OK) CHECK_EQ(neap_memory_read().n_live, live);
+  }
+  neap_net_free(net);
+}
+
 TEST(a_type_is_that_of_a_blob_which_is_there) {
   neap_net *net = small_net();
   neap_type type;
@@ -308,5 +340,6 @@ int main(int argc, char **argv) {
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
              T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
              T(choices_like_those_of_a_larger_batch_have_their_algorithms),
-             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there));
+             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),
+             T(refused_memory_is_told_by_an_error));
 }
