@@ -888,6 +888,34 @@ TEST(gradients_given_back_leave_views_and_other_workspaces_alone) {
   mlp_close(&other);
 }
 
+/* Tables of a large plan are an allocation each: the verifier is refused any of them and says so. */
+TEST(every_refused_allocation_of_a_verifier_is_said) {
+  neap_net *net = NULL;
+  neap_forecast f;
+  CHECK_OK(neap_net_new("long", &net, &error));
+  CHECK_OK(neap_net_add_text(net, &error, "input h0 f32 (4)"));
+  for (int k = 0; k < 300; k++) CHECK_OK(neap_net_add_text(net, &error, "h%d = Tanh(h%d)", k + 1, k));
+  CHECK_OK(neap_net_add_text(net, &error, "s300 = Relu(h300)"));
+  for (int k = 300; k > 0; k--) CHECK_OK(neap_net_add_text(net, &error, "s%d = Mul(s%d, h%d)", k - 1, k, k));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  o.plan.budget_bytes = f.plan->arena_bytes / 2;
+  neap_forecast_fini(&f);
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  CHECK(f.plan->script.n_turn > 0);
+  int64_t n = 1;
+  for (bool done = false; !done && check_failures == 0; n++) {
+    neap_memory_fail_nth(n, false);
+    neap_status status = neap_plan_verify(f.plan, f.graph, NULL);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(status, done ? NEAP_OK : NEAP_MEMORY);
+  }
+  CHECK(n > 10);
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
 /* One number of a script is another one: the verifier says so, and puts nothing outside its tables. */
 TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
   neap_net *net = NULL;
@@ -931,17 +959,18 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(
-    argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
-    T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
-    T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
-    T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
-    T(the_verifier_refuses_plans_that_mix_banks), T(a_refusal_may_go_unread),
-    T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
-    T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
-    T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
-    T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
-    T(every_refused_allocation_is_survived_by_a_dynamic_session), T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
-    T(every_refused_allocation_is_survived_by_gradients_made_again),
-    T(gradients_given_back_leave_views_and_other_workspaces_alone), T(a_script_of_eviction_that_was_tampered_with_is_refused));
+  return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
+             T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
+             T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans),
+             T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
+             T(every_refused_allocation_is_survived_in_banks), T(the_verifier_refuses_plans_that_mix_banks),
+             T(a_refusal_may_go_unread), T(every_refused_allocation_is_survived_by_micro_batches),
+             T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
+             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
+             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+             T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
+             T(every_refused_allocation_is_survived_by_gradients_made_again),
+             T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),
+             T(a_script_of_eviction_that_was_tampered_with_is_refused));
 }

@@ -743,6 +743,27 @@ TEST(evaluation_reads_the_running_statistics) {
   neap_net_free(net);
 }
 
+TEST(evaluation_reads_the_statistics_that_are_given_or_kept) {
+  static const char *const operands[] = {"x, g, b, m, v", "x, g, b"};
+  for (int k = 0; k < 2; k++) {
+    char text[512];
+    neap_net *net = NULL, *evaluation = NULL;
+    snprintf(text, sizeof text,
+             "net f\ninput x f32 (4,3)\nparam g f32 (3)\nparam b f32 (3)\nstate m f32 (3)\nstate v f32 (3)\n"
+             "y, mean, var = BatchNorm(%s) { training = true }\n%soutputs y\n",
+             operands[k], k == 0 ? "" : "m = RunningAverage(m, mean)\nv = RunningAverage(v, var)\n");
+    CHECK_OK(neap_net_read(text, &net, &error));
+    CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
+    if (evaluation != NULL) {
+      const neap_net_op *norm = neap_net_op_at(evaluation, 0);
+      CHECK(neap_net_n_ops(evaluation) == 1 && norm->n_in == 5);
+      CHECK(norm->n_in == 5 && strcmp(norm->in[3], "m") == 0 && strcmp(norm->in[4], "v") == 0);
+    }
+    neap_net_free(evaluation);
+    neap_net_free(net);
+  }
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
              T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
@@ -755,5 +776,6 @@ int main(int argc, char **argv) {
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(names_are_of_any_script_without_what_the_text_form_needs), T(evaluation_reads_the_running_statistics));
+             T(names_are_of_any_script_without_what_the_text_form_needs), T(evaluation_reads_the_running_statistics),
+             T(evaluation_reads_the_statistics_that_are_given_or_kept));
 }

@@ -669,6 +669,15 @@ describe("an assignment", function()
     assert.are.equal(11, s.lower_bound_bytes)
     assert.are.equal(0.5, s.saved)
   end)
+  it("is of ranges that say what each blob is", function()
+    local net, role = chain(2), {}
+    for _, range in ipairs(M.compute_ranges(net)) do
+      role[range.role] = (role[range.role] or 0) + 1
+      local blob = net:_blob(range.name)
+      if blob then assert.are.equal(blob.role, range.role, range.name) end
+    end
+    assert.is_true(role.parameter >= 2 and role.activation >= 2)
+  end)
   it("joins the slot that fits best, not the first that is free", function()
     local list = { { name = "a", defined = 4, used = 7, size = 4 }, { name = "b", defined = 6, used = 6, size = 2 },
       { name = "c", defined = 2, used = 5, size = 7 }, { name = "d", defined = 2, used = 3, size = 8 },

@@ -206,6 +206,20 @@ describe("gradients", function()
 end)
 
 describe("net:expand", function()
+  it("leaves ops in their scope, however short its name, and adds none that do nothing", function()
+    local net = neap.net "scoped"
+    net:input("x", { 4, 3 })
+    net:scope("s", function() net:Mul({ "x", net:param("w", { 1, 3 }, 1) }, "y") end)
+    net:gradient(net:Sum("s/y", "loss"))
+    local n_op = 0
+    for _, op in ipairs(net:expand({}):_ops()) do
+      if op.name:find "^s/" then assert.are.equal("s", op.scope) end
+      if op.outputs[1] == "s/y" then n_op = n_op + 1 end
+      assert.are_not.equal("Reshape", op.type) -- the sum of the weight's gradient keeps its dimensions
+    end
+    assert.are.equal(1, n_op)
+  end)
+
   it("gives no value of its own the name of a declared blob, be it the first and unused", function()
     for _, name in ipairs { "y.grad", "h.grad", "loss.grad" } do
       local net = neap.net "spare"
