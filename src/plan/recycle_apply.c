@@ -12,8 +12,8 @@
 typedef struct namer {
   const neap_recycle *r;
   const int *slot;
-  int *count, *first, *order; /* by slot: members, first member; slots in order of that */
-  const char **name;          /* by slot; NULL: of one member, which keeps its own */
+  int *count, *order; /* by slot: members; slots that have several */
+  const char **name;  /* by slot; NULL: of one member, which keeps its own */
 } namer;
 
 /* Whether the net or a net inside it has a blob of that name: a subnet sees the names around it. */
@@ -27,28 +27,14 @@ static bool is_taken(const neap_net *net, const char *name) {
   return false;
 }
 
-/* By first write, ties by number. */
-static bool is_before(const neap_recycle *r, int a, int b) {
-  return r->blob[a].first != r->blob[b].first ? r->blob[a].first < r->blob[b].first : a < b;
-}
-
-/* Counts members and sorts the slots that have several, by insertion, into `order`; returns how many those are. slot[b] < 0:
- * blob b is in none. */
-static int sort_slots(namer *s, int n_slot) {
+/* Counts members and lists the slots that have several in `order`; returns how many those are. slot[b] < 0: blob b is in none.
+ * neap_assign numbers slots by their first members. */
+static int list_shared(namer *s, int n_slot) {
   int n = 0;
-  for (int k = 0; k < n_slot; k++) s->first[k] = -1;
-  for (int b = 0; b < s->r->n_blob; b++) {
-    int k = s->slot[b];
-    if (k < 0) continue;
-    s->count[k]++;
-    if (s->first[k] < 0 || is_before(s->r, b, s->first[k])) s->first[k] = b;
-  }
-  for (int k = 0; k < n_slot; k++) {
-    if (s->count[k] < 2) continue;
-    int p = n++;
-    for (; p > 0 && is_before(s->r, s->first[k], s->first[s->order[p - 1]]); p--) s->order[p] = s->order[p - 1];
-    s->order[p] = k;
-  }
+  for (int b = 0; b < s->r->n_blob; b++)
+    if (s->slot[b] >= 0) s->count[s->slot[b]]++;
+  for (int k = 0; k < n_slot; k++)
+    if (s->count[k] > 1) s->order[n++] = k;
   return n;
 }
 
@@ -100,14 +86,13 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   neap_assign_figures assigned = {0};
   const neap_recycle_options greedily = {0};
   NEAP_TRY(neap_recycle_open_sub(&recycle, sub, graph, error));
-  int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 4 + 4) * sizeof *lists);
+  int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 3 + 3) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
   int room = recycle.n_blob + 1;
-  namer s = {
-    .r = &recycle, .slot = lists, .count = lists + room, .first = lists + 2 * room, .order = lists + 3 * room, .name = name};
+  namer s = {.r = &recycle, .slot = lists, .count = lists + room, .order = lists + 2 * room, .name = name};
   neap_status status = lists == NULL || name == NULL ? neap_fail_memory(error, (size_t)room * 32, "names")
                                                      : neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
-  if (status == NEAP_OK) status = name_slots(&s, sort_slots(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
+  if (status == NEAP_OK) status = name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
   for (int b = 0; b < recycle.n_blob && status == NEAP_OK; b++) {
     if (lists[b] < 0 || name[lists[b]] == NULL) continue;
     if (neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list))
@@ -158,7 +143,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   neap_arena arena = {0};
   size_t room = (size_t)recycle->n_blob; /* each slot has a blob */
   namer s = {.r = recycle, .slot = slot};
-  int **lists[] = {&s.count, &s.first, &s.order};
+  int **lists[] = {&s.count, &s.order};
   const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);
   s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
   bool ok = from != NULL && to != NULL && s.name != NULL;
@@ -166,7 +151,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   neap_net *made = NULL;
   neap_net_edit edit = {.from = from, .to = to};
   inner all = {.net = recycle->net, .prefix = prefix};
-  neap_status status = ok ? name_slots(&s, sort_slots(&s, n_slot), recycle->net, prefix, &all.number, error)
+  neap_status status = ok ? name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error)
                           : neap_fail_memory(error, room * 32, "names");
   for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
     if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
