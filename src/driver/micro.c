@@ -143,7 +143,7 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   runner r = {.ws = ws, .step = step};
   uint32_t before = neap_workspace_step(ws);
   if (step->n_part < 1 && step->kept == 0) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
-  if (step->n_part > 0) NEAP_TRY(check_rows(step, error));
+  NEAP_TRY(check_rows(step, error)); /* without parts there are no inputs */
   neap_status status = begin(&r, error);
   if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
   take_back(&r);
