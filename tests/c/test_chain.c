@@ -173,6 +173,22 @@ TEST(halves_keep_the_outputs_that_are_read) {
   }
 }
 
+/* Others stay, read or not. */
+TEST(halves_keep_the_outputs_that_an_op_must_have) {
+  neap_net *net = NULL;
+  neap_halves halves = {0};
+  const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
+  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
+  CHECK_OK(
+    neap_net_read("net layer\ninput x f32 (3,2,4)\nparam w f32 (12,4)\nparam r f32 (12,3)\nn, h, c = LSTM(x, w, r)\n"
+                  "y = Tanh(n)\noutputs y\n",
+                  &net, &error));
+  CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
+  CHECK(halves.forward != NULL && neap_net_find_blob(halves.forward, "h") != NULL &&
+        neap_net_find_blob(halves.forward, "c") != NULL);
+  neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(net);
+}
+
 TEST(a_backward_that_needs_overwritten_state_is_refused) {
   neap_net *net = NULL;
   neap_halves halves = {0};
@@ -192,5 +208,5 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
              T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
-             T(a_backward_that_needs_overwritten_state_is_refused));
+             T(halves_keep_the_outputs_that_an_op_must_have), T(a_backward_that_needs_overwritten_state_is_refused));
 }

@@ -1,6 +1,7 @@
 /* test_driver.c: the way from net to run: stored plans found, checked and replaced, budgets kept, a convolutional net under
  * every engine, policy and schedule, and a store that fails without stopping anything. */
 #include "mlp.h"
+#include "plan/plan_int.h"
 #include "store/store_int.h"
 
 #include <sys/stat.h>
@@ -640,8 +641,9 @@ TEST(every_refused_allocation_is_survived_by_a_dynamic_session) {
 /* ---- recomputation --------------------------------------------------------------------------------------------------- */
 
 /* Twelve layers of FC and Tanh, trained. */
-static neap_status build_chain(neap_net **out, neap_error *error) {
-  NEAP_TRY(neap_net_read("net chain\ninput h0 f32 (64,16)\nstate lr f32 () = Constant { value = 0.1 }\n", out, error));
+static neap_status build_chain_from(const char *first, neap_net **out, neap_error *error) {
+  NEAP_TRY(neap_net_new("chain", out, error));
+  NEAP_TRY(neap_net_add_text(*out, error, "%s\nstate lr f32 () = Constant { value = 0.1 }", first));
   for (int i = 0; i < 12; i++)
     NEAP_TRY(neap_net_add_text(*out, error, "param w%d f32 (16,16) = Xavier\ns%d = FC(h%d, w%d)\nh%d = Tanh(s%d)", i, i, i, i,
                                i + 1, i));
@@ -650,6 +652,8 @@ static neap_status build_chain(neap_net **out, neap_error *error) {
   for (int i = 0; i < 12; i++) NEAP_TRY(neap_net_add_text(*out, error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
   return neap_net_add_text(*out, error, "outputs loss");
 }
+
+static neap_status build_chain(neap_net **out, neap_error *error) { return build_chain_from("input h0 f32 (64,16)", out, error); }
 
 TEST(a_budget_recomputes_no_more_than_it_must) {
   neap_net *net = NULL;
@@ -948,12 +952,44 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
       s->give[i] = was;
     }
   }
+  /* An op that reads a parameter is not repeated once that is written. */
+  int n_refused = 0;
+  for (int v = 0; v < n_value; v++) {
+    int maker = f.graph->value[v].node;
+    if (maker < 0 || f.graph->value[v].region != NEAP_REGION_PARAMETER) continue;
+    for (int n = 0; n < f.plan->n_node; n++) {
+      neap_error said = {0};
+      f.graph->value[v].node = n;
+      if (neap_plan_verify_script(f.plan, f.graph, &said) == NEAP_OK) continue;
+      CHECK(strstr(said.message, "can't be repeated there") != NULL);
+      n_refused++;
+    }
+    f.graph->value[v].node = maker;
+  }
+  CHECK(n_refused > 0);
+  CHECK_OK(neap_plan_verify_script(f.plan, f.graph, &error));
   neap_buffer text = {0};
   neap_plan *copy = NULL;
   s->turn[0].step = f.plan->n_node; /* of a step that the plan has not */
   neap_plan_print(f.plan, &text);
   CHECK_FAILS(neap_plan_read(text.text, f.graph, &copy, &error), NEAP_PLAN, "line");
   neap_buffer_fini(&text);
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
+/* Not read from run to run, but made by the first op: its block is one like others. */
+TEST(what_a_net_makes_first_is_taken_from_the_pool_too) {
+  neap_net *net = NULL;
+  neap_forecast f;
+  CHECK_OK(build_chain_from("h0 = Gaussian() { shape = {64, 16} }", &net, &error));
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  o.plan.budget_bytes = f.plan->arena_bytes / 2;
+  neap_forecast_fini(&f);
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  CHECK(f.plan != NULL && f.plan->script.n_turn > 0 && f.plan->place[0].region == NEAP_REGION_ARENA);
+  if (f.plan != NULL) CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
   neap_forecast_fini(&f);
   neap_net_free(net);
 }
@@ -972,5 +1008,5 @@ int main(int argc, char **argv) {
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),
-             T(a_script_of_eviction_that_was_tampered_with_is_refused));
+             T(a_script_of_eviction_that_was_tampered_with_is_refused), T(what_a_net_makes_first_is_taken_from_the_pool_too));
 }
