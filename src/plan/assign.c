@@ -70,7 +70,8 @@ static void put(assigner *s, int i, int slot) {
   s->slot_bytes[slot] = NEAP_MAX(s->slot_bytes[slot], s->item[i].bytes);
 }
 
-/* Items one by one, in s->order, each into the best fitting slot it may join, else into a new one. O(n^2) conflict tests. */
+/* Items one by one, in s->order, each into the best fitting slot it may join, else into a new one: so the first member of a slot
+ * conflicts with a member of each slot before it, and no two could be one. O(n^2) conflict tests. */
 static void place_all(assigner *s) {
   s->n_slot = 0;
   for (int k = 0; k < s->n; k++) {
@@ -88,32 +89,8 @@ static int64_t cost(const assigner *s) {
   return bytes;
 }
 
-/* Two slots without a conflict between their members become one, which never costs more: the larger size stays, the smaller one
- * goes. This is what makes the second INVARIANT hold for the greedy results. */
-static void merge_slots(assigner *s) {
-  for (int a = 0; a < s->n_slot; a++)
-    for (int b = a + 1; b < s->n_slot; b++) {
-      bool can = true;
-      for (int j = s->head[b]; can && j >= 0; j = s->next[j]) can = fits(s, a, j);
-      if (!can) continue;
-      for (int j = s->head[b]; j >= 0;) {
-        int after = s->next[j];
-        put(s, j, a);
-        j = after;
-      }
-      s->n_slot--;
-      for (int k = b; k < s->n_slot; k++) {
-        s->head[k] = s->head[k + 1];
-        s->slot_bytes[k] = s->slot_bytes[k + 1];
-        for (int j = s->head[k]; j >= 0; j = s->next[j]) s->slot[j] = k;
-      }
-      b = a; /* slot a has grown: look at all that follow it again */
-    }
-}
-
-/* Merges slots, then keeps the present assignment if it is cheaper, or as cheap with fewer slots. */
+/* Keeps the present assignment if it is cheaper, or as cheap with fewer slots. */
 static void consider(assigner *s, int *best_n_slot) {
-  merge_slots(s);
   int64_t bytes = cost(s);
   if (bytes > s->best_bytes || (bytes == s->best_bytes && s->n_slot >= *best_n_slot)) return;
   s->best_bytes = bytes;
