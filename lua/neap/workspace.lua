@@ -173,6 +173,8 @@ local function shape_key(feeds)
   return table.concat(parts, " ")
 end
 
+--- What ws:run keeps of a net as it is now: its programs, and what a run that fails may leave half written, so that no run walks the
+-- net. Both are of one version of it.
 local function fresh_table(self, net)
   local state = state_of(self)
   local entry = state.programs[net]
@@ -181,7 +183,7 @@ local function fresh_table(self, net)
     if entry then
       for _, program in pairs(entry.by_key) do program:close() end
     end
-    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0 }
+    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0, half_written = net:_half_written() }
     state.programs[net] = entry
   end
   return entry
@@ -324,12 +326,13 @@ function Workspace:run(net, feeds, memory)
     tensors[name], fed[#fed + 1] = as_declared(net, name, value), name
   end
   local key = key_of(self, tensors, memory)
-  local is_new, done = fresh_table(self, net).by_key[key] == nil, false
+  local entry, done = fresh_table(self, net), false
+  local is_new = entry.by_key[key] == nil
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })
   -- Outputs that were there are put back with the inputs: the two belong together.
-  for _, name in ipairs(net:_half_written()) do
+  for _, name in ipairs(entry.half_written) do
     if not tensors[name] then fed[#fed + 1] = name end
   end
   local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key)

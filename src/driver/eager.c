@@ -291,6 +291,24 @@ static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *
   return neap_workspace_fetch(ws, name, out, error);
 }
 
+/* Whether the totals have room for the outputs that get bytes of their own; those that fit into a blob's bytes take none. Old bytes
+ * are given up only afterwards. All outputs are counted together: none is fed unless all may be. */
+static neap_status check_room(neap_workspace *ws, const char *type, int n, const char *const *name, const neap_tensor *out,
+                              neap_error *error) {
+  size_t bytes = 0, total = neap_workspace_total(ws);
+  for (int k = 0; k < n && total > 0; k++) {
+    neap_type have, made = neap_tensor_type(&out[k]);
+    if (name[k] == NULL || (neap_workspace_type(ws, name[k], &have) && neap_type_equal(&have, &made))) continue;
+    bytes += neap_align(neap_type_bytes(&made));
+  }
+  size_t held = neap_workspace_held_bytes(ws) + bytes;
+  if (bytes == 0 || held <= total) return NEAP_OK;
+  char a[24], b[24];
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
+  return neap_fail(error, NEAP_MEMORY, "%s: the workspace would hold %s with its outputs, its total is %s", type,
+                   neap_bytes_text((double)held, a), neap_bytes_text((double)total, b));
+}
+
 neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
                                int n_out, const char *const *out, neap_error *error) {
   if (n_in > MOST_IN || n_out > MOST_OUT)
@@ -304,6 +322,7 @@ neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, c
   const neap_op *op = neap_op_find(type);
   bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;
   if (status == NEAP_OK) status = call_op(type, n_in, tensor, attrs, n_out, made, &draw, error);
+  if (status == NEAP_OK) status = check_room(ws, type, n_out, out, made, error);
   if (status == NEAP_OK) status = feed_all(ws, n_out, out, made, error);
   if (status == NEAP_OK && draws) neap_workspace_count_draw(ws);
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&tensor[k]);

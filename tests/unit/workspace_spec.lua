@@ -443,6 +443,19 @@ describe("limits of a workspace", function()
       assert.is_false(runs(beside + KIB16 + 512, { { "a" }, { "b" }, concurrent = true }))
     end
   end)
+  it("counts what an op by itself makes: all its outputs or none", function()
+    local ws <close> = neap.workspace { store = false, total = 2048 }
+    local x = neap.rand(16, 16)
+    ws:feed("x", x)
+    ws:run_op("Relu", { "x" }, "y")
+    local e = support.raises("Relu: the workspace would hold 3.0 KiB with its outputs, its total is 2.0 KiB", ws.run_op, ws, "Relu", { "x" }, "z")
+    assert.are.equal("memory", e.code)
+    assert.is_false(ws:has "z")
+    assert.are.equal(2048, ws:held_bytes())
+    ws:run_op("Neg", { "x" }, "x") -- in the bytes that are there
+    assert.is_true(ws:fetch("x"):equal(-x))
+    assert.are.equal(2048, ws:held_bytes())
+  end)
   it("are kept by what is fed", function()
     local ws <close> = neap.workspace { store = false, total = "40KiB" }
     ws:feed("x", neap.ones(64, 64))
