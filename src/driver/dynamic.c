@@ -8,20 +8,26 @@
  * all lengths that depend on no unknown one. Last runs the program for what was found. What a probe computes is computed a second
  * time, with the same random numbers.
  *
+ * Lengths in the bodies of loops are others in each iteration. A program has a body for each of them that its runs have met; where an
+ * iteration misses one, the run stops as for any other length, and a program with one body more takes the place of that program.
+ *
  * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all; the one used longest ago goes
- * first. INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
+ * first. INVARIANT: at most MOST_BODIES bodies of a loop in a program, beyond those that the run under way has used.
+ * INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
  */
 #include "driver/driver_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PROGRAMS = 16, MOST_BYTES = 64 << 20 };
+enum { MOST_PROGRAMS = 16, MOST_BODIES = 16, MOST_BYTES = 64 << 20 };
 
 typedef struct entry {
   neap_program *program;
   neap_type *type; /* of each input */
   int64_t *extent; /* as given when it was made; n_extent of the cache */
+  int n_met;
+  neap_lengths *met; /* lengths met in bodies of loops, which it has bodies for; owned */
   bool probe;
   size_t planned_bytes; /* all regions */
   size_t bytes;         /* graph, plan, tables and kernels' own records in Neap's allocator */
@@ -36,6 +42,8 @@ struct neap_dynamic {
   const char **input;
   neap_type *declared, *type; /* of each input: as declared, and as the run under way has them */
   int n_extent;               /* EXTENT ops of the net; known when the first program is made */
+  int n_lone;                 /* of these the ones in no loop; the others are unknown in the lists below */
+  bool *in_loop;              /* by number */
   int64_t *extent;            /* what is guessed of each; -1: unknown */
   int64_t *previous;          /* what the last finished run had */
   int64_t *guess;             /* while probes run: what was guessed before */
@@ -60,6 +68,8 @@ static void entry_fini(neap_dynamic *d, entry *e) {
   neap_program_free(e->program);
   neap_free(e->type);
   neap_free(e->extent);
+  for (int m = 0; m < e->n_met; m++) neap_free(e->met[m].length);
+  neap_free(e->met);
   d->stats.cache_bytes -= (int64_t)e->bytes;
   *e = (entry){0};
 }
@@ -123,12 +133,15 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
   d->extent = neap_arena_alloc(&d->arena, bytes);
   d->previous = neap_arena_alloc(&d->arena, bytes);
   d->guess = neap_arena_alloc(&d->arena, bytes);
-  if (d->extent == NULL || d->previous == NULL || d->guess == NULL) return refused(error, bytes);
+  d->in_loop = neap_arena_alloc(&d->arena, (size_t)d->n_extent + 1);
+  if (d->extent == NULL || d->previous == NULL || d->guess == NULL || d->in_loop == NULL) return refused(error, bytes);
+  neap_graph_mark_loop_extents(d->net, d->in_loop);
+  for (int k = 0; k < d->n_extent; k++) d->n_lone += !d->in_loop[k];
   forget_extents(d);
   neap_copy_bytes(d->previous, d->extent, bytes);
   d->options.graph.n_extent = d->n_extent;
   d->options.graph.extent = d->extent;
-  d->probe = d->n_extent > 0;
+  d->probe = d->n_lone > 0;
   return NEAP_OK;
 }
 
@@ -167,6 +180,8 @@ static void make_room(neap_dynamic *d) {
 static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   neap_forecast forecast;
   d->options.graph.probe = e->probe = d->probe;
+  d->options.graph.n_met = e->n_met;
+  d->options.graph.met = e->met;
   NEAP_TRY(neap_session_bind(d->net, &d->options, &forecast, &e->program, error));
   e->planned_bytes = forecast.total_bytes;
   NEAP_TRY(neap_program_overlap(e->program, error));
@@ -180,6 +195,21 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   return neap_workspace_attach(d->ws, e->program, error);
 }
 
+/* A program made and counted; nothing is left of one that fails. */
+static neap_status make_entry(neap_dynamic *d, entry *made, neap_error *error) {
+  int64_t before = neap_memory_read().held_bytes[NEAP_META_BYTES];
+  neap_status status = fill(d, made, error);
+  if (status != NEAP_OK) {
+    entry_fini(d, made);
+    return status;
+  }
+  int64_t bytes = neap_memory_read().held_bytes[NEAP_META_BYTES] - before;
+  made->bytes = (size_t)NEAP_MAX(bytes, 0);
+  d->stats.cache_bytes += (int64_t)made->bytes;
+  d->stats.n_made++;
+  return NEAP_OK;
+}
+
 /* The program for the types and lengths at hand becomes the current one; the one before lets go of inputs and outputs. On failure
  * the current one stays. */
 static neap_status switch_program(neap_dynamic *d, neap_error *error) {
@@ -187,16 +217,7 @@ static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   if (e == NULL) {
     make_room(d);
     entry made = {0};
-    int64_t before = neap_memory_read().held_bytes[NEAP_META_BYTES];
-    neap_status status = fill(d, &made, error);
-    if (status != NEAP_OK) {
-      entry_fini(d, &made);
-      return status;
-    }
-    int64_t bytes = neap_memory_read().held_bytes[NEAP_META_BYTES] - before;
-    made.bytes = (size_t)NEAP_MAX(bytes, 0);
-    d->stats.cache_bytes += (int64_t)made.bytes;
-    d->stats.n_made++;
+    NEAP_TRY(make_entry(d, &made, error));
     e = &d->entry[d->n_entry++];
     *e = made;
   }
@@ -204,6 +225,79 @@ static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   d->current = e;
   e->used_at = ++d->clock;
   return NEAP_OK;
+}
+
+/* ---- bodies of loops --------------------------------------------------------------------------------------------- */
+
+/* Whether two lists of lengths of one loop agree where both know them. */
+static bool agree(const neap_lengths *a, const neap_lengths *b) {
+  bool same = a->first == b->first;
+  for (int k = 0; same && k < a->n; k++) same = a->length[k] < 0 || b->length[k] < 0 || a->length[k] == b->length[k];
+  return same;
+}
+
+/* What was found, with what an older list knows of the same: branches that did not run this time. */
+static void complete(neap_lengths *found, const neap_lengths *older) {
+  for (int k = 0; k < found->n; k++)
+    if (found->length[k] < 0) found->length[k] = older->length[k];
+}
+
+static bool copy_lengths(entry *e, const neap_lengths *from) {
+  neap_lengths *to = &e->met[e->n_met];
+  *to = *from;
+  to->length = neap_alloc((size_t)from->n * sizeof *to->length);
+  if (to->length == NULL) return false;
+  neap_copy_bytes(to->length, from->length, (size_t)from->n * sizeof *to->length);
+  e->n_met++;
+  return true;
+}
+
+/* The lists of the current program that one more is to have: those that agree with `found` become part of it; beyond MOST_BODIES
+ * those that this run has not used go. */
+static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengths *found) {
+  const entry *old = d->current;
+  made->met = neap_alloc((size_t)(old->n_met + 1) * sizeof *made->met);
+  if (made->met == NULL || !copy_lengths(made, found)) return false;
+  int n = 1;
+  for (int m = 0; m < old->n_met; m++) n += old->met[m].first == found->first;
+  for (int m = 0; m < old->n_met; m++) {
+    const neap_lengths *met = &old->met[m];
+    if (agree(&made->met[0], met)) {
+      complete(&made->met[0], met);
+    } else if (met->first == found->first && n > MOST_BODIES && !neap_program_used_body(old->program, met)) {
+      n--;
+    } else if (!copy_lengths(made, met)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* A program with a body for what the last run missed takes the current one's place, which is the only one for these types. On failure
+ * that stays. */
+static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_error *error) {
+  entry made = {0}, *old = d->current;
+  if (!collect_lengths(d, &made, found)) {
+    entry_fini(d, &made);
+    return refused(error, (size_t)(old->n_met + 1) * sizeof *made.met);
+  }
+  d->probe = false;
+  NEAP_TRY(make_entry(d, &made, error));
+  made.used_at = ++d->clock;
+  entry_fini(d, old);
+  *old = made;
+  return NEAP_OK;
+}
+
+/* Whether no list of the current program says already what was found: else more bodies would not help. */
+static bool is_news(const neap_dynamic *d, const neap_lengths *found) {
+  for (int m = 0; m < d->current->n_met; m++) {
+    const neap_lengths *met = &d->current->met[m];
+    bool says = met->first == found->first;
+    for (int k = 0; says && k < found->n; k++) says = found->length[k] < 0 || found->length[k] == met->length[k];
+    if (says) return false;
+  }
+  return true;
 }
 
 /* ---- the doors -------------------------------------------------------------------------------------------------- */
@@ -244,7 +338,7 @@ static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
   int n;
   const int64_t *found = neap_program_extents(d->current->program, &n);
   for (int k = 0; k < NEAP_MIN(n, d->n_extent); k++)
-    if (found[k] >= 0) d->extent[k] = found[k];
+    if (found[k] >= 0 && !d->in_loop[k]) d->extent[k] = found[k];
   return status;
 }
 
@@ -262,9 +356,9 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);
   neap_workspace_give_draw(d->ws, &draw);
-  for (int known = -1; status == NEAP_OK && known < count_known(d) && known < d->n_extent;) {
+  for (int known = -1; status == NEAP_OK && known < count_known(d) && known < d->n_lone;) {
     known = count_known(d);
-    if (known < d->n_extent) status = run_once(d, true, error);
+    if (known < d->n_lone) status = run_once(d, true, error);
   }
   neap_workspace_give_draw(d->ws, NULL);
   for (int k = 0; keep && k < d->n_extent; k++)
@@ -301,6 +395,14 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
     uint64_t before = d->clock;
     neap_status status = run_once(d, false, &own);
     bool made = d->clock > before; /* switch_program counts */
+    neap_lengths missed;
+    bool same = made && memcmp(d->extent, d->current->extent, (size_t)d->n_extent * sizeof *d->extent) == 0;
+    if (same && status == NEAP_DATA && neap_program_missed(d->current->program, &missed) && is_news(d, &missed)) {
+      d->stats.n_restart++;
+      round--;
+      NEAP_TRY(add_body(d, &missed, error));
+      continue;
+    }
     if (round > d->n_extent || !may_begin_anew(d, status, made, guessed)) {
       if (status == NEAP_OK) judge(d);
       d->trust = d->trust && status == NEAP_OK;

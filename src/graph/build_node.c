@@ -48,6 +48,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
       int source = version_source(graph, node, c->in_blob, name);
       out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
     }
+    bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0;
     neap_sub_spec spec = {.net = subnet_at(node, subnet),
                           .n_in = n_in,
                           .in_type = in,
@@ -56,10 +57,15 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
                           .n_out = n_out,
                           .out_name = c->out_blob,
                           .out_argument = out_argument,
-                          .in_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0};
-    neap_graph *sub;
-    NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
-    graph->node[c->node].sub[subnet] = sub;
+                          .in_loop = is_loop,
+                          .is_body = is_loop && !is_condition};
+    if (spec.is_body) {
+      NEAP_TRY(graph_build_bodies(c->builder, c->node, subnet, &spec, error));
+    } else {
+      neap_graph *sub;
+      NEAP_TRY(build_sub(c->builder, &spec, &sub, error));
+      graph->node[c->node].sub[subnet] = sub;
+    }
   }
   const neap_graph *sub = graph->node[c->node].sub[subnet];
   if (sub->n_output != n_out)
@@ -102,13 +108,17 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
 /* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs have found. */
 static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
   neap_node *node = &b->graph->node[index];
-  if (b->in_loop)
-    return neap_hint(error, "compute it before the loop and give it the result"),
-           neap_fail(error, NEAP_GRAPH, "how long its output is depends on data, so it can't stand in a loop");
+  if (b->in_loop && !b->in_body)
+    return neap_hint(error, "compute it before the loop, or in the body of the outer one, and give the loop the result"),
+           neap_fail(
+             error, NEAP_GRAPH,
+             "how long its output is depends on data, so it can't stand in a loop's condition, nor in a loop within a loop");
   int number = (*b->n_extent)++;
+  const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;
+  if (b->in_body) found = b->met != NULL ? &b->met->length[number - b->met->first] : NULL;
   node->extent = number + 1;
-  node->n_found = number < b->options->n_extent ? b->options->extent[number] : -1;
-  if (node->n_found >= 0) infer->extent = &b->options->extent[number];
+  node->n_found = found != NULL ? *found : -1;
+  if (node->n_found >= 0) infer->extent = found;
   return NEAP_OK;
 }
 

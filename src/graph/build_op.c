@@ -105,7 +105,7 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, con
 }
 
 neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
-  bool probe = b->options->probe && !b->is_sub;
+  bool probe = (b->options->probe && !b->is_sub) || b->finds;
   if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
   if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { UNKNOWN = -2 }; /* in the environment: the name stands for something whose size is not known yet */
-
 /* EXTENT ops that an op stands for: itself, or those of its subnets. */
 static int count_of_op(const neap_net_op *op) {
   const neap_net *body = neap_net_do_body(op);
@@ -19,6 +17,27 @@ static int count_of_op(const neap_net_op *op) {
     if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) n += neap_graph_count_extents(op->attrs[a].net);
   return n;
 }
+
+static bool is_loop(const neap_net_op *op) { return (op->op->effects & NEAP_EFFECT_LOOP) != 0; }
+
+/* From number `at` on; where it ends. */
+static int mark_loops(const neap_net *net, bool within, bool *in_loop, int at) {
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    const neap_net *body = neap_net_do_body(op);
+    if (body != NULL) {
+      at = mark_loops(body, within, in_loop, at);
+      continue;
+    }
+    if ((op->op->effects & NEAP_EFFECT_EXTENT) != 0) in_loop[at++] = within;
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+        at = mark_loops(op->attrs[a].net, within || is_loop(op), in_loop, at);
+  }
+  return at;
+}
+
+void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop) { (void)mark_loops(net, false, in_loop, 0); }
 
 int neap_graph_count_extents(const neap_net *net) {
   int n = 0;
@@ -32,14 +51,14 @@ bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   if (is_control && count_of_op(op) > 0) return true;
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
   for (int i = 0; i < op->n_in; i++)
-    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == UNKNOWN) return true;
+    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN) return true;
   return false;
 }
 
 /* What reads these names later is left out of the probe as well. */
 neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_error *error) {
   for (int k = 0; k < op->n_out; k++)
-    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], UNKNOWN)) return graph_no_memory(error);
+    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], BUILD_UNKNOWN)) return graph_no_memory(error);
   return NEAP_OK;
 }
 

@@ -107,6 +107,10 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   }
   NEAP_TRY(result_values(b, spec, n_result, result, error));
   build_begin_emit(b, error);
+  for (int k = 0; b->finds && k < n_result;
+       k++) /* nobody reads it: the body that is run in its place is for what this one finds */
+    if (result[k] == BUILD_UNKNOWN) result[k] = build_constant(b, spec->result[k], 0);
+  NEAP_TRY(b->emit_status);
   if (spec->n_seed > 0) {
     NEAP_TRY(sub_gradient(b, spec, result, out, error));
     for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++) spec->flows[i] = spec->flows[i] || out[i] != NEAP_NO_VALUE;
@@ -171,9 +175,13 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
                     .all_outputs = outer->all_outputs,
                     .forward = -1,
                     .in_loop = outer->in_loop || spec->in_loop,
+                    .in_body = spec->in_loop ? spec->is_body && !outer->in_loop : outer->in_body,
+                    .met = spec->is_body ? spec->met : outer->met,
+                    .finds = spec->is_body && spec->result != NULL,
                     .stream = outer->stream,
                     .n_extent = outer->n_extent,
                     .count = outer->count};
+  if (b.graph != NULL) b.graph->probe = b.finds;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);
   if (status != NEAP_OK) {

@@ -93,6 +93,12 @@ typedef struct neap_frame_item {
   size_t offset, bytes; /* in the record; aligned */
 } neap_frame_item;
 
+/* Lengths of EXTENT ops number first .. first + n - 1 (from 0); -1: unknown. */
+typedef struct neap_lengths {
+  int first, n;
+  int64_t *length;
+} neap_lengths;
+
 typedef struct neap_loop {
   bool is_backward;
   bool has_condition; /* subnet 0 is the condition, the last one the body */
@@ -136,7 +142,9 @@ typedef struct neap_node {
   int repeats; /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all nodes before it */
   int n_sub;
   neap_graph **sub;
-  neap_loop *loop; /* NULL: no loop */
+  int n_body;        /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */
+  neap_lengths *met; /* by body: the lengths that it is for; n 0: it has no EXTENT ops, or is for their bounds */
+  neap_loop *loop;   /* NULL: no loop */
   neap_cost cost;
   neap_choice choice; /* after lay_out */
 } neap_node;
@@ -194,6 +202,9 @@ typedef struct neap_graph_options {
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;
   bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
+  int
+    n_met; /* lengths met in the bodies of loops, which get a body for each; where n_extent is 0 there is one, for their bounds */
+  const neap_lengths *met;
   int n_bank; /* memory banks that ops and blobs may be assigned to */
   const neap_bank *bank;
   int n_home; /* resident blobs that lie in one; all others lie in main */
@@ -207,6 +218,8 @@ typedef struct neap_graph_options {
 
 /* EXTENT ops of a net, those of its Do bodies included. */
 int neap_graph_count_extents(const neap_net *net);
+/* in_loop[n], as many as there are: whether EXTENT op n stands in the body of a loop, so that each iteration finds a length. */
+void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop);
 /* Net to graph: SSA, inference, gradient, dead ops, engine-free rewrites, edges. */
 neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error);
 void neap_graph_free(neap_graph *graph);

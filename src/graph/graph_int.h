@@ -16,14 +16,17 @@ typedef struct neap_builder {
   const neap_net *net;
   const neap_graph_options *options;
   bool rewrite;
-  bool is_top;      /* no subnet: blobs of these names can be kept */
-  bool no_commits;  /* a subnet's forward repeated for its gradient: commits are left out */
-  bool is_sub;      /* of a subnet */
-  bool in_loop;     /* of a loop's body or condition, or of a subnet in one */
-  bool all_outputs; /* a backward may read any output of the record, named by the user or not */
-  neap_phase phase; /* of the nodes being added */
-  int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
-  int n_recompute;  /* a loop's body: net ops that its backward repeats */
+  bool is_top;             /* no subnet: blobs of these names can be kept */
+  bool no_commits;         /* a subnet's forward repeated for its gradient: commits are left out */
+  bool is_sub;             /* of a subnet */
+  bool in_loop;            /* of a loop's body or condition, or of a subnet in one */
+  bool in_body;            /* of the body of a loop in no other one, or of a branch in it: EXTENT ops may stand there */
+  const neap_lengths *met; /* then: the lengths that the body is for; NULL: their bounds */
+  bool finds;              /* a body for unknown lengths: no more than what finds some of them */
+  bool all_outputs;        /* a backward may read any output of the record, named by the user or not */
+  neap_phase phase;        /* of the nodes being added */
+  int forward;             /* while a gradient is emitted: the node being differentiated; else -1 */
+  int n_recompute;         /* a loop's body: net ops that its backward repeats */
   const int64_t *recompute;
   uint32_t *stream;        /* next stream of random numbers; shared with subgraphs */
   int *n_extent;           /* EXTENT ops so far; likewise */
@@ -93,6 +96,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
 
 /* build_probe.c: whether an op is no part of a probe; leaving it out; and names whose size is not known, so that what reads them
  * is left out too. */
+enum { BUILD_UNKNOWN = -2 }; /* in the environment: the name stands for something whose size is not known yet */
 bool build_probe_skips(const neap_builder *b, const neap_net_op *op);
 neap_status build_probe_skip(neap_builder *b, const neap_net_op *op, neap_error *error);
 neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_error *error);
@@ -111,9 +115,12 @@ typedef struct neap_sub_spec {
    * of the parameters `wrt`. n_seed 0: a plain subgraph. Parameters behind the net's own have no name. */
   int n_seed, n_wrt;
   const int *seed_result, *seed_param, *wrt;
-  bool in_loop;    /* run once an iteration */
-  bool *flows;     /* by wrt, may be NULL: set where a gradient arrives; where none does the result is zeros */
-  int n_recompute; /* net ops, 0-based */
+  bool in_loop;            /* run once an iteration */
+  bool is_body;            /* in_loop: the body, not the condition */
+  const neap_lengths *met; /* is_body: see neap_builder */
+  const neap_type *result; /* is_body: types that results of unknown size stand in with */
+  bool *flows;             /* by wrt, may be NULL: set where a gradient arrives; where none does the result is zeros */
+  int n_recompute;         /* net ops, 0-based */
   const int64_t *recompute;
 } neap_sub_spec;
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error);
@@ -146,9 +153,14 @@ neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *
 bool graph_do_may_read(const neap_builder *b, const char *name, int next_op);
 /* loop.c: what the runner must know of a loop, from the record's attributes and the subgraphs. No frames yet. */
 neap_status graph_make_loop(neap_graph *graph, int node, neap_error *error);
+/* loop_body.c. The subgraphs of a loop's body, `spec` without lengths: one, or where lengths depend on data one for each that was
+ * met. Sets the node's list of subgraphs from `subnet` on, and the lengths of each. */
+neap_status graph_build_bodies(neap_builder *b, int node, int subnet, neap_sub_spec *spec, neap_error *error);
 /* An integer attribute by name; 0 where the record has none of it. */
 int64_t graph_attr_int(const neap_node *node, const char *name);
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop); /* NULL when refused */
+bool graph_own_met(neap_graph *graph,
+                   neap_node *node); /* its bodies' lengths copied into the graph's arena; false when refused */
 /* The first `n_node` nodes of an unfinished graph once more, subgraphs included, all values with their ids. NULL when refused. */
 neap_graph *graph_clone(const neap_graph *graph, int n_node);
 /* loop_gradient.c */

@@ -164,6 +164,7 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
   if (node.loop != NULL && (node.loop = graph_copy_loop(&l->to->arena, node.loop)) == NULL) return graph_no_memory(error);
+  if (!graph_own_met(l->to, &node)) return graph_no_memory(error);
   const neap_value_id *old_out = node.out;
   node.in = ids, node.out = ids + node.n_in;
   node.forward = node.forward == old ? n : l->node[node.forward];

@@ -57,7 +57,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   int n_state = (int)graph_attr_int(node, "n_state"), n_seq = (int)graph_attr_int(node, "n_seq");
   neap_loop *loop = node->loop = new_loop(&graph->arena, node, n_state);
   if (loop == NULL) return graph_no_memory(error);
-  loop->has_condition = node->n_sub > 1;
+  loop->has_condition = node->n_sub > node->n_body;
   /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and never more than max, where it
    * has one. */
   if (loop->has_condition)
@@ -98,6 +98,17 @@ neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   return ok ? copy : NULL;
 }
 
+bool graph_own_met(neap_graph *to, neap_node *node) {
+  if (node->n_body == 0) return true;
+  node->met = neap_arena_copy(&to->arena, node->met, (size_t)node->n_body * sizeof *node->met);
+  for (int k = 0; node->met != NULL && k < node->n_body; k++) {
+    neap_lengths *met = &node->met[k];
+    met->length = neap_arena_copy(&to->arena, met->length, (size_t)met->n * sizeof *met->length);
+    if (met->length == NULL) return false;
+  }
+  return node->met != NULL;
+}
+
 /* What the node's lists point to, copied into the clone's arena. False when refused. */
 static bool own_lists(neap_graph *to, neap_node *node) {
   neap_value_id *ids = neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
@@ -108,6 +119,7 @@ static bool own_lists(neap_graph *to, neap_node *node) {
   node->attrs = graph_copy_attrs(to, node->op, node->attrs);
   node->enforced = neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
   if (node->loop != NULL && (node->loop = graph_copy_loop(&to->arena, node->loop)) == NULL) return false;
+  if (!graph_own_met(to, node)) return false;
   return node->attrs != NULL && node->enforced != NULL;
 }
 

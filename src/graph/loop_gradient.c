@@ -442,11 +442,24 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   return NEAP_OK;
 }
 
+/* Frames have one layout for all iterations, so what they keep has one length in all of them. */
+static neap_status check_lengths(const neap_node *node, neap_error *error) {
+  int a = neap_op_subnet_attr(node->op, node->n_sub - node->n_body);
+  if (a < 0 || node->attrs[a].net == NULL || neap_graph_count_extents(node->attrs[a].net) == 0) return NEAP_OK;
+  neap_error inner = {0};
+  neap_hint(&inner,
+            "use masks in the body (Where, or a factor), which have one length in all iterations; or take its results as given, "
+            "by StopGradient");
+  neap_fail(&inner, NEAP_GRAPH, "lengths in its body depend on data, and no gradient is defined through such a loop");
+  return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+}
+
 /* Everything is decided on the joint graph before the forward node is touched; the forward's half is put in once it is
  * finished. Gradients of the inputs in din, as of any node. */
 neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
                                 neap_error *error) {
   loop_gradient g = {.b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};
+  NEAP_TRY(check_lengths(&g.node, error));
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));

@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
                         neap_error *error);
@@ -230,6 +231,7 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   const neap_node *node = &program->graph->node[i->node];
   i->kind = kind_of(node);
   i->loop = node->loop;
+  i->loop_node = node->loop != NULL ? node : NULL;
   bool takes = neap_takes(program);
   i->scratch = takes ? (neap_address){program->first_slot + program->graph->n_value + i->node, 0}
                      : in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
@@ -261,6 +263,7 @@ static int last_extent(const neap_graph *graph) {
   int last = 0;
   for (int n = 0; n < graph->n_node; n++) {
     last = NEAP_MAX(last, graph->node[n].extent);
+    for (int k = 0; k < graph->node[n].n_body; k++) last = NEAP_MAX(last, graph->node[n].met[k].first + graph->node[n].met[k].n);
     for (int s = 0; s < graph->node[n].n_sub; s++) last = NEAP_MAX(last, last_extent(graph->node[n].sub[s]));
   }
   return last;
@@ -393,6 +396,30 @@ const int64_t *neap_program_extents(const neap_program *program, int *n) {
   return program->extent;
 }
 bool neap_program_is_outgrown(const neap_program *program) { return program->outgrown; }
+bool neap_program_missed(const neap_program *program, neap_lengths *out) {
+  *out = program->missed;
+  return program->missed.n > 0;
+}
+
+/* A subprogram counts the runs of its owner in which it fitted. */
+static bool used_body(const neap_program *program, const neap_lengths *met, uint64_t run) {
+  for (int k = 0; k < program->n_instruction; k++) {
+    const neap_instruction *i = &program->instruction[k];
+    const neap_node *node = &program->graph->node[i->node];
+    for (int s = 0; s < i->n_sub; s++) {
+      const neap_lengths *own = s >= i->n_sub - node->n_body ? &node->met[s - (i->n_sub - node->n_body)] : NULL;
+      if (own != NULL && own->n == met->n && own->first == met->first && i->sub[s]->n_run == run &&
+          memcmp(own->length, met->length, (size_t)met->n * sizeof *met->length) == 0)
+        return true;
+      if (used_body(i->sub[s], met, run)) return true;
+    }
+  }
+  return false;
+}
+
+bool neap_program_used_body(const neap_program *program, const neap_lengths *met) {
+  return used_body(program, met, program->n_run);
+}
 int neap_program_pool_blocks(const neap_program *program) {
   /* Side by side each storage and each scratch may be taken at once, as far as their bytes go. */
   return program->stays.list != NULL ? program->graph->n_value + program->graph->n_node : program->script.n_block;

@@ -32,6 +32,7 @@ void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_
 /* A loop under way. */
 typedef struct loop_run {
   const neap_loop *loop;
+  const neap_node *node;
   const neap_instruction *i;
   neap_run_state *state;
   neap_lane *lane;
@@ -110,6 +111,68 @@ static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   r->lane->salt = r->outer_salt;
 }
 
+/* ---- bodies for several lengths -------------------------------------------------------------------------------------------- */
+
+/* The lengths that the iteration under way has found so far, which are its owner's. */
+static int64_t *found_of(const loop_run *r, const neap_lengths *met) { return r->i->sub[r->i->n_sub - 1]->extent + met->first; }
+
+static void forget(const loop_run *r, const neap_lengths *met) {
+  int64_t *found = found_of(r, met);
+  for (int k = 0; k < met->n; k++) found[k] = -1;
+}
+
+/* The body for the lengths that were found, among those that may be found still; -1: there is none. */
+static int fitting(const loop_run *r, const neap_node *node) {
+  for (int b = 0; b < node->n_body; b++) {
+    const int64_t *found = found_of(r, &node->met[b]);
+    bool fits = true;
+    for (int k = 0; k < node->met[b].n; k++) fits = fits && (found[k] < 0 || found[k] == node->met[b].length[k]);
+    if (fits) return b;
+  }
+  return -1;
+}
+
+/* No body is for what the iteration found: the run ends here, and one with such a body begins. */
+static void miss(const loop_run *r, const neap_lengths *met, int64_t t) {
+  bool none = false;
+  if (atomic_compare_exchange_strong(&r->state->has_missed, &none, true))
+    r->state->missed = (neap_lengths){met->first, met->n, found_of(r, met)};
+  atomic_store(&r->state->outgrown, true);
+  neap_call_fault(&r->i->call, "lengths in iteration %lld are others than its bodies are made for", (long long)t + 1);
+}
+
+/* One iteration, by the body that fits. What one that doesn't has written, the next one writes again: it goes as far and further, since
+ * it is for the lengths that were found. */
+static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
+  const neap_node *node = r->node;
+  const neap_lengths *met = &node->met[0];
+  int first = i->n_sub - node->n_body, body = i->body;
+  if (met->n == 0) {
+    run_pass(r, i->sub[first], t, t);
+    return;
+  }
+  for (int tried = 0;; tried++) {
+    neap_program *sub = i->sub[first + body];
+    forget(r, met);
+    r->lane->in_body = true;
+    run_pass(r, sub, t, t);
+    r->lane->in_body = false;
+    bool fits = !r->lane->misfits && !sub->graph->probe;
+    r->lane->misfits = false;
+    if (neap_run_must_stop(r->state, r->lane) || r->lane->fault.set) return;
+    if (fits) {
+      i->body = body;
+      sub->n_run = r->state->serial;
+      forget(r, met);
+      return;
+    }
+    int next = fitting(r, node);
+    if (next < 0 || next == body || tried > met->n) break;
+    body = next;
+  }
+  miss(r, met, t);
+}
+
 /* Whether no further iteration may begin.
  * The flag is read before the stop is asked for: an interrupt that came between the two would end the loop and not the run,
  * and the run would hand out what a loop cut short has left. */
@@ -174,7 +237,7 @@ static void finish(const loop_run *r, int64_t n) {
 
 /* Where the loop's own bytes and its records are: behind the frame of the body in the scratch, and in the value of the frames. */
 static loop_run loop_begin(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
-  loop_run r = {.loop = i->loop, .i = i, .state = state, .lane = lane, .outer_salt = lane->salt, .n = -1};
+  loop_run r = {.loop = i->loop, .node = i->loop_node, .i = i, .state = state, .lane = lane, .outer_salt = lane->salt, .n = -1};
   r.own = (char *)i->call.scratch + i->scratch_bytes - neap_loop_own_bytes(i->loop);
   if (i->loop->frames >= 0) r.records = (char *)operand(&r, i->loop->frames) + NEAP_ALIGN;
   return r;
@@ -194,7 +257,7 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
   int64_t t = 0;
   for (; (loop->max == 0 && loop->has_condition) || t < loop->max; t++) {
     if (must_end(&r) || (loop->has_condition && !goes_on(&r, t)) || !reserve(&r, t + 1)) break;
-    run_pass(&r, i->sub[i->n_sub - 1], t, t);
+    run_body(&r, i, t);
   }
   finish(&r, t);
   neap_frames_head head = {t, r.stack, r.first_offset};

@@ -59,6 +59,11 @@ bool neap_program_where(const neap_program *program, neap_value_id value, int *b
 const int64_t *neap_program_extents(const neap_program *program, int *n);
 /* Whether the last run stopped for that reason. */
 bool neap_program_is_outgrown(const neap_program *program);
+/* Whether it was an iteration of a loop that found lengths which no body of the loop is for: they are borrowed until the next run. The
+ * lengths that bodies find are in no list of extents otherwise. */
+bool neap_program_missed(const neap_program *program, neap_lengths *out);
+/* Whether the last run used the body for lengths `met`. */
+bool neap_program_used_body(const neap_program *program, const neap_lengths *met);
 
 /* Policy `pool`: the most blocks a run has taken at once; 0 for all other policies. The bytes are the plan's arena_bytes. */
 int neap_program_pool_blocks(const neap_program *program);

@@ -64,6 +64,8 @@ typedef struct neap_instruction {
   int n_sub;
   neap_program **sub; /* owned */
   const neap_loop *loop;
+  const neap_node *loop_node;
+  int body;               /* of a forward loop's bodies, that which fitted last */
   neap_frame_stack stack; /* of a forward loop that grows; owned */
   int n_touched;          /* arena storages that the instruction reads or writes, each once */
   int *touched;
@@ -96,6 +98,7 @@ struct neap_program {
   int n_extent;
   int64_t *extent; /* by number of EXTENT op: what the run found; a subprogram's is its owner's */
   bool outgrown;
+  neap_lengths missed; /* lengths that an iteration found and no body is for, in `extent`; n 0: none */
   int n_blob;
   neap_program_blob *blob;
   neap_address *where; /* by value */
@@ -116,6 +119,8 @@ typedef struct neap_lane {
   int node, thread;
   uint64_t salt;  /* of the iterations that the lane is in; 0 outside loops. Random ops draw anew in each iteration */
   bool no_memory; /* the fault is a frame that memory was refused for */
+  bool in_body;   /* in an iteration of a loop that has bodies for several lengths */
+  bool misfits;   /* the body under way is for other lengths than it found: it goes no further */
 } neap_lane;
 
 /* INVARIANT: the phase leaves RUNNING once: to COMMITTED, from where the step is finished, or to STOPPED, after which no
@@ -127,8 +132,10 @@ typedef struct neap_run_state {
   int64_t begin_ns;
   _Atomic int phase;
   _Atomic bool outgrown; /* some length is not what the program was made for */
-  sigset_t signals;      /* mask of the calling thread outside the run; signals are held while kernels run */
-  int64_t let_in_ns;     /* when they were last let in */
+  _Atomic bool has_missed;
+  neap_lengths missed; /* of the first loop that has */
+  sigset_t signals;    /* mask of the calling thread outside the run; signals are held while kernels run */
+  int64_t let_in_ns;   /* when they were last let in */
 } neap_run_state;
 
 /* control.c: instructions that own subprograms. */

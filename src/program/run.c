@@ -110,10 +110,15 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
   }
 }
 
-/* Types downstream were made for another length: the run must end here, and a program for this length begin. */
-static void check_extent(const neap_program *program, const neap_instruction *i, neap_run_state *state) {
+/* Types downstream were made for another length: the run must end here, and a program for this length begin; or the pass, in a
+ * loop, for which there may be another body. */
+static void check_extent(const neap_program *program, const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   int64_t found = *i->call.extent;
   if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe)) return;
+  if (lane->in_body) {
+    lane->misfits = true;
+    return;
+  }
   atomic_store(&state->outgrown, true);
   if (i->n_found < 0)
     neap_call_fault(&i->call, "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",
@@ -160,7 +165,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
-  if (i->call.extent != NULL) check_extent(program, i, state);
+  if (i->call.extent != NULL) check_extent(program, i, state, lane);
   if (lane->fault.set && lane->program == NULL) {
     lane->program = program;
     lane->node = i->node;
@@ -199,7 +204,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
   }
   for (int step = 0; step < program->n_instruction; step++) {
     if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
-    if (neap_run_must_stop(state, lane)) return;
+    if (neap_run_must_stop(state, lane) || lane->misfits) return;
     neap_program_execute(program, step, state, lane);
   }
 }
@@ -224,6 +229,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   neap_lane own = {0}, *lane = &own;
   run->finished = false;
   program->outgrown = false;
+  program->missed = (neap_lengths){0};
   for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
   program->base[0] = run->arena;
   for (int b = 1; b < program->plan->n_bank; b++) program->base[program->first_bank + b - 1] = run->bank[b];
@@ -238,6 +244,7 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
     run_steps(program, &state, lane);
   neap_signals_release(&state.signals);
   program->outgrown = atomic_load(&state.outgrown);
+  program->missed = state.missed;
   if (neap_takes(program)) neap_take_end(program, run);
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
