@@ -246,6 +246,8 @@ TEST(damaged_text_is_refused_with_its_line) {
     {"net f\ninput x f32 (2)\ny Relu(x)\n", "line 3: expected \"=\""},
     {"net f\ninput x f32 (2)\ny = Relu(x) { slope = 2 }\n", "unknown attribute \"slope\""},
     {"net f\ninput x f32 (2)\ny = Relu(x) {\n", "line 3: expected the name of an attribute"},
+    {"net f\ninput x f32 (2)\ny = Do(x) { inner_blobs = {a b} }\n", "line 3: expected \",\" or \"}\", got \"b"},
+    {"net f\ninput x f32 (2)\ny = Do(x) { inner_blobs = {a\n", "line 3: expected \",\" or \"}\""},
     {"net f\nsubnet a\nsubnet b\n", "expected \"end\""},
     {"net f\nend\n", "line 2: expected"},
     {"net f\nsubnet a\nend\nsubnet a\nend\n", "is there already"},
