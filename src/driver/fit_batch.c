@@ -62,13 +62,14 @@ static neap_status add_beside(const neap_net *net, const neap_compile_options *o
   return NEAP_OK;
 }
 
-/* What join reads beside hold's blobs is nothing. */
+/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of them. */
 neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
                               neap_beside *beside, neap_error *error) {
   neap_compile_options without = *options;
   without.total_bytes = 0;
   *beside = (neap_beside){0};
   NEAP_TRY(add_beside(update, &without, beside, error));
+  without.graph.n_keep = 0;
   return hold != NULL ? add_beside(hold, &without, beside, error) : NEAP_OK;
 }
 

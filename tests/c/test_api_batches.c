@@ -349,8 +349,10 @@ TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
 
 TEST(blobs_of_both_nets_can_be_kept) {
   const neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = (const char *const[]){"hidden"}};
-  const neap_options options[] = {{.n_keep = 2, .keep = (const char *const[]){"hidden", "rate"}}, {.mem_param = &param}};
-  for (int o = 0; o < 2; o++)
+  static const char *const names[] = {"hidden", "rate"};
+  const neap_options options[] = {
+    {.n_keep = 2, .keep = names}, {.mem_param = &param}, {.n_keep = 2, .keep = names, .accumulate = "mean"}};
+  for (int o = 0; o < 3; o++)
     for (int dag = 0; dag < 2; dag++) {
       neap_options own = options[o];
       neap_net *net = NULL;
@@ -364,7 +366,7 @@ TEST(blobs_of_both_nets_can_be_kept) {
       CHECK_OK(write_batch(ws, 12, 1, -1, &error));
       CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
       CHECK_OK(neap_workspace_read(ws, "hidden", NEAP_DTYPE_F32, 2 * HIDDEN, hidden, &error)); /* of the last part's two rows */
-      if (o == 0) CHECK_OK(neap_workspace_read(ws, "rate", NEAP_DTYPE_F32, 1, &rate, &error)); /* of the update */
+      if (o != 1) CHECK_OK(neap_workspace_read(ws, "rate", NEAP_DTYPE_F32, 1, &rate, &error)); /* of the update */
       CHECK(o == 1 || rate == 0.05f);
       neap_micro_free(micro);
       own.n_keep = 1;

@@ -208,6 +208,8 @@ TEST(batches_up_to_the_largest_run_in_the_same_bytes_in_any_order) {
   double too_many[(MOST + 1) * IMAGE] = {0};
   CHECK_OK(neap_workspace_write(s.ws, "x", NEAP_DTYPE_F64, 4, (int64_t[]){MOST + 1, 2, 5, 5}, too_many, &error));
   CHECK_FAILS(neap_chain_forward(s.chain, true, &error), NEAP_SHAPE, "or fewer rows");
+  CHECK_OK(neap_workspace_write(s.ws, "x", NEAP_DTYPE_F64, 0, NULL, too_many, &error)); /* a scalar has none */
+  CHECK_FAILS(neap_chain_forward(s.chain, true, &error), NEAP_SHAPE, "or fewer rows");
   close_setting(&s);
 }
 

@@ -728,6 +728,25 @@ TEST(what_is_taken_back_was_not_read) {
   neap_net_free(net);
 }
 
+TEST(words_of_a_list_are_read_whole) {
+  static const char good[] = "net f\ninput x f32 (3)\ny = Gelu(x) { approximate = tanh }\nz = Gelu(y) { approximate = none }\n";
+  neap_net *net = NULL;
+  neap_buffer text = {0};
+  CHECK_OK(neap_net_read(good, &net, &error));
+  CHECK_EQ(neap_net_op_at(net, 0)->attrs[0].i, 1);
+  CHECK_EQ(neap_net_op_at(net, 1)->attrs[0].i, 0);
+  neap_net_print(net, false, &text);
+  CHECK(strstr(text.text, "approximate = tanh") != NULL);
+  neap_buffer_fini(&text);
+  neap_net_free(net);
+  for (int i = 0; i < 3; i++) {
+    char bad[80];
+    snprintf(bad, sizeof bad, "net f\ninput x f32 (3)\ny = Gelu(x) { approximate = %s }\n",
+             (const char *[]){"tan", "sinh", "none2"}[i]);
+    CHECK_FAILS(neap_net_read(bad, &net, &error), NEAP_DATA, "one of none|tanh");
+  }
+}
+
 /* Whatever else reads the batch's mean and variance, be it an update of a parameter: a norm evaluates by states that follow them. */
 TEST(evaluation_reads_the_running_statistics) {
   neap_net *net = NULL, *evaluation = NULL;
@@ -778,6 +797,6 @@ int main(int argc, char **argv) {
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(names_are_of_any_script_without_what_the_text_form_needs), T(evaluation_reads_the_running_statistics),
-             T(evaluation_reads_the_statistics_that_are_given_or_kept));
+             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
+             T(evaluation_reads_the_running_statistics), T(evaluation_reads_the_statistics_that_are_given_or_kept));
 }
