@@ -546,7 +546,6 @@ local function step(self, batch, last)
   local start = core.clock()
   local ok, err = (is_split(self) and run_micro or run_whole)(self, batch, rows, last)
   local result = { ms = (core.clock() - start) * 1e3, lr = lr, updated = ok and self.position.pending.updates }
-  local entry = self.position.pending.entry
   if not ok then
     if not is_not_finite(err) then error(err, 0) end
     settle(self)
@@ -559,7 +558,7 @@ local function step(self, batch, last)
     result.step = self.position.step
   end
   if self.accumulate then result.accumulated = self.position.held_rows end
-  result.held_bytes = entry.program:stats().held_bytes
+  result.held_bytes = self.ws:held_bytes()
   return result
 end
 
@@ -574,7 +573,7 @@ end
 -- What is wrong with the data raises, and changes nothing. With `accumulate` not
 -- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch was, `accumulated` how many
 -- examples are held for the next one.
--- @return table {step, loss, <metric>, ms, lr, held_bytes, skipped, updated, accumulated}
+-- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped, updated, accumulated}
 function Trainer:step(batch) return step_on(self, batch, false) end
 
 local function update_held(self)
@@ -584,7 +583,7 @@ local function update_held(self)
   self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0, counted = 0, no_batch = true }
   core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
   settle(self)
-  return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = update.program:stats().held_bytes }
+  return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = self.ws:held_bytes() }
 end
 
 --- Updates by the batches that are held (`accumulate`), without another one.

@@ -444,7 +444,8 @@ static int index_any(lua_State *L) {
   return neap_lua_method(L);
 }
 
-/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes, planned_bytes, n_alloc_last, plan_id, run_id};
+/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (tensor bytes of the whole process after the last run),
+ * planned_bytes, n_alloc_last, plan_id, run_id};
  * of executor "dynamic" also n_program, n_made, n_dropped (programs, one for each combination of shapes), n_restart (runs begun
  * anew because a length that depends on data was another), cache_bytes (of the programs at hand). */
 static int stats(lua_State *L) {
