@@ -166,6 +166,8 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
  * the caller's. */
 int neap_threads(void);
 void neap_threads_set(int n);
+/* How many a kernel may be made for of whom `asked` are wanted; 0: the usual number. */
+int neap_threads_for(int asked);
 
 /* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or more, on as many threads. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),

@@ -27,9 +27,7 @@ static int default_threads(void) {
 
 /* Asks the environment once, and keeps the answer. What is made inside somebody's parallel region is made for one thread. */
 int neap_threads(void) {
-#ifdef _OPENMP
-  if (omp_in_parallel()) return 1;
-#endif
+  if (neap_team_is_inside()) return 1;
   int n = atomic_load(&n_thread_set);
   if (n > 0) return n;
   const char *asked = getenv("NEAP_NUM_THREADS");
@@ -40,6 +38,8 @@ int neap_threads(void) {
 
 /* As many as there can be: what the system refuses here, no kernel is made for. */
 void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(n, 1))); }
+
+int neap_threads_for(int asked) { return asked <= 0 || neap_team_is_inside() ? neap_threads() : neap_team_prove(asked); }
 
 /* All but the signals that a thread's own fault raises: what happens when those come while blocked is undefined (POSIX). */
 static void fill_held(sigset_t *held) {

@@ -66,7 +66,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->no_recompute = options->no_recompute;
   r->inexact = options->inexact;
   r->plan.evict = r->plan.policy == NEAP_POLICY_POOL && !options->no_recompute;
-  r->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
+  r->n_thread = neap_threads_for(options->n_thread);
   /* In a dag too: an op that needs all threads runs alone. With `inexact` each gets one, so that all may run side by side. */
   r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG && r->inexact ? 1 : r->n_thread,
                                     .scratch_limit = SIZE_MAX,

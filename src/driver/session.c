@@ -163,7 +163,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   session->ws = neap_workspace_retain(ws);
   session->store = options->store;
   session->started_at = (int64_t)time(NULL);
-  session->n_thread = options->n_thread > 0 ? options->n_thread : neap_threads();
+  session->n_thread = neap_threads_for(options->n_thread);
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
   if (status == NEAP_OK) {
