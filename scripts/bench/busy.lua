@@ -1,0 +1,113 @@
+-- busy.lua: the step time of the benchmark nets beside processes that are always busy. A net that keeps its fair share takes
+-- alone time x (busy + threads) / cores; printed is the time over that, which at 2 is twice the fair time.
+-- Alone and beside others by turns in one process, medians of all rounds; so run it on a machine that is idle otherwise.
+-- neap run scripts/bench/busy.lua [--rounds 3] [--peers SCRIPT] [NET:BATCH ...]
+-- SCRIPT is called as `python3 SCRIPT one NET:BATCH train PEER SECONDS` and prints a line with the median in its sixth column.
+local core = require "neap.core"
+local netfile = require "neap.netfile"
+local bench = require "neap.bench"
+
+local n_round, round_s = 3, 1.5
+local beside = { 2, 4 }
+local peers = { torch = "torch", ort = "onnxruntime" }
+
+local function output(command)
+  local pipe <close> = assert(io.popen(command))
+  return pipe:read "a"
+end
+
+local n_core = tonumber(output "nproc")
+
+--- Runs f() beside n busy processes, which end with this one whatever happens.
+local function beside_busy(n, f)
+  local loop = "while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; done"
+  local pids = output(("for k in $(seq %d); do { %s; } </dev/null >/dev/null 2>&1 & echo $!; done"):format(n, loop)):gsub("\n", " ")
+  local ok, result = pcall(f)
+  if n > 0 then os.execute("kill " .. pids) end
+  if not ok then error(result, 0) end
+  return result
+end
+
+local function median(list)
+  table.sort(list)
+  return list[(#list + 1) // 2]
+end
+
+--- Appends the milliseconds of the steps of a round.
+local function time_round(step, times)
+  local stop = core.clock() + round_s
+  repeat
+    local start = core.clock()
+    step()
+    times[#times + 1] = (core.clock() - start) * 1e3
+  until core.clock() > stop
+end
+
+local function line(name, who, alone, busy)
+  local text = ("%-14s %-6s %8.2f"):format(name, who, alone)
+  for i, n in ipairs(beside) do
+    text = text .. ("   %9.2f  %5.2f"):format(busy[i], busy[i] / (alone * (n + core.threads()) / n_core))
+  end
+  print(text)
+end
+
+local function measure_neap(name)
+  local setup <close> = bench.prepare(netfile.load(name), { train = true, store = false })
+  local function step() setup.program:run() end
+  local times = { {}, {}, {} }
+  step()
+  for _ = 1, n_round do
+    time_round(step, times[1])
+    for i, n in ipairs(beside) do beside_busy(n, function() time_round(step, times[i + 1]) end) end
+  end
+  line(name, "neap", median(times[1]), { median(times[2]), median(times[3]) })
+end
+
+--- A process for each measurement, as the script is made; training by torch, inference by ort.
+local function measure_peer(script, name, peer)
+  local function run()
+    local mode = peer == "ort" and "infer" or "train"
+    local out = output(("python3 %s one %s %s %s %g 2>/dev/null"):format(script, name, mode, peer, n_round * round_s))
+    return tonumber(out:match "^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([%d.]+)")
+  end
+  local alone, busy = run(), {}
+  for i, n in ipairs(beside) do busy[i] = beside_busy(n, run) end
+  if alone and busy[1] and busy[2] then
+    line(name, peer, alone, busy)
+  else
+    print(("%-14s %-6s failed"):format(name, peer))
+  end
+end
+
+local script, names = nil, {}
+local i = 1
+while arg[i] do
+  if arg[i] == "--peers" then
+    i, script = i + 1, arg[i + 1]
+  elseif arg[i] == "--rounds" then
+    i, n_round = i + 1, math.tointeger(tonumber(arg[i + 1])) or n_round
+  else
+    names[#names + 1] = arg[i]
+  end
+  i = i + 1
+end
+if #names == 0 then names = bench.nets end
+
+local present = {}
+for _, peer in ipairs { "torch", "ort" } do
+  local module = peers[peer]
+  if not script then
+    print(peer .. ": skipped, no --peers SCRIPT")
+  elseif not os.execute(("python3 -c 'import %s' 2>/dev/null"):format(module)) then
+    print(("%s: skipped, python3 has no module %s"):format(peer, module))
+  else
+    present[#present + 1] = peer
+  end
+end
+
+print(("%d cores, %d threads; ms a step, and times the fair share"):format(n_core, core.threads()))
+print(("%-14s %-6s %8s"):format("net", "", "alone") .. ("   %9s  %5s"):rep(2):format("beside 2", "x fair", "beside 4", "x fair"))
+for _, name in ipairs(names) do
+  measure_neap(name)
+  for _, peer in ipairs(present) do measure_peer(script, name, peer) end
+end
