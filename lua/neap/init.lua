@@ -61,6 +61,10 @@ function neap.seed(n) core.seed(n) end
 local env_seed = math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
 if env_seed then core.seed(env_seed) end
 
+--- What the environment asks for in vain is said once, when Neap is loaded.
+local complaint = core.threads_complaint()
+if complaint then io.stderr:write("neap: ", complaint, "\n") end
+
 --- neap.bytes(n) -> "41.2 MiB"; neap.bytes "8MiB" -> 8388608
 function neap.bytes(x)
   if type(x) == "string" then return core.parse_bytes(x) end

@@ -24,6 +24,8 @@ neap_status neap_api_options(const neap_options *options, neap_compile_options *
   neap_engine engine;
   if (options->budget_bytes < 0 || options->total_bytes < 0 || options->soft_bytes < 0 || options->n_thread < 0)
     return neap_fail(error, NEAP_ARGUMENT, "options: budget_bytes, total_bytes, soft_bytes and n_thread can't be negative");
+  if (options->n_thread > 4096)
+    return neap_fail(error, NEAP_ARGUMENT, "options: n_thread expects 1 to 4096, got %d", options->n_thread);
   if (options->accumulate != NULL && strcmp(options->accumulate, "mean") != 0 && strcmp(options->accumulate, "sum") != 0)
     return neap_fail(error, NEAP_ARGUMENT, "options: accumulate expects mean or sum, got \"%s\"", options->accumulate);
   if (options->accumulate != NULL)

@@ -168,6 +168,8 @@ int neap_threads(void);
 void neap_threads_set(int n);
 /* How many a kernel may be made for of whom `asked` are wanted; 0: the usual number. */
 int neap_threads_for(int asked);
+/* What is wrong with NEAP_NUM_THREADS, which then is ignored or taken for less; false: nothing. */
+bool neap_threads_complaint(char text[160]);
 
 /* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or more, on as many threads. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #ifdef _OPENMP
@@ -25,19 +26,48 @@ static int default_threads(void) {
 #endif
 }
 
+/* More threads than processors only wait for each other; as many as this are let through all the same, for tests. */
+enum { LET_THROUGH = 64 };
+static int most_threads(void) {
+#ifdef _OPENMP
+  return NEAP_MAX(omp_get_num_procs(), LET_THROUGH);
+#else
+  return LET_THROUGH;
+#endif
+}
+
+/* What the environment asks for; 0: nothing, -1: something that is no number of threads. */
+static long asked_threads(void) {
+  const char *asked = getenv("NEAP_NUM_THREADS");
+  if (asked == NULL || asked[0] == '\0') return 0;
+  char *end;
+  long n = strtol(asked, &end, 10);
+  return *end == '\0' && n > 0 ? n : -1;
+}
+
+bool neap_threads_complaint(char text[160]) {
+  long n = asked_threads();
+  if (n >= 0 && n <= most_threads()) return false;
+  if (n < 0)
+    snprintf(text, 160, "NEAP_NUM_THREADS = %.60s is no number of threads: it is ignored", getenv("NEAP_NUM_THREADS"));
+  else
+    snprintf(text, 160, "NEAP_NUM_THREADS = %ld is more than the %d threads that may be of use here: %d are taken", n,
+             most_threads(), most_threads());
+  return true;
+}
+
 /* Asks the environment once, and keeps the answer. What is made inside somebody's parallel region is made for one thread. */
 int neap_threads(void) {
   if (neap_team_is_inside()) return 1;
   int n = atomic_load(&n_thread_set);
   if (n > 0) return n;
-  const char *asked = getenv("NEAP_NUM_THREADS");
-  n = asked != NULL ? atoi(asked) : 0;
-  neap_threads_set(n > 0 ? n : default_threads());
+  long asked = asked_threads();
+  neap_threads_set(asked > 0 ? (int)NEAP_MIN(asked, most_threads()) : default_threads());
   return atomic_load(&n_thread_set);
 }
 
 /* As many as there can be: what the system refuses here, no kernel is made for. */
-void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(n, 1))); }
+void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(NEAP_MIN(n, most_threads()), 1))); }
 
 int neap_threads_for(int asked) { return asked <= 0 || neap_team_is_inside() ? neap_threads() : neap_team_prove(asked); }
 

@@ -71,11 +71,10 @@ static neap_status read_converted(const neap_io_source *source, int64_t offset, 
 /* Size and bounds are checked first; *out is set only on success. */
 neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number,
                                   const neap_shape *shape, neap_tensor *out, neap_error *error) {
-  int64_t elems = neap_shape_elems(shape), file_bytes;
-  char text[NEAP_SHAPE_TEXT];
-  if (__builtin_mul_overflow(elems, (int64_t)number->bytes, &file_bytes))
-    return neap_io_source_fail(source, error, NEAP_DATA, "shape %s has more elements than any file",
-                               neap_shape_text(shape, text));
+  neap_error why = {0};
+  if (neap_type_check(&(neap_type){number->dtype, *shape}, "the tensor", &why) != NEAP_OK)
+    return neap_io_source_fail(source, error, NEAP_DATA, "%s", why.message);
+  int64_t elems = neap_shape_elems(shape), file_bytes = elems * number->bytes;
   NEAP_TRY(neap_io_source_check(source, offset, file_bytes, "the data", error));
   bool plain = neap_io_number_is_plain(number);
   if (plain && source->memory != NULL) {

@@ -30,6 +30,8 @@ const char *neap_lua_line(lua_State *L);
 /* As luaL_check.. and luaL_opt.., which say "bad argument" at the line of Neap's own Lua file: these raise at the user's line, and
  * name the function of the surface that the user has called (core.name_function). */
 lua_Integer neap_lua_check_integer(lua_State *L, int arg);
+/* The integer as an int, which C counts by; raises `argument`, with what is expected of `what`, for one that is none. */
+int neap_lua_to_int(lua_State *L, lua_Integer i, const char *what);
 lua_Integer neap_lua_opt_integer(lua_State *L, int arg, lua_Integer missing);
 lua_Number neap_lua_check_number(lua_State *L, int arg);
 lua_Number neap_lua_opt_number(lua_State *L, int arg, lua_Number missing);

@@ -12,6 +12,7 @@
  */
 #include "lua/binding.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,6 +223,12 @@ lua_Integer neap_lua_check_integer(lua_State *L, int arg) {
   lua_Integer x = lua_tointegerx(L, arg, &is_integer);
   if (!is_integer) fail_argument(L, arg, "an integer");
   return x;
+}
+
+int neap_lua_to_int(lua_State *L, lua_Integer i, const char *what) {
+  if (i < INT_MIN || i > INT_MAX)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer from %d to %d, got %lld", what, INT_MIN, INT_MAX, (long long)i);
+  return (int)i;
 }
 
 lua_Integer neap_lua_opt_integer(lua_State *L, int arg, lua_Integer missing) {

@@ -39,7 +39,7 @@ static int *positions(lua_State *L, int index, int *n) {
   for (int i = 0; i < *n; i++) {
     lua_geti(L, index, i + 1);
     if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s", luaL_typename(L, -1));
-    list[i] = (int)lua_tointeger(L, -1) - 1;
+    list[i] = neap_lua_to_int(L, NEAP_MAX(lua_tointeger(L, -1), 0), "a position") - 1;
     lua_pop(L, 1);
   }
   return *n > 0 ? list : NULL;
@@ -90,7 +90,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   o.order = word(L, index, "order");
   o.most_steps = most_steps(L, index);
   lua_getfield(L, index, "keep_last");
-  o.keep_last = (int)neap_lua_opt_integer(L, -1, 0);
+  o.keep_last = neap_lua_to_int(L, neap_lua_opt_integer(L, -1, 0), "keep_last");
   lua_pop(L, 1);
   o.head = names(L, index, "heads", &o.n_head);
   o.shareable = names(L, index, "shareable", &o.n_shareable);
@@ -360,7 +360,7 @@ static neap_assign_item *read_items(lua_State *L, int index, int *n) {
     neap_lua_check_type(L, -1, LUA_TTABLE);
     int row = lua_gettop(L);
     item[i] = (neap_assign_item){.bytes = field(L, row, "size", 1),
-                                 .class_id = (int)field(L, row, "class", 1),
+                                 .class_id = neap_lua_to_int(L, field(L, row, "class", 1), "class of a range"),
                                  .first = field(L, row, "defined", -1),
                                  .last = field(L, row, "used", -1),
                                  .name = word(L, row, "name")};

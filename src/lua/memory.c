@@ -74,6 +74,14 @@ static int threads(lua_State *L) {
   return 1;
 }
 
+/* threads_complaint() -> what is wrong with NEAP_NUM_THREADS, or nil */
+static int threads_complaint(lua_State *L) {
+  char text[160];
+  if (!neap_threads_complaint(text)) return 0;
+  lua_pushstring(L, text);
+  return 1;
+}
+
 static int clock_seconds(lua_State *L) {
   lua_pushnumber(L, (double)neap_clock_ns() * 1e-9);
   return 1;
@@ -125,6 +133,7 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"fail_nth", fail_nth, 2},
                                            {"failed", failed, 0},
                                            {"threads", threads, 1},
+                                           {"threads_complaint", threads_complaint, 0},
                                            {"clock", clock_seconds, 0},
                                            {"is_terminal", is_terminal, 1},
                                            {"terminal_width", terminal_width, 0},

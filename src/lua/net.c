@@ -466,7 +466,7 @@ static int half_written(lua_State *L) {
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   char **text = (char **)neap_lua_new_block(L);
-  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, (int)neap_lua_opt_integer(L, 2, 0), text, &error));
+  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, neap_lua_to_int(L, neap_lua_opt_integer(L, 2, 0), "fold"), text, &error));
   lua_pushstring(L, *text);
   return 1;
 }
@@ -493,7 +493,8 @@ static int mark(lua_State *L) {
 
 static int end_mark(lua_State *L) {
   const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
-  if (net->net != NULL) neap_net_end_mark(net->net, (int)neap_lua_check_integer(L, 2), lua_toboolean(L, 3));
+  if (net->net != NULL)
+    neap_net_end_mark(net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"), lua_toboolean(L, 3));
   return 0;
 }
 

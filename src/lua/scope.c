@@ -174,7 +174,7 @@ static neap_step take_step(lua_State *L, int index) {
                     .iterations = integer_field(L, index, "iterations"),
                     .stop_blob = text_field(L, index, "stop"),
                     .concurrent = bool_field(L, index, "concurrent"),
-                    .n_instance = (int)integer_field(L, index, "instances"),
+                    .n_instance = neap_lua_to_int(L, integer_field(L, index, "instances"), "run_steps: instances"),
                     .create_workspace = bool_field(L, index, "create_workspace"),
                     .report_net = text_field(L, index, "report"),
                     .report_every_ms = integer_field(L, index, "report_every_ms"),

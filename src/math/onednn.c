@@ -83,13 +83,24 @@ static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   return true;
 }
 
-/* Whether every operand has elements: oneDNN is not asked about empty ones. A stash, the only u8 operand, is left out: its size is
- * oneDNN's to say. */
-static bool has_elements(const neap_onednn_case *c) {
+/* Elements with every dimension in blocks of 16, as oneDNN may lay it out. */
+static int64_t most_elems(const neap_shape *shape) {
+  int64_t n = 1;
+  for (int d = 0; d < shape->n_dim; d++) {
+    bool may_be_blocked = d < 2 && shape->n_dim > 2;
+    n = neap_count_mul(n, may_be_blocked ? neap_count_add(shape->dim[d], 15) / 16 * 16 : shape->dim[d]);
+  }
+  return n;
+}
+
+/* Whether every operand has elements, and not so many that oneDNN loses count, which is kept in 32 bits in many of its kernels
+ * (asked about larger operands, it divides by zero): it is not asked about others. A stash, the only u8 operand, is left out: its
+ * size is oneDNN's to say. */
+static bool can_count(const neap_onednn_case *c) {
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-    bool stash = type->dtype == NEAP_DTYPE_U8;
-    if (type->dtype != NEAP_DTYPE_NONE && !stash && neap_shape_elems(&type->shape) == 0) return false;
+    if (type->dtype == NEAP_DTYPE_NONE || type->dtype == NEAP_DTYPE_U8) continue;
+    if (neap_shape_elems(&type->shape) == 0 || most_elems(&type->shape) > INT32_MAX) return false;
   }
   return true;
 }
@@ -135,7 +146,7 @@ static bool winograd_pays(const neap_onednn_case *c) {
 /* Direct first; Winograd replaces it where it pays and its scratch keeps to the limit. Where there is no direct kernel it
  * may be the only one. It is asked on a copy, so that its refusal leaves the direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
-  if (!have_engine() || !has_elements(c)) return false;
+  if (!have_engine() || !can_count(c)) return false;
   onednn_enter(onednn_threads(c->n_thread), false);
   neap_onednn_case other = *c;
   c->algorithm = NEAP_ONEDNN_DIRECT;
@@ -150,7 +161,7 @@ bool neap_onednn_ask(neap_onednn_case *c) {
 }
 
 bool neap_onednn_ask_bytes(neap_onednn_case *c) {
-  if (!have_engine() || !has_elements(c)) return false;
+  if (!have_engine() || !can_count(c)) return false;
   onednn_enter(onednn_threads(c->n_thread), false);
   bool good = ask_bytes(c);
   onednn_leave();

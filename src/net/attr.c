@@ -50,9 +50,9 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
   if (x >= attr->least && x <= attr->most) return NEAP_OK;
   char range[64];
   /* Limits that nothing real reaches are there for the other end only. */
-  if (attr->most >= 1e9)
+  if (attr->most >= 1e9 && x < attr->least)
     snprintf(range, sizeof range, "at least %.10g", attr->least);
-  else if (attr->least <= -1e9)
+  else if (attr->least <= -1e9 && x > attr->most)
     snprintf(range, sizeof range, "at most %.10g", attr->most);
   else
     snprintf(range, sizeof range, "%.10g to %.10g", attr->least, attr->most);

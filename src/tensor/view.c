@@ -119,6 +119,8 @@ static neap_status resolve_shape(const neap_tensor *t, int n_dim, const int64_t 
     return neap_fail(error, NEAP_SHAPE, "%s, of %lld elements, cannot be seen as %s", neap_shape_text(&t->shape, from),
                      (long long)elems, neap_shape_text(&asked, to));
   }
+  /* An empty tensor can be seen as any other: as one that is none, too. */
+  NEAP_TRY(neap_type_check(&(neap_type){t->dtype, shape}, "the view", error));
   *out = shape;
   return NEAP_OK;
 }
