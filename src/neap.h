@@ -173,7 +173,7 @@ typedef struct neap_net neap_net;
  *   input NAME DTYPE (D,D,..)                              given before each run; lives outside the arena
  *   param NAME DTYPE (D,D,..) [frozen] [= INIT { ATTRS }]  filled by an op such as Xavier, Constant, Gaussian
  *   state NAME DTYPE (D,D,..) [= INIT { ATTRS }]           kept from run to run, never differentiated
- *   OUT, OUT = TYPE(IN, IN) { ATTR = VALUE, .. }           "_" where an optional one is absent
+ *   OUT, OUT = TYPE(IN, IN) { ATTR = VALUE, .. }           "_" where an optional one is absent; a declared name: its next value
  *   outputs NAME, ..                                       kept after a run; by default every blob that no op reads
  *   keep NAME, ..                                          kept too, though not outputs
  *   OUT = TYPE(IN) { .. } on LABEL                         a label; where the options have a memory bank of that name, the op's bank

@@ -1,4 +1,4 @@
-/* build.c: net to graph, as a whole: the ops (build_op.c), then roles and outputs, the rewrites of inference, the finish.
+/* build.c: net to graph, as a whole: the ops (build_op.c), what they assign to declared blobs, then roles and outputs, the rewrites of inference, the finish.
  *
  * INVARIANT: only the last version of a name has the name's role; versions before it are transient.
  */
@@ -105,6 +105,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
                     .options = options != NULL ? options : &none,
                     .rewrite = rewrite,
                     .is_top = true,
+                    .assigns = options == NULL || !(options->by_op || options->probe),
                     .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
                     .forward = -1,
                     .stream = &stream,
@@ -113,6 +114,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
+  if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   bool fuse = rewrite && !b.options->no_fuse && !b.options->probe;
   if (status == NEAP_OK && fuse && !b.graph->train) status = graph_fuse(&b, error);

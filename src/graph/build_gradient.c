@@ -30,7 +30,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
     b->graph->value[dwrt[i]].name = op->out[i];
     b->graph->value[dwrt[i]].is_blob = true;
     b->graph->value[dwrt[i]].gradient_of = b->graph->value[wrt[i]].name;
-    if (!neap_map_set(&b->env, op->out[i], dwrt[i])) return graph_no_memory(error);
+    NEAP_TRY(build_bind(b, op->out[i], dwrt[i], error));
   }
   return NEAP_OK;
 }

@@ -210,8 +210,7 @@ static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec 
   return NEAP_OK;
 }
 
-/* What an enforced pair writes is the next version of what it reads. */
-static void take_versions(neap_graph *graph, int index) {
+void build_take_versions(neap_graph *graph, int index) {
   const neap_node *node = &graph->node[index];
   for (int p = 0; p < node->n_enforced; p++) {
     neap_value *to = &graph->value[node->out[node->enforced[p].out]];
@@ -250,7 +249,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
     return graph_locate(error, &inner, spec->op->name, spec->name, spec->scope, spec->line);
   NEAP_TRY(add_outputs(b, index, spec, out, error));
   NEAP_TRY(finish_node(b, index, spec, error));
-  take_versions(graph, index);
+  build_take_versions(graph, index);
   *node_index = index;
   return NEAP_OK;
 }

@@ -16,7 +16,7 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
   for (int k = 0; !release && k < op->n_out; k++) {
     if (op->out[k] == NULL) continue;
     int v = b->graph->node[node].out[k];
-    if (!neap_map_set(&b->env, op->out[k], v)) return graph_no_memory(error);
+    NEAP_TRY(build_bind(b, op->out[k], v, error));
     b->graph->value[v].is_blob = true;
     const neap_net_blob *blob = neap_net_find_blob(b->net, op->out[k]);
     if (blob != NULL && blob->gradient_of != NULL) b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
@@ -28,7 +28,7 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
 static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
   b->graph->value[v].name = name;
   b->graph->value[v].is_blob = true;
-  return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
+  return build_bind(b, name, v, error);
 }
 
 neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
@@ -136,6 +136,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   int node;
   if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL || spec.device == NULL)
     return graph_no_memory(error);
+  NEAP_TRY(build_assign_read(b, op, error));
   NEAP_TRY(build_read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
   NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
   spec.in = in;

@@ -55,8 +55,10 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
     v = build_emit_copy(b, v);
     NEAP_TRY(b->emit_status);
   }
-  graph->value[v].region = NEAP_REGION_ARGUMENT;
-  graph->value[v].argument = argument;
+  /* All versions of its storage lie where it does: a copy that an op of the body then wrote in place. */
+  neap_value_id root = graph->value[v].root;
+  for (int u = 0; u < graph->n_value; u++)
+    if (graph->value[u].root == root) graph->value[u].region = NEAP_REGION_ARGUMENT, graph->value[u].argument = argument;
   graph->value[v].is_last = true;
   graph->output[graph->n_output++] = v;
   return NEAP_OK;

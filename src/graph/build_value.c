@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-void build_fini(neap_builder *b) { neap_map_fini(&b->env); }
+void build_fini(neap_builder *b) {
+  neap_map_fini(&b->env);
+  neap_map_fini(&b->stored);
+}
 
 neap_value_id *build_ids(neap_builder *b, int n) { return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id)); }
 

@@ -23,6 +23,7 @@ typedef struct neap_builder {
   bool in_body;            /* of the body of a loop in no other one, or of a branch in it: EXTENT ops may stand there */
   const neap_lengths *met; /* then: the lengths that the body is for; NULL: their bounds */
   bool finds;              /* a body for unknown lengths: no more than what finds some of them */
+  bool assigns;            /* what writes a declared name becomes the blob: build_assign.c */
   bool all_outputs;        /* a backward may read any output of the record, named by the user or not */
   neap_phase phase;        /* of the nodes being added */
   int forward;             /* while a gradient is emitted: the node being differentiated; else -1 */
@@ -32,6 +33,7 @@ typedef struct neap_builder {
   int *n_extent;           /* EXTENT ops so far; likewise */
   neap_build_count *count; /* likewise */
   neap_map env;
+  neap_map stored;        /* build_assign.c */
   neap_error *emit_error; /* sticky while grad functions emit */
   neap_status emit_status;
 } neap_builder;
@@ -50,7 +52,7 @@ neap_status graph_locate(neap_error *error, const neap_error *inner, const char 
 neap_status graph_no_memory(neap_error *error);
 
 /* build_value.c */
-void build_fini(neap_builder *b); /* the environment; the graph is the caller's */
+void build_fini(neap_builder *b); /* the maps; the graph is the caller's */
 /* Room for n values in the graph's arena; NULL when refused. */
 neap_value_id *build_ids(neap_builder *b, int n);
 neap_region build_region_of(neap_role role);
@@ -78,6 +80,17 @@ typedef struct neap_node_spec {
 } neap_node_spec;
 /* Adds a node with its output values, inferred. *node gets its index. */
 neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);
+
+/* What an enforced pair of the node writes is the next version of what it reads. */
+void build_take_versions(neap_graph *graph, int node);
+
+/* build_assign.c. From here on the name means value v, which the blob is to become where it is declared. */
+neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_error *error);
+/* Makes the newest value of a declared name lie in the blob's bytes, if it doesn't: of one name; of those that the op, which is to be
+ * built next, writes where they lie; of all. */
+neap_status build_assign(neap_builder *b, const char *name, neap_error *error);
+neap_status build_assign_read(neap_builder *b, const neap_net_op *op, neap_error *error);
+neap_status build_assign_all(neap_builder *b, neap_error *error);
 
 /* build_op.c. One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the
  * environment says; net ops from `next_op` on are still to come. */

@@ -438,7 +438,7 @@ static bool commits_inside(const neap_net *net, bool inside) {
 static bool lasts(const neap_net_blob *blob) { return blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE; }
 
 /* net:_half_written() -> names of blobs that a run which fails may leave otherwise than it found them: outputs, what is kept, and
- * parameters and state that other ops write than those which wait for all that may fail */
+ * parameters and state where ops of subnets write them: those of the net itself wait for all that may fail */
 static int half_written(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   bool all = commits_inside(net, false);
@@ -449,15 +449,6 @@ static int half_written(lua_State *L) {
     if (!blob->keep && blob->role != NEAP_ROLE_OUTPUT && !(all && lasts(blob))) continue;
     lua_pushstring(L, blob->name);
     lua_seti(L, -2, ++n);
-  }
-  for (int i = 0; i < neap_net_n_ops(net) && !all; i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    for (int k = 0; k < op->n_out && (op->op->effects & NEAP_EFFECT_COMMIT) == 0; k++) {
-      const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
-      if (blob == NULL || !lasts(blob)) continue;
-      lua_pushstring(L, blob->name);
-      lua_seti(L, -2, ++n);
-    }
   }
   return 1;
 }

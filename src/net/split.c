@@ -52,12 +52,22 @@ static bool is_parameter_gradient(const splitter *s, const neap_net_op *op, cons
 
 /* ---- what reads what --------------------------------------------------------------------------------------------- */
 
-static unsigned effects_of(const neap_net_op *op) {
-  unsigned effects = op->op->effects;
+/* Whether the op writes a blob that is there before the net runs, which then is what the op made of it. */
+static bool writes_declared(const neap_net *net, const neap_net_op *op) {
+  bool is_whole = net->outer == NULL && (op->op->effects & NEAP_EFFECT_RELEASE) == 0;
+  for (int k = 0; is_whole && k < op->n_out; k++) {
+    const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
+    if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return true;
+  }
+  return false;
+}
+
+static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
+  unsigned effects = op->op->effects | (writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
     for (int i = 0; sub != NULL && i < sub->n_op; i++)
-      effects |= effects_of(&sub->op[i]) & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM);
+      effects |= effects_of(sub, &sub->op[i]) & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM);
   }
   return effects;
 }
@@ -87,7 +97,7 @@ static neap_status find_flow(splitter *s) {
   if (s->op == NULL) return fail_memory(s);
   for (int i = 0; i < net->n_op; i++) {
     NEAP_TRY(find_reads(s, &net->op[i], &s->op[i]));
-    s->op[i].effects = effects_of(&net->op[i]);
+    s->op[i].effects = effects_of(net, &net->op[i]);
     for (int k = 0; k < net->op[i].n_out; k++)
       if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i)) return fail_memory(s);
   }

@@ -141,6 +141,50 @@ TEST(micro_batches_are_the_step_of_the_large_batch) {
     }
 }
 
+/* Ops that write declared names and are no updates: n counts steps, w is clipped by the update, seen counts rows. */
+TEST(declared_names_that_ops_write_move_as_in_the_large_batch) {
+  static const char text[] =
+    "net counted\n"
+    "input x f32 (6,2)\n"
+    "param w f32 (3,2) = Constant { value = 1 }\n"
+    "state n f32 () = Constant { value = 0 }\n"
+    "state one f32 () = Constant { value = 1 }\n"
+    "state seen f32 (2) = Constant { value = 0 }\n"
+    "y = FC(x, w)\n"
+    "l = Mean(y)\n"
+    "rows = Sum(x) { axes = {0} }\n"
+    "seen = Add(seen, rows) as see\n"
+    "gw = Gradient(l, w)\n"
+    "w = Sgd(w, gw, one) { momentum = 0 }\n"
+    "w = Clamp(w) { min = 0.75, max = 2.0 } as clip\n"
+    "n = Add(n, one) as count\n"
+    "outputs l\n";
+  float x[12];
+  for (int i = 0; i < 12; i++) x[i] = 1;
+  for (int64_t rows = 1; rows <= 6; rows++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = NULL;
+    neap_micro *micro = NULL;
+    CHECK_OK(neap_net_read(text, &net, &error));
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    CHECK_OK(neap_micro_open(ws, net, rows, NULL, &micro, &error));
+    for (int step = 1; step <= 2 && check_failures == 0; step++) {
+      float n = 0, w[6] = {0}, seen[2] = {0};
+      CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){6, 2}, x, &error));
+      CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+      CHECK_OK(neap_workspace_read(ws, "n", NEAP_DTYPE_F32, 1, &n, &error));
+      CHECK_OK(neap_workspace_read(ws, "w", NEAP_DTYPE_F32, 6, w, &error));
+      CHECK_OK(neap_workspace_read(ws, "seen", NEAP_DTYPE_F32, 2, seen, &error));
+      CHECK_EQ(n, step);
+      CHECK_NEAR(w[0], 0.75, 1e-6); /* 1 - 1/3 is clipped */
+      CHECK_EQ(seen[0], 6 * step);
+    }
+    neap_micro_free(micro);
+    neap_workspace_release(ws);
+    neap_net_free(net);
+  }
+}
+
 /* Rows [from, from + n) of batch k of 12. */
 static neap_status write_rows(neap_workspace *ws, int64_t from, int64_t n, int k, int64_t bad_row, neap_error *error) {
   float x[MOST * IN];
@@ -688,7 +732,8 @@ TEST(gradients_are_accumulated_by_scopes) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch), T(batches_added_up_are_the_step_of_all_their_rows),
+  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch),
+             T(declared_names_that_ops_write_move_as_in_the_large_batch), T(batches_added_up_are_the_step_of_all_their_rows),
              T(what_is_held_is_counted_and_asked_for), T(options_are_read_when_micro_batches_are_opened_and_not_again),
              T(any_number_of_rows_is_a_step_in_the_same_memory), T(micro_batches_hold_what_their_figures_say),
              T(weights_are_the_callers_where_rows_do_not_count_alike), T(blobs_of_both_nets_can_be_kept),

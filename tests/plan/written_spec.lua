@@ -1,0 +1,172 @@
+-- What ops write to declared names: a parameter, state or input has one value, whoever wrote it last, under every policy; what is
+-- saved, fetched and read by the next run is that.
+local neap = require "neap"
+
+local memories = { { policy = "offset" }, { policy = "none" }, { policy = "name" }, { policy = "pool" }, { executor = "dag" },
+  { executor = "dynamic" }, { policy = "offset", in_place = false } }
+
+local function names_of(ws)
+  local names = {}
+  for i, blob in ipairs(ws:blobs()) do names[i] = blob.name end
+  table.sort(names)
+  return names
+end
+
+--- Runs the text with these inputs twice; `expected` has the values of each run by name. As it is written and with the backward
+--- written out.
+local function runs(text, inputs, expected)
+  local net, shapes = neap.net_from(text), {}
+  for name, x in pairs(inputs) do shapes[name] = x.shape end
+  for _, memory in ipairs(memories) do
+    for _, it in ipairs { net, net:expand(shapes) } do
+      local ws <close> = neap.workspace { store = false }
+      ws:poison(true)
+      local program <close> = ws:compile(it, { store = false, policy = memory.policy, executor = memory.executor, in_place = memory.in_place })
+      for name, x in pairs(inputs) do ws:feed(name, x) end
+      for _, values in ipairs(expected) do
+        program:run()
+        for name, value in pairs(values) do
+          local got = ws:fetch(name):reshape(-1):totable()
+          for _, x in ipairs(got) do assert.equal(value, x, (memory.policy or memory.executor) .. " " .. name) end
+        end
+      end
+      for _, name in ipairs(names_of(ws)) do assert.is_nil(name:find "'", name) end
+    end
+  end
+end
+
+describe("an op that writes a declared name", function()
+  it("clips a parameter for good, after its update", function()
+    runs([[
+      net clip
+      input x f32 (2,3)
+      param w f32 (4,3) = Constant { value = 1 }
+      state lr f32 () = Constant { value = 1 }
+      y = FC(x, w)
+      l = Sum(y)
+      gw = Gradient(l, w)
+      w = Sgd(w, gw, lr) { momentum = 0 }
+      w = Clamp(w) { min = -0.5, max = 0.5 } as clip
+      outputs l]], { x = neap.ones { 2, 3 } }, { { w = -0.5, l = 24 }, { w = -0.5, l = -12 } })
+  end)
+
+  it("moves a state, in place", function()
+    local text = "net s\n input d f32 (2)\n state m f32 (2) = Constant { value = 0 }\n m = Add(m, d)"
+    runs(text, { d = neap.ones { 2 } }, { { m = 1 }, { m = 2 }, { m = 3 } })
+    assert.equal(0, neap.net_from(text):plan({ store = false }).arena_bytes)
+  end)
+
+  it("gives what is read behind it the new value, and the backward of what was before it the old one", function()
+    runs([[
+      net both
+      input x f32 (2,2)
+      param w f32 (2,2) = Constant { value = 2 }
+      state h f32 () = Constant { value = -1 }
+      a = Mul(w, w)
+      w = Add(w, h) as down
+      b = MatMul(x, w)
+      y = Add(a, b)
+      l = Sum(y)
+      gw, gh = Gradient(l, w, h)
+      keep gw, gh
+      outputs l]], { x = neap.ones { 2, 2 } }, { { w = 1, l = 24, gw = 2, gh = 8 }, { w = 0, l = 4, gw = 2, gh = 8 } })
+    runs([[
+      net before
+      param w f32 (2) = Constant { value = 2 }
+      a = Mul(w, w)
+      l = Sum(a)
+      u = Copy(w)
+      gw = Gradient(l, w)
+      w = Add(w, u) as twice
+      keep gw
+      outputs l]], {}, { { w = 4, l = 8, gw = 4 }, { w = 8, l = 32, gw = 8 } })
+  end)
+
+  it("makes an input what it wrote, and leaves the tensor that was fed as it is", function()
+    local t = neap.tensor { -1, -1 }
+    runs("net r\n input x f32 (2)\n x = Relu(x)\n y = Add(x, x)", { x = t }, { { x = 0, y = 0 }, { x = 0, y = 0 } })
+    assert.same({ -1, -1 }, t:totable())
+  end)
+
+  it("writes what no op has read before", function()
+    runs("net c\n param w f32 (2) = Constant { value = 2 }\n input x f32 (2)\n w = Add(x, x)", { x = neap.ones { 2 } }, { { w = 2 } })
+  end)
+
+  it("may be an If, before and after other ops", function()
+    runs([[
+      net i
+      input c bool ()
+      param w f32 (3) = Constant { value = 1 }
+      input g f32 (3)
+      state lr f32 () = Constant { value = 0.5 }
+      subnet step
+        w = Sgd(w, g, lr) { momentum = 0 }
+        takes w, g, lr
+        gives w
+      end
+      w = If(c, w, g, lr) { then_net = step } as first
+      w = Add(w, g) as add
+      w = If(c, w, g, lr) { then_net = step } as again
+      y = Add(w, w)
+      outputs y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, { { w = 1, y = 2 }, { w = 1, y = 2 } })
+  end)
+
+  it("in a branch whose result has another name works on a copy", function()
+    runs([[
+      net j
+      input c bool ()
+      param w f32 (3) = Constant { value = 1 }
+      input g f32 (3)
+      state lr f32 () = Constant { value = 0.5 }
+      subnet step
+        w = Sgd(w, g, lr) { momentum = 0 }
+        takes w, g, lr
+        gives w
+      end
+      subnet same
+        takes w, g, lr
+        gives w
+      end
+      w2 = If(c, w, g, lr) { then_net = step, else_net = same }
+      y = Add(w2, w)
+      outputs w2, y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, { { w = 1, w2 = 0.5, y = 1.5 } })
+  end)
+
+  it("is refused where its type is not the declared one, with both", function()
+    local net = neap.net_from "net t\n input x f32 (2,3)\n input z f32 (2,3)\n x = Sum(z) { axes = {1} }\n y = Relu(x)"
+    local ok, message = pcall(net.plan, net, { store = false })
+    assert.is_false(ok)
+    assert.matches('Sum "x": writes input "x", which is declared as f32 %(2,3%): expected that, got f32 %(2%)', tostring(message))
+    assert.matches("give the output another name", tostring(message))
+  end)
+
+  it("saves one blob a name", function()
+    local path = os.tmpname() .. ".safetensors"
+    local ws <close> = neap.workspace { store = false }
+    ws:run(neap.net_from "net c\n param w f32 (2) = Constant { value = 2 }\n w = Clamp(w) { min = -1, max = 1 }\n y = Add(w, w)")
+    assert(ws:save(path))
+    local saved = neap.load(path)
+    os.remove(path)
+    assert.same({ 1, 1 }, saved.w:totable())
+    for name in pairs(saved) do assert.is_truthy(name == "w" or name == "y", name) end
+  end)
+
+  it("leaves the blob alone when an op fails, whichever comes first", function()
+    local net = neap.net_from [[
+      net f
+      param w f32 (7,2) = Constant { value = 2 }
+      input ids i64 (3)
+      state m f32 (7,2) = Constant { value = 0 }
+      m = Add(m, w)
+      w = Add(w, m) as more
+      y = Embedding(ids, w)
+      outputs y]]
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { ids = neap.tensor({ 0, 1, 6 }, "i64") })
+    local w, m = ws:fetch "w", ws:fetch "m"
+    assert.is_false(pcall(ws.run, ws, net, { ids = neap.tensor({ 0, 1, 7 }, "i64") }))
+    assert.is_true(w:equal(ws:fetch "w") and m:equal(ws:fetch "m"))
+    ws:run(net, { ids = neap.tensor({ 0, 1, 6 }, "i64") })
+    assert.equal(10, ws:fetch "w":at(1, 1)) -- m = 2, w = 4 after one run; m = 6, w = 10 after two
+  end)
+end)
