@@ -137,8 +137,8 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
     total = neap_count_add(total, n);
   }
   if (total != x->dim[axis])
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "sizes add up to %lld, x %s has %lld along axis", (long long)total,
-                           neap_shape_text(x, text), (long long)x->dim[axis]);
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "sizes add up to %lld%s, x %s has %lld along axis", (long long)total,
+                           total == NEAP_COUNT_TOO_LARGE ? " or more" : "", neap_shape_text(x, text), (long long)x->dim[axis]);
   return NEAP_OK;
 }
 
