@@ -69,7 +69,9 @@ int neap_threads(void) {
 /* As many as there can be: what the system refuses here, no kernel is made for. */
 void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(NEAP_MIN(n, most_threads()), 1))); }
 
-int neap_threads_for(int asked) { return asked <= 0 || neap_team_is_inside() ? neap_threads() : neap_team_prove(asked); }
+int neap_threads_for(int asked) {
+  return asked <= 0 || neap_team_is_inside() ? neap_threads() : neap_team_prove(NEAP_MIN(asked, most_threads()));
+}
 
 /* All but the signals that a thread's own fault raises: what happens when those come while blocked is undefined (POSIX). */
 static void fill_held(sigset_t *held) {

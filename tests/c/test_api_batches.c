@@ -525,6 +525,7 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT, "give budget_bytes or total_bytes");
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = -1}, &micro, &error), NEAP_ARGUMENT,
               "can't be negative");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.n_thread = 4097}, &micro, &error), NEAP_ARGUMENT, "1 to 4096");
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = 100}, &micro, &error), NEAP_MEMORY, "the total is");
   neap_net *expanded = NULL;
   CHECK_OK(neap_net_expand(net, &expanded, &error));

@@ -64,6 +64,28 @@ describe("a size that nothing can have", function()
     end
   end)
 
+  it("is refused where C counts by 32 bits, and is not another number there", function()
+    local net = neap.net "n"
+    local x = net:Relu(net:input("x", { 2, 3 }), "y")
+    net:outputs { net:Sum(x, "s") }
+    raises("keep_last expects an integer from -2147483648 to 2147483647, got 4294967298", require("neap.memonger").share_grad_blobs, net, { "s" }, nil,
+      "", { share_activations = true, keep_last = (1 << 32) + 2 })
+    local ws <close> = neap.workspace { store = false }
+    ws:feed("x", neap.ones(2, 3))
+    raises("instances expects an integer from -2147483648 to 2147483647, got 4294967297", ws.run_steps, ws,
+      { name = "step", nets = { net }, iterations = 1, concurrent = true, create_workspace = true, instances = (1 << 32) + 1 })
+  end)
+
+  it("makes no threads that nobody has use for", function()
+    local out, code = support.shell(("NEAP_DB=off %s run -e '%s' 2>&1"):format(support.program, [[
+      local net = require "neap".net_from "net n\ninput x f32 (2)\ny = Relu(x)\noutputs y\n"
+      local ws = neap.workspace { store = false }
+      ws:run(net, { x = neap.ones(2) }, { threads = 4096 })
+      for line in io.lines "/proc/self/status" do if line:find "^Threads" then print(line:match "%d+") end end]]))
+    assert.equal(0, code, out)
+    assert.is_true(tonumber(out) <= 1024, out)
+  end)
+
   it("is refused in the header of a file", function()
     local path = os.tmpname()
     local header = "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4), }\n"
