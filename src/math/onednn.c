@@ -44,6 +44,35 @@ static void make_engine(void) {
 /* Whether oneDNN can be used; starts it at the first call, from whichever thread. */
 static bool have_engine(void) { return pthread_once(&once, make_engine) == 0 && the_engine != NULL; }
 
+/* ---- threads ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_product(neap_onednn_kind kind) {
+  return kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT || (kind >= NEAP_ONEDNN_FC && kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT);
+}
+
+/* Multiply-adds of a product or convolution: outputs times what each sums over; of all else, elements. */
+static double work_of(const neap_onednn_case *c) {
+  double most = 0, n = 1;
+  for (int i = 0; i < c->n_in + c->n_out; i++) {
+    const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+    if (type->dtype == NEAP_DTYPE_F32) most = NEAP_MAX(most, (double)neap_shape_elems(&type->shape));
+  }
+  bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
+  if (!is_product(c->kind)) return most;
+  const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape;
+  const neap_shape *y = c->kind == NEAP_ONEDNN_CONV || c->kind == NEAP_ONEDNN_FC ? &c->out[0].shape
+                        : by_weight                                              ? &c->in[1].shape
+                                                                                 : &c->in[0].shape;
+  for (int d = 1; d < w->n_dim; d++) n *= (double)w->dim[d];
+  return n * (double)neap_shape_elems(y);
+}
+
+/* Of the threads that the case asks for, as many as have enough to do: to wake one and to wait for it takes some microseconds. */
+static int threads_of(const neap_onednn_case *c) {
+  double least = is_product(c->kind) ? 1 << 18 : NEAP_GRAIN, n = work_of(c) / least;
+  return onednn_threads(n < c->n_thread ? NEAP_MAX((int)n, 1) : c->n_thread);
+}
+
 /* ---- asking ---------------------------------------------------------------------------------------------------------------- */
 
 /* Bytes that the primitive wants behind execution argument `arg`, padding included; 0 when it has no such argument. */
@@ -147,7 +176,7 @@ static bool winograd_pays(const neap_onednn_case *c) {
  * may be the only one. It is asked on a copy, so that its refusal leaves the direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
-  onednn_enter(onednn_threads(c->n_thread), false);
+  onednn_enter(threads_of(c), false);
   neap_onednn_case other = *c;
   c->algorithm = NEAP_ONEDNN_DIRECT;
   bool good = ask_algorithm(c);
@@ -162,7 +191,7 @@ bool neap_onednn_ask(neap_onednn_case *c) {
 
 bool neap_onednn_ask_bytes(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
-  onednn_enter(onednn_threads(c->n_thread), false);
+  onednn_enter(threads_of(c), false);
   bool good = ask_bytes(c);
   onednn_leave();
   return good;
@@ -225,9 +254,9 @@ neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_
   if (!have_engine()) return neap_fail(error, NEAP_INTERNAL, "oneDNN could not be started");
   neap_onednn *k = neap_alloc_zeroed(sizeof *k);
   if (k == NULL) return neap_fail_memory(error, sizeof *k, "a oneDNN kernel");
-  k->n_thread = onednn_threads(c->n_thread);
+  k->n_thread = threads_of(c);
   k->meets = shares_meet(c->kind);
-  onednn_enter(onednn_threads(c->n_thread), false);
+  onednn_enter(threads_of(c), false);
   if (onednn_describe(c, false, the_engine, the_attr, &p))
     status = make_kernel(c, &p, k, error);
   else
@@ -352,7 +381,7 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
 
 const char *neap_onednn_version(char text[24]) {
   const dnnl_version_t *v = dnnl_version();
-  snprintf(text, 24, "%d.%d.%d", v->major, v->minor, v->patch);
+  snprintf(text, 24, "%d.%d.%d%s", v->major, v->minor, v->patch, onednn_threads(2) == 1 ? " alone" : "");
   return text;
 }
 

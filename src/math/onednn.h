@@ -75,7 +75,7 @@ bool neap_onednn_is_built(void);
 /* As neap_gemm_f32 (math/blas.h). False, C untouched, when there is no oneDNN or it refuses. */
 bool neap_onednn_gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                           const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread);
-/* "2.6.3", or "none". Returns text. */
+/* "2.6.3", "2.6.3 alone" where its kernels have one thread, or "none". Returns text. */
 const char *neap_onednn_version(char text[24]);
 
 #endif
