@@ -14,11 +14,18 @@ static lua_State *main_state;
 
 static void on_interrupt(int signal_number);
 
+/* On a stack of its own, so that it comes in the middle of a kernel too (neap_signals_hold). */
+static void catch_next(void) {
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_ONSTACK};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+}
+
 /* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at work and has reported it. */
 static void stop(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lua_sethook(L, NULL, 0, 0);
-  signal(SIGINT, on_interrupt);
+  catch_next();
   if (neap_interrupted == 0) return;
   neap_interrupted = 0;
   neap_lua_fail(L, NEAP_INTERRUPTED, "interrupted");
@@ -43,7 +50,7 @@ static void on_interrupt(int signal_number) {
 static int catch_interrupt(lua_State *L) {
   (void)L;
   neap_interrupted = 0;
-  signal(SIGINT, on_interrupt);
+  catch_next();
   return 0;
 }
 
@@ -133,6 +140,8 @@ static bool flush_output(void) {
 }
 
 int main(int argc, char **argv) {
+  static _Alignas(16) char stack[1 << 16];
+  sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
   lua_State *L = luaL_newstate();
   if (L == NULL) {
     fputs("neap: memory for Lua was refused\n", stderr);

@@ -178,7 +178,8 @@ void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void
 /* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's generated code at times has its
  * stack pointer in a heap buffer; the frame of a signal handler, written below it, then lands in somebody's memory
  * (measured: an interrupt during a matrix product corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not
- * held, nor are those that usually end a process where they have no handler: kill ends a process in the middle of a kernel. */
+ * held, nor are those that usually end a process where they have no handler, or one on a stack of its own (SA_ONSTACK): kill ends
+ * a process in the middle of a kernel. */
 void neap_signals_hold(sigset_t *saved);
 void neap_signals_release(const sigset_t *saved);
 /* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers or without, are for others. */

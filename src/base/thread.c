@@ -86,17 +86,23 @@ void neap_signals_hold_all(sigset_t *saved) {
   pthread_sigmask(SIG_BLOCK, &held, saved);
 }
 
-/* Without a handler a signal ends or stops the process, or is ignored; nothing then is written below anybody's stack pointer. */
+/* Whether a signal may come while a kernel runs: nothing is written below the kernel's stack pointer where there is no handler, or
+ * where the handler has a stack of its own. */
+static bool may_come(int signal_number, bool has_own_stack) {
+  struct sigaction action;
+  if (sigaction(signal_number, NULL, &action) != 0) return false;
+  if ((action.sa_flags & SA_ONSTACK) != 0 && has_own_stack) return true;
+  return (action.sa_flags & SA_SIGINFO) == 0 && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
+}
+
 void neap_signals_hold(sigset_t *saved) {
   static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU, SIGTSTP};
   sigset_t held;
   fill_held(&held);
-  for (int i = 0; i < NEAP_COUNT(usual); i++) {
-    struct sigaction action;
-    if (sigaction(usual[i], NULL, &action) != 0) continue;
-    bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-    if (!handled) sigdelset(&held, usual[i]);
-  }
+  stack_t stack;
+  bool has_own_stack = sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0;
+  for (int i = 0; i < NEAP_COUNT(usual); i++)
+    if (may_come(usual[i], has_own_stack)) sigdelset(&held, usual[i]);
   pthread_sigmask(SIG_BLOCK, &held, saved);
 }
 

@@ -62,6 +62,21 @@ local product = "net p\nparam a f32 (6000,6000) = Constant { value = 1 }\ny = Ma
 local conv = "net c\nparam x f32 (16,64,128,128) = Constant { value = 1 }\nparam w f32 (64,64,31,31) = Constant { value = 1 }\n"
   .. "y = Conv(x, w) { pad = {15} }\nl = Sum(y)\noutputs l\n"
 
+--- Starts a long script, runs `send` with its process in $pid once its kernel is at work, and gives the exit code.
+local function interrupt(folder, host, case, send)
+  local path, said = folder .. "/long.lua", folder .. "/said"
+  support.write_file(path, (long:gsub("%u+", { NET = ("%q"):format(case[2]), ENGINE = ("%q"):format(case[3]) })))
+  return select(2, support.shell(([[
+    rm -f %s
+    export NEAP_DB=off NEAP_NUM_THREADS=2
+    %s %s >%s & pid=$!
+    { i=0; while kill -0 $pid && [ $i -lt %d ]; do sleep 1; i=$((i + 1)); done; kill -KILL $pid; } >/dev/null 2>&1 &
+    until grep -q begins %s 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
+    sleep 0.5
+    %s
+    { wait $pid; } 2>/dev/null]]):format(said, hosts[host], path, said, give_up_s, said, send)))
+end
+
 for _, host in ipairs { "program", "module" } do
   if hosts[host] then
     describe("threads of the " .. host, function()
@@ -109,18 +124,14 @@ for _, host in ipairs { "program", "module" } do
       for _, case in ipairs { { "a product of plain loops", product, "ref" }, { "a convolution by oneDNN", conv, "dnnl" },
         { "a convolution by products", conv, "blas" } } do
         it("hear SIGTERM in the middle of " .. case[1], function()
-          local path, said = folder .. "/long.lua", folder .. "/said"
-          support.write_file(path, (long:gsub("%u+", { NET = ("%q"):format(case[2]), ENGINE = ("%q"):format(case[3]) })))
-          local _, code = support.shell(([[
-            rm -f %s
-            export NEAP_DB=off NEAP_NUM_THREADS=2
-            %s %s >%s & pid=$!
-            { i=0; while kill -0 $pid && [ $i -lt %d ]; do sleep 1; i=$((i + 1)); done; kill -KILL $pid; } >/dev/null 2>&1 &
-            until grep -q begins %s 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
-            sleep 0.5
-            kill -TERM $pid
-            { wait $pid; } 2>/dev/null]]):format(said, hosts[host], path, said, give_up_s, said))
-          assert.equal(143, code)
+          assert.equal(143, interrupt(folder, host, case, "kill -TERM $pid"))
+        end)
+      end
+
+      -- A shell's background processes ignore SIGINT; the program's handler takes it all the same, stock Lua's too.
+      if host == "program" then
+        it("hear a second Ctrl-C in the middle of a kernel", function()
+          assert.equal(130, interrupt(folder, host, { "", product, "ref" }, "kill -INT $pid; sleep 1.5; kill -INT $pid"))
         end)
       end
     end)
