@@ -26,7 +26,7 @@ static bool is_saved(const neap_cell *cell) {
 static neap_status tensor_of_text(const neap_cell *cell, neap_tensor *out, neap_error *error) {
   const neap_shape shape = {.n_dim = 1, .dim = {(int64_t)cell->text_bytes}};
   NEAP_TRY(neap_tensor_new(out, NEAP_DTYPE_U8, &shape, error));
-  if (cell->text_bytes > 0) memcpy(neap_tensor_data(out), cell->text, cell->text_bytes);
+  neap_copy_bytes(neap_tensor_data(out), cell->text, cell->text_bytes);
   return NEAP_OK;
 }
 

@@ -290,7 +290,8 @@ TEST(a_backward_op_that_does_not_fit_its_loop_is_refused) {
   check_refused(" = LoopGradient(z, h1) { wrt = {2} } as g back last", NEAP_GRAPH, "\"h1\" is not what the loop was given");
   check_refused(" = LoopGradient(z, last) { wrt = {2} } as g back last", NEAP_GRAPH, "\"last\" is not what the loop was given");
   check_refused(" = LoopGradient(z, x) { wrt = {2} } as g back last", NEAP_GRAPH, "\"x\" is not what the loop was given");
-  check_refused(" = LoopGradient(h) { wrt = {2} } as g back last", NEAP_SHAPE, "another type");
+  check_refused(" = LoopGradient(h) { wrt = {2} } as g back last", NEAP_SHAPE,
+                "the gradient of result 1 has another type than the result");
   check_refused(" = LoopGradient(z) { wrt = {2} } as g back z", NEAP_GRAPH, "expects a loop");
 }
 

@@ -589,6 +589,21 @@ describe("one op on named blobs", function()
     assert.are.same({ 11, 18, 33 }, ws:fetch("z"):totable())
   end)
 
+  it("writes all outputs or none, and leaves no blob behind that was not there", function()
+    local ws <close> = ready()
+    local net = neap.net "n"
+    net:param("w", { 3 }, neap.init.constant(2))
+    net:Copy("w", "y")
+    ws:run(net)
+    ws:feed("pair", neap.tensor { { 5, 6 } })
+    for _, outputs in ipairs { { "a", "w" }, { "fresh", "w" } } do
+      raises('"w"', ws.run_op, ws, "Split", "pair", outputs, { axis = 2 })
+    end
+    assert.are.same({ 1, -2, 3 }, ws:fetch("a"):totable())
+    assert.is_false(ws:has "fresh")
+    assert.are.same({ 2, 2, 2 }, ws:fetch("w"):totable())
+  end)
+
   it("draws by the workspace: anew each time, and the same after the same seed", function()
     local function draws()
       local ws <close> = ready()

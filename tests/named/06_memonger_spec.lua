@@ -1464,6 +1464,15 @@ describe("an estimate", function()
     local big = M.estimate_memory_usage(net, { x = { 1 << 31 } })
     assert.are.equal(3 * (1 << 33), big.total_bytes)
   end)
+
+  it("lists the types that make most first", function()
+    local net = neap.net "types"
+    net:input("x", { 1, 16 })
+    net:outputs { net:Tanh(net:Relu(net:Tanh(net:Relu("x")))), net:Concat { "x", "x", "x" }, net:Exp "x" }
+    local list, told = M.estimate_memory_usage(net), {}
+    for i, row in ipairs(list) do told[i] = row.type .. " " .. row.bytes end
+    assert.are.same({ "Concat 192", "Relu 128", "Tanh 128", "Exp 64" }, told)
+  end)
 end)
 
 describe("small helpers", function()

@@ -399,6 +399,17 @@ describe("mem_param", function()
     assert.is_true(ws:fetch("second"):item() > 300)
   end)
 
+  it("recycles what an op makes beside a term of the loss", function()
+    local net = neap.net "beside"
+    net:input("x", { 16, 2 })
+    net:Split(net:Mean(net:Mul { "x", net:param("w", { 2 }, 1) }, "m", { axes = { 1 }, keepdim = true }), { "left", "right" }, { axis = 2 })
+    net:gradient(net:Sum("right", "loss"))
+    net:outputs { net:Exp "left" }
+    local plan = net:plan { mem_param = {}, store = false }
+    assert.are.equal("io", plan:explain("right")[1].region)
+    assert.are.equal("arena", plan:explain("left")[1].region)
+  end)
+
   it("stands in a net file, and holds wherever the file is planned or run", function()
     local netfile, bench = require "neap.netfile", require "neap.bench"
     local path = os.tmpname()

@@ -25,7 +25,7 @@ describe("plan:why(a, b)", function()
     net:Gaussian({}, "c", { shape = { 64 } })
     net:outputs { net:Sum(net:Add { "b", "c" }, "s") }
     local plan = net:plan { store = false }
-    says("are the same bytes", plan:why("a", "b"))
+    says("a and b are the same bytes: b overwrites an input that is read for the last time here (in_place: a).", plan:why("a", "b"))
     says("b: 256 B at offset 0, needed in steps 1-5", plan:why("b", "c"))
   end)
 
