@@ -113,6 +113,8 @@ neap_net_copier neap_net_plain_copier(const neap_net *net, neap_error *error);
 neap_status neap_net_copy_declaration(const neap_net_copier *c, const neap_net *net, const neap_net_blob *blob, neap_net *to);
 /* Adds the op with copies of its subnets, which `subs` knows: empty at first, kept between the ops of one copy. */
 neap_status neap_net_copy_op(const neap_net_copier *c, const neap_net_op *op, neap_net *to, neap_map *subs);
+/* Assigns the blobs that `to` has to the banks that `net` has them in. */
+neap_status neap_net_copy_banks(const neap_net_copier *c, const neap_net *net, neap_net *to);
 
 bool neap_net_is_derived(const char *attr); /* "shape" and "dtype" of an init op */
 

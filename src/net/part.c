@@ -11,28 +11,18 @@ static neap_status no_memory(neap_error *error) { return neap_fail_memory(error,
 
 /* What exists before the net runs, with its initial values. */
 static neap_status copy_declarations(const neap_net *net, neap_net *to, neap_error *error) {
+  const neap_net_copier c = neap_net_plain_copier(net, error);
   for (int i = 0; i < net->n_cell; i++) {
-    const neap_net_blob *b = &net->cell[i].blob;
-    if (b->type.dtype == NEAP_DTYPE_NONE) continue;
-    const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
-    neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
-    if (init != NULL && set == NULL) return no_memory(error);
-    neap_status status =
-      neap_net_declare(to, b->name, b->role, &b->type, b->trainable, init != NULL ? init->op->name : NULL, set, b->line, error);
-    neap_free(set);
-    NEAP_TRY(status);
+    const neap_net_blob *blob = &net->cell[i].blob;
+    if (blob->type.dtype != NEAP_DTYPE_NONE) NEAP_TRY(neap_net_copy_declaration(&c, net, blob, to));
   }
   return NEAP_OK;
 }
 
 /* The banks of `net`'s blobs, of those that `to` has. */
 static neap_status copy_banks(const neap_net *net, neap_net *to, neap_error *error) {
-  for (int i = 0; i < net->n_cell; i++) {
-    const neap_net_blob *blob = &net->cell[i].blob;
-    if (blob->bank != NULL && neap_net_find_blob(to, blob->name) != NULL)
-      NEAP_TRY(neap_net_assign(to, blob->name, blob->bank, error));
-  }
-  return NEAP_OK;
+  const neap_net_copier c = neap_net_plain_copier(net, error);
+  return neap_net_copy_banks(&c, net, to);
 }
 
 /* The keeps of `net`, of blobs that `to` makes. */

@@ -141,8 +141,8 @@ static neap_status copy_outputs(const copier *c, const neap_net *net, neap_net *
   return status;
 }
 
-/* A blob that an edit has left out has no bank either. */
-static neap_status copy_banks(const copier *c, const neap_net *net, neap_net *to) {
+/* A blob that an edit or a cut has left out has no bank either. */
+neap_status neap_net_copy_banks(const copier *c, const neap_net *net, neap_net *to) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
     const char *name = renamed(c, blob->name);
@@ -156,7 +156,7 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
   NEAP_TRY(copy_gradients(c, net, to));
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
-  NEAP_TRY(copy_banks(c, net, to));
+  NEAP_TRY(neap_net_copy_banks(c, net, to));
   /* A plain clone of a net without a list keeps on saying nothing: its outputs follow from later ops, as the original's do. */
   if (!net->outputs_set) return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),

@@ -189,6 +189,47 @@ TEST(halves_keep_the_outputs_that_an_op_must_have) {
   neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(net);
 }
 
+/* Banks and labels of `net` are those of what the half has of it, and no others. */
+static void check_banks(const neap_net *net, const neap_net *half) {
+  for (int b = 0; half != NULL && b < neap_net_n_blobs(half); b++) {
+    const neap_net_blob *copy = neap_net_blob_at(half, b), *blob = neap_net_find_blob(net, copy->name);
+    const char *bank = blob != NULL ? blob->bank : NULL;
+    if (copy->bank != bank) printf("  %s: \"%s\" is not in the bank of its net\n", neap_net_name(half), copy->name);
+    CHECK(copy->bank == bank);
+  }
+  for (int i = 0; half != NULL && i < neap_net_n_ops(half); i++) {
+    const neap_net_op *copy = neap_net_op_at(half, i), *op = NULL;
+    for (int k = 0; k < neap_net_n_ops(net); k++)
+      if (neap_net_op_at(net, k)->name == copy->name) op = neap_net_op_at(net, k);
+    if (op != NULL) CHECK(copy->device == op->device);
+  }
+}
+
+/* What crosses, what is made again (v, a view), parameters, state; a choice, where the backward half is the forward with its gradient. */
+TEST(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops) {
+  static const char *const text[] = {
+    "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w) on fast\nt = Tanh(a)\n"
+    "v = Reshape(t) { shape = {2, 3} }\ns = Sigmoid(v) on slow\nr = Relu(s)\nm = Mul(s, r)\ny = Mul(m, v)\n"
+    "n = RunningAverage(n, s)\noutputs y\nbank fast w, t, y, x\nbank slow v, n, m, a, r\n",
+    "net layer\ninput x f32 (2,4)\ninput c bool ()\nparam w f32 (3,4)\na = FC(x, w)\nsubnet more\n  t = Tanh(a)\n  takes a\n  "
+    "gives t\nend\n"
+    "subnet less\n  t = Relu(a)\n  takes a\n  gives t\nend\nt = If(c, a) { then_net = more, else_net = less }\n"
+    "y = Sigmoid(t) on slow\noutputs y\nbank fast w, a\nbank slow y\n"};
+  const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
+  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
+  for (int i = 0; i < NEAP_COUNT(text); i++) {
+    neap_net *net = NULL, *evaluation = NULL;
+    neap_halves halves = {0};
+    CHECK_OK(neap_net_read(text[i], &net, &error));
+    CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
+    CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
+    check_banks(net, halves.forward);
+    check_banks(net, halves.backward);
+    check_banks(net, evaluation);
+    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(evaluation), neap_net_free(net);
+  }
+}
+
 TEST(a_backward_that_needs_overwritten_state_is_refused) {
   neap_net *net = NULL;
   neap_halves halves = {0};
@@ -208,5 +249,6 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
              T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
-             T(halves_keep_the_outputs_that_an_op_must_have), T(a_backward_that_needs_overwritten_state_is_refused));
+             T(halves_keep_the_outputs_that_an_op_must_have), T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
+             T(a_backward_that_needs_overwritten_state_is_refused));
 }
