@@ -63,7 +63,8 @@
  * Rules that hold everywhere. A function that can fail returns a status, NEAP_OK = 0, and fills the caller's error record
  * (NULL: the text is not wanted); a failed call changes nothing. Pointers to text and numbers that go in are borrowed for
  * the call. What comes out through `**out` is the caller's, to be ended by the function named beside it, all of which take
- * NULL. Indices and axes count from 0. A net, a workspace and its sessions belong to one thread at a time. Nothing here
+ * NULL. Indices and axes count from 0. A net, a workspace and its sessions belong to one thread at a time; that may be one of
+ * a parallel region, in which Neap makes no threads for what is made there, or a child of fork. Nothing here
  * prints or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it reads of the environment.
  */
 #ifndef NEAP_H

@@ -224,8 +224,7 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
 
 /* Kernels that add up over images or rows: their threads wait for each other's sums, in generated code. */
 static bool shares_meet(neap_onednn_kind kind) {
-  return kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || kind == NEAP_ONEDNN_NORM || kind == NEAP_ONEDNN_NORM_GRAD ||
-         kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
+  return kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
 }
 
 /* A memory object without an address for the next argument of k. */

@@ -70,11 +70,32 @@ static const dnnl_memory_desc_t *matrix(maker *m, bool is_out, int position, int
   return md;
 }
 
+/* Makes a descriptor with the first kernel that oneDNN has. Of norms it is the second: the threads of the first wait for each other
+ * by looking, many times in a run, which beside busy processes took 160 times as long (measured); the second has a parallel region
+ * for each part instead. */
+static bool create(const maker *m, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd) {
+  if (dnnl_primitive_desc_create(pd, desc, m->attr, m->engine, hint) != dnnl_success) return false;
+  dnnl_primitive_desc_iterator_t all = NULL;
+  bool is_norm = m->c->kind == NEAP_ONEDNN_NORM || m->c->kind == NEAP_ONEDNN_NORM_GRAD;
+  if (!is_norm || dnnl_primitive_desc_iterator_create(&all, desc, m->attr, m->engine, hint) != dnnl_success) return true;
+  bool found = false;
+  do {
+    const char *name = "";
+    dnnl_primitive_desc_t other = dnnl_primitive_desc_iterator_fetch(all);
+    if (other == NULL) break;
+    dnnl_primitive_desc_query(other, dnnl_query_impl_info_str, 0, (void *)&name);
+    found = strncmp(name, "bnorm_tbb_jit", strlen("bnorm_tbb_jit")) == 0;
+    dnnl_primitive_desc_destroy(found ? *pd : other);
+    if (found) *pd = other;
+  } while (!found && dnnl_primitive_desc_iterator_next(all) == dnnl_success);
+  dnnl_primitive_desc_iterator_destroy(all);
+  return true;
+}
+
 /* Makes the descriptor, unless an operand or `status`, of the operation's descriptor, has failed. `hint`, the forward's or NULL, is
  * consumed either way. */
 static bool finish(maker *m, const_dnnl_op_desc_t desc, dnnl_status_t status, dnnl_primitive_desc_t hint) {
-  bool good = !m->failed && status == dnnl_success &&
-              dnnl_primitive_desc_create(&m->out->pd, desc, m->attr, m->engine, hint) == dnnl_success;
+  bool good = !m->failed && status == dnnl_success && create(m, desc, hint, &m->out->pd);
   if (hint != NULL) dnnl_primitive_desc_destroy(hint);
   return good;
 }
@@ -184,8 +205,7 @@ static bool pool_backward(maker *m) {
   dnnl_pooling_v2_desc_t desc, forward;
   dnnl_status_t status = dnnl_pooling_v2_forward_desc_init(&forward, dnnl_forward_training, pool_algorithm(m->c), dx, dy,
                                                            g.stride, g.kernel, g.dilate, g.begin, g.end);
-  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
-    return false;
+  if (status != dnnl_success || !create(m, &forward, NULL, &hint)) return false;
   status = dnnl_pooling_v2_backward_desc_init(&desc, pool_algorithm(m->c), dx, dy, g.stride, g.kernel, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, hint);
 }
@@ -233,8 +253,7 @@ static bool norm_backward(maker *m) {
   dnnl_batch_normalization_desc_t desc, forward;
   dnnl_status_t status =
     dnnl_batch_normalization_forward_desc_init(&forward, dnnl_forward_training, x, (float)c->eps, norm_flags(c));
-  if (status != dnnl_success || dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
-    return false;
+  if (status != dnnl_success || !create(m, &forward, NULL, &hint)) return false;
   status = dnnl_batch_normalization_backward_desc_init(&desc, dnnl_backward, dy, x, (float)c->eps, norm_flags(c));
   return finish(m, &desc, status, hint);
 }
@@ -324,7 +343,7 @@ static bool relu_backward(maker *m) {
   dnnl_eltwise_desc_t desc, forward;
   dnnl_alg_kind_t by_output = dnnl_eltwise_relu_use_dst_for_bwd;
   if (m->failed || dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, by_output, y, 0, 0) != dnnl_success ||
-      dnnl_primitive_desc_create(&hint, &forward, m->attr, m->engine, NULL) != dnnl_success)
+      !create(m, &forward, NULL, &hint))
     return false;
   return finish(m, &desc, dnnl_eltwise_backward_desc_init(&desc, by_output, dy, y, 0, 0), hint);
 }
