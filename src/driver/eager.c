@@ -254,36 +254,6 @@ neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const 
 
 /* ---- on blobs of a workspace -------------------------------------------------------------------------------------------- */
 
-/* The outputs into their blobs, all or none. First those that change what a blob is, which take the tensor itself: each can be
- * undone without allocating. Then those that fit into the bytes that are there, which programs know: these can't fail. */
-static neap_status feed_all(neap_workspace *ws, int n, const char *const *name, const neap_tensor *out, neap_error *error) {
-  neap_tensor before[MOST_OUT] = {0};
-  bool fits[MOST_OUT] = {0};
-  neap_status status = NEAP_OK;
-  int done = 0;
-  for (; done < n && status == NEAP_OK; done += status == NEAP_OK) {
-    neap_type have, type = neap_tensor_type(&out[done]);
-    neap_error none = {0};
-    if (name[done] == NULL) continue;
-    fits[done] = neap_workspace_type(ws, name[done], &have) && neap_type_equal(&have, &type);
-    if (fits[done]) continue;
-    if (neap_workspace_type(ws, name[done], &have)) neap_workspace_view(ws, name[done], &before[done], NULL, &none);
-    status = neap_workspace_feed(ws, name[done], &out[done], true, error);
-  }
-  for (int k = 0; k < done && status != NEAP_OK; k++) {
-    neap_error none = {0};
-    if (name[k] == NULL || fits[k]) continue;
-    if (is_present(&before[k]))
-      neap_workspace_feed(ws, name[k], &before[k], true, &none);
-    else
-      neap_workspace_remove(ws, name[k]);
-  }
-  for (int k = 0; k < n && status == NEAP_OK; k++)
-    if (fits[k]) status = neap_workspace_feed(ws, name[k], &out[k], false, error);
-  for (int k = 0; k < n; k++) neap_tensor_fini(&before[k]);
-  return status;
-}
-
 /* The blob's tensor, a copy where its elements lie in a layout that only its kernels know. */
 static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
   neap_error not_plain = {0};
@@ -291,22 +261,41 @@ static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *
   return neap_workspace_fetch(ws, name, out, error);
 }
 
-/* Whether the totals have room for the outputs that get bytes of their own; those that fit into a blob's bytes take none. Old bytes
- * are given up only afterwards. All outputs are counted together: none is fed unless all may be. */
-static neap_status check_room(neap_workspace *ws, const char *type, int n, const char *const *name, const neap_tensor *out,
-                              neap_error *error) {
+/* Whether the outputs may all be given to their blobs: types of those in segments, and the total, which counts what is not written
+ * over a blob's bytes. Old bytes are given up only afterwards, so all outputs are counted together. Nothing changes. */
+static neap_status check_outputs(const neap_workspace *ws, const char *type, int n, const char *const *name,
+                                 const neap_tensor *out, neap_error *error) {
   size_t bytes = 0, total = neap_workspace_total(ws);
-  for (int k = 0; k < n && total > 0; k++) {
-    neap_type have, made = neap_tensor_type(&out[k]);
-    if (name[k] == NULL || (neap_workspace_type(ws, name[k], &have) && neap_type_equal(&have, &made))) continue;
-    bytes += neap_align(neap_type_bytes(&made));
+  for (int k = 0; k < n; k++) {
+    bool in_place;
+    neap_type made = neap_tensor_type(&out[k]);
+    if (name[k] == NULL) continue;
+    NEAP_TRY(neap_workspace_check_give(ws, name[k], &made, &in_place, error));
+    if (!in_place) bytes += neap_align(neap_type_bytes(&made));
   }
   size_t held = neap_workspace_held_bytes(ws) + bytes;
-  if (bytes == 0 || held <= total) return NEAP_OK;
+  if (total == 0 || bytes == 0 || held <= total) return NEAP_OK;
   char a[24], b[24];
   if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
   return neap_fail(error, NEAP_MEMORY, "%s: the workspace would hold %s with its outputs, its total is %s", type,
                    neap_bytes_text((double)held, a), neap_bytes_text((double)total, b));
+}
+
+/* The outputs into their blobs, all or none: what may be refused comes first, the blobs that are not there yet, which go again.
+ * Then the tensors, which were checked. */
+static neap_status give_all(neap_workspace *ws, int n, const char *const *name, const neap_tensor *out, neap_error *error) {
+  bool is_new[MOST_OUT] = {0};
+  neap_status status = NEAP_OK;
+  for (int k = 0; k < n && status == NEAP_OK; k++) {
+    if (name[k] == NULL || neap_workspace_has(ws, name[k])) continue;
+    status = neap_workspace_create(ws, name[k], false, error);
+    is_new[k] = status == NEAP_OK;
+  }
+  for (int k = 0; k < n && status == NEAP_OK; k++)
+    if (name[k] != NULL) status = neap_workspace_give(ws, name[k], &out[k], error);
+  for (int k = 0; k < n && status != NEAP_OK; k++)
+    if (is_new[k]) neap_workspace_remove(ws, name[k]);
+  return status;
 }
 
 neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
@@ -322,8 +311,8 @@ neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, c
   const neap_op *op = neap_op_find(type);
   bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;
   if (status == NEAP_OK) status = call_op(type, n_in, tensor, attrs, n_out, made, &draw, error);
-  if (status == NEAP_OK) status = check_room(ws, type, n_out, out, made, error);
-  if (status == NEAP_OK) status = feed_all(ws, n_out, out, made, error);
+  if (status == NEAP_OK) status = check_outputs(ws, type, n_out, out, made, error);
+  if (status == NEAP_OK) status = give_all(ws, n_out, out, made, error);
   if (status == NEAP_OK && draws) neap_workspace_count_draw(ws);
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&tensor[k]);
   for (int k = 0; k < n_out; k++) neap_tensor_fini(&made[k]);

@@ -90,6 +90,23 @@ static neap_status check_total(const neap_workspace *ws, const char *name, const
                    neap_bytes_text((double)bytes, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
+/* Whether a feed of this type is written over the cell's bytes, which programs keep pointers to: it takes no others. */
+static bool lies_in_place(const neap_cell *cell, const neap_type *type) {
+  if (cell == NULL || cell->tensor.storage == NULL || cell->is_shared) return false;
+  neap_type has = neap_tensor_type(&cell->tensor);
+  return neap_type_equal(&has, type) || neap_workspace_has_room(cell, type);
+}
+
+neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name, const neap_type *type, bool *in_place,
+                                      neap_error *error) {
+  neap_found found = neap_workspace_find(ws, name);
+  const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  *in_place = lies_in_place(cell, type);
+  if (*in_place || cell == NULL || !cell->in_segment) return NEAP_OK;
+  neap_type has = neap_tensor_type(&cell->tensor);
+  return neap_workspace_fail_type("feed", name, &has, type, error);
+}
+
 /* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others, in the bank that it is
  * assigned to, and the version changes. A shared tensor lies where its owner put it, in no bank. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
@@ -100,7 +117,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   neap_type got = neap_tensor_type(tensor), has = {0};
   if (cell != NULL && cell->tensor.storage != NULL) has = neap_tensor_type(&cell->tensor);
   bool same = cell != NULL && cell->tensor.storage != NULL && neap_type_equal(&has, &got);
-  if (cell != NULL && !same && !share && neap_workspace_has_room(cell, &got)) {
+  bool in_place = !share && lies_in_place(cell, &got);
+  if (in_place && !same) {
     neap_workspace_retype(found.ws, cell, &got);
     same = true;
   }
@@ -109,7 +127,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     return neap_hint(error, "feed it without share"),
            neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared", name,
                      neap_region_name(cell->region));
-  if (same && !share && !cell->is_shared) {
+  if (in_place) {
     NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
     mark_fed(ws, cell);
     return NEAP_OK;
@@ -135,6 +153,17 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   cell->reserve_bytes = 0;
   mark_fed(ws, cell);
   found.ws->version++;
+  return NEAP_OK;
+}
+
+neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor, neap_error *error) {
+  neap_type type = neap_tensor_type(tensor);
+  neap_found found = neap_workspace_find(ws, name);
+  if (found.ws != NULL && lies_in_place(&found.ws->cell[found.cell], &type))
+    return neap_workspace_feed(ws, name, tensor, false, error);
+  NEAP_TRY(neap_workspace_feed(ws, name, tensor, true, error));
+  found = neap_workspace_find(ws, name);
+  found.ws->cell[found.cell].is_shared = false;
   return NEAP_OK;
 }
 

@@ -62,6 +62,14 @@ typedef struct neap_blob_info {
 /* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type; else it is replaced).
  * With `share` the blob holds a reference of the storage instead. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error);
+/* The same of a tensor that nobody else writes or looks at: where it is not copied into the blob's bytes, the blob takes it over, and
+ * those bytes are the workspace's own from then on. No total is looked at. Once the blob is there and check_give says OK for the type,
+ * it can't fail. */
+neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor, neap_error *error);
+/* *in_place: a feed or give of this type is written over the blob's bytes and takes no others. SHAPE or DTYPE error where the blob
+ * lies in a segment, with another type. */
+neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name, const neap_type *type, bool *in_place,
+                                      neap_error *error);
 /* Puts *tensor in the place of a tensor blob's bytes and gives those back in it: references change hands, nothing is copied or
  * allocated. The blob's own come back by a second exchange. ARGUMENT error for a blob in a segment, whose bytes never move. */
 neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor, neap_error *error);

@@ -456,6 +456,76 @@ describe("limits of a workspace", function()
     assert.is_true(ws:fetch("x"):equal(-x))
     assert.are.equal(2048, ws:held_bytes())
   end)
+  it("count nothing for what an op by itself writes over the bytes of its blobs, its own among them", function()
+    local x = neap.rand(16, 16)
+    local ws <close> = neap.workspace { store = false, total = 2048 }
+    ws:feed("x", x)
+    ws:run_op("Relu", { "x" }, "y")
+    assert.are.equal(2048, ws:held_bytes())
+    local view = ws:view "y"
+    ws:run_op("Neg", { "x" }, "y") -- full, and in the bytes of y
+    assert.is_true(ws:fetch("y"):equal(-x))
+    assert.is_true(view:equal(-x))
+    ws:feed("y", x * 2)
+    assert.is_true(view:equal(x * 2))
+    assert.are.equal(2048, ws:held_bytes())
+    local net = neap.net "n"
+    net:Sum(net:input("y", { 16, 16 }), "s")
+    local open <close> = neap.workspace { store = false }
+    open:feed("x", x)
+    open:run_op("Relu", { "x" }, "y")
+    local program <close> = open:compile(net)
+    for _, op in ipairs { "Neg", "Square" } do -- a program reads what was written last
+      open:run_op(op, { "x" }, "y")
+      program:run()
+      assert.is_true(open:fetch("s"):equal(open:fetch("y"):sum()))
+    end
+  end)
+  it("let several outputs of an op by itself come together or not at all, in whatever blobs they are", function()
+    local x = neap.rand(16, 16)
+    local function norm(ws) ws:run_op("LayerNorm", { "x" }, { "y", "mean" }) end -- (16,16), and (16) or (16,1): 1024 and 64 bytes
+    local free <close> = neap.workspace { store = false }
+    free:feed("x", x)
+    norm(free)
+    local mean, all = free:fetch "mean", free:held_bytes()
+    assert.are.equal(2 * 1024 + 64, all)
+    for _, c in ipairs { { fed = {} }, { fed = { y = -x } }, { fed = { mean = mean * 2 } }, { fed = { y = -x, mean = mean * 2 }, shared = true } } do
+      local function set(total)
+        local ws <const> = neap.workspace { store = false, total = total }
+        ws:feed("x", x)
+        for name, t in pairs(c.fed) do ws:feed(name, t, { share = c.shared }) end
+        return ws
+      end
+      local most = c.shared and 1024 + 2 * (1024 + 64) or all -- what is another's is not written over
+      local less, enough <close> = set(most - 64), set(most)
+      local held = less:held_bytes()
+      local e = support.raises("LayerNorm: the workspace would hold", norm, less)
+      assert.are.equal("memory", e.code)
+      assert.are.equal(held, less:held_bytes())
+      for _, name in ipairs { "y", "mean" } do
+        assert.are.equal(c.fed[name] ~= nil, less:has(name))
+        if c.fed[name] then assert.is_true(less:fetch(name):equal(c.fed[name])) end
+      end
+      less:close()
+      for _ = 1, 3 do -- and again, exactly full
+        norm(enough)
+        assert.are.equal(all, enough:held_bytes())
+        assert.is_true(enough:fetch("y"):equal(free:fetch "y"))
+        assert.is_true(enough:fetch("mean"):equal(mean))
+      end
+    end
+    local ws <close> = neap.workspace { store = false }
+    local net = neap.net "n" -- the second output is a parameter in a segment, of another shape
+    net:param("i", { 3 }, { op = "Constant", value = 2 })
+    net:param("j", { 3 }, { op = "Constant", value = 2 })
+    net:Add({ "i", "j" }, "k")
+    ws:init(net)
+    ws:feed("x", x)
+    local e = support.raises('"i": expects f32 (3), got f32 ', ws.run_op, ws, "LayerNorm", { "x" }, { "v", "i" })
+    assert.are.equal("shape", e.code)
+    assert.is_false(ws:has "v")
+    assert.are.same({ 2, 2, 2 }, ws:fetch("i"):totable())
+  end)
   it("are kept by what is fed", function()
     local ws <close> = neap.workspace { store = false, total = "40KiB" }
     ws:feed("x", neap.ones(64, 64))
