@@ -357,7 +357,8 @@ typedef struct neap_figures {
   bool proved;
   int64_t n_step, last_ns, median_ns; /* of the session's runs; 0 before the first */
   int64_t frame_bytes;                /* an iteration of loops without `max` that a gradient goes through; in the total once */
-  int64_t held_bytes;                 /* tensor bytes the process really held after the last run */
+  int64_t held_bytes;                 /* of a session: what its workspace owns now, for this session and others */
+  int64_t process_bytes;              /* of a session: tensor bytes of the whole process after its last run, whoever holds them */
   int64_t n_alloc;                    /* allocations during the last run */
   int n_recomputed;                   /* ops, counted in n_op, that the backward pass runs again because the budget has no room to
                                          keep what they make: the same kernels on the same bytes, so results have the same bits */

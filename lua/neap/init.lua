@@ -138,7 +138,7 @@ local class_help = {
     .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
   ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
     .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
-  ["neap.program"] = "program: p:run([n]) p.plan p:stats() p:profile{steps=} p:close().",
+  ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, process_bytes of the process) p:profile{steps=} p:close().",
   ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() db:prune{} db:backup(path).",
   ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
 }

@@ -286,7 +286,7 @@ Run.__index = Run
 Run.__name = "neap.run"
 
 --- What a profiled program measured so far.
--- @return run {plan, median_ns, min_ns, n_step, held_bytes, ...}
+-- @return run {plan, median_ns, min_ns, n_step, held_bytes (of the workspace), process_bytes, ...}
 function plan.run(program)
   local self = program:stats()
   self.plan, self.times = program.plan, program:times()

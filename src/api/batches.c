@@ -53,7 +53,8 @@ neap_figures neap_micro_figures(const neap_micro *micro) {
                      both.constant_bytes + both.frame_bytes;
   both.n_step = update.n_step;
   both.last_ns = both.median_ns = 0;
-  both.held_bytes = NEAP_MAX(update.held_bytes, hold.held_bytes);
+  both.held_bytes = NEAP_MAX(update.held_bytes, hold.held_bytes); /* of one workspace */
+  both.process_bytes = NEAP_MAX(update.process_bytes, hold.process_bytes);
   both.n_alloc = 0;
   return both;
 }

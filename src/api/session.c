@@ -87,6 +87,7 @@ neap_figures neap_session_figures(neap_session *session) {
   figures.last_ns = stats.last_ns;
   figures.median_ns = stats.median_ns;
   figures.held_bytes = stats.held_bytes;
+  figures.process_bytes = stats.process_bytes;
   figures.n_alloc = stats.n_alloc_last;
   return figures;
 }

@@ -72,7 +72,8 @@ const char *neap_session_warning(const neap_session *session); /* "" when nothin
 /* Figures of the steps run so far. Times are of the most recent 1024 at most. */
 typedef struct neap_session_stats {
   int64_t n_step, last_ns, min_ns, median_ns;
-  int64_t held_bytes;    /* DATA bytes live in the counted allocator, read after the last step */
+  int64_t held_bytes;    /* what the session's workspace owns now: neap_workspace_held_bytes */
+  int64_t process_bytes; /* DATA bytes live in the counted allocator, whoever's, after the last step */
   int64_t planned_bytes; /* what the plan promised for all regions */
   int64_t n_alloc_last;  /* Neap allocations during the last step */
 } neap_session_stats;

@@ -30,7 +30,7 @@ struct neap_session {
   neap_store *store;
   const char *const *keep; /* the options', and the forwarded names that the net computes */
   int64_t plan_id, run_id;
-  int64_t planned_bytes, held_bytes, n_alloc_last, started_at, last_ns, min_ns;
+  int64_t planned_bytes, process_bytes, n_alloc_last, started_at, last_ns, min_ns;
   int64_t own_bytes; /* DATA bytes of the workspace at the start, and what compiling and running added */
   int64_t n_step;
   int n_thread;
@@ -200,7 +200,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   if (session->dynamic != NULL) use_dynamic(session);
   int64_t took = neap_clock_ns() - start_ns;
   neap_memory_stats memory = neap_memory_read();
-  session->held_bytes = memory.held_bytes[NEAP_DATA_BYTES];
+  session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
   session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
   session->n_alloc_last = memory.n_alloc - before.n_alloc;
   session->failed = own;
@@ -243,7 +243,8 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
                               .last_ns = session->last_ns,
                               .min_ns = session->min_ns,
                               .median_ns = n > 0 ? sorted[n / 2] : 0,
-                              .held_bytes = session->held_bytes,
+                              .held_bytes = (int64_t)neap_workspace_held_bytes(session->ws),
+                              .process_bytes = session->process_bytes,
                               .planned_bytes = session->planned_bytes,
                               .n_alloc_last = session->n_alloc_last};
 }

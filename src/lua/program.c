@@ -444,15 +444,15 @@ static int index_any(lua_State *L) {
   return neap_lua_method(L);
 }
 
-/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (tensor bytes of the whole process after the last run),
- * planned_bytes, n_alloc_last, plan_id, run_id};
+/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (what the workspace owns now, as ws:held_bytes),
+ * process_bytes (tensor bytes of the whole process after the last run), planned_bytes, n_alloc_last, plan_id, run_id};
  * of executor "dynamic" also n_program, n_made, n_dropped (programs, one for each combination of shapes), n_restart (runs begun
  * anew because a length that depends on data was another), cache_bytes (of the programs at hand). */
 static int stats(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_session_stats s = neap_session_stats_read(h->session);
   neap_dynamic_stats d = neap_session_dynamic_stats(h->session);
-  lua_createtable(L, 0, 14);
+  lua_createtable(L, 0, 15);
   neap_lua_set_integer(L, "n_program", d.n_program);
   neap_lua_set_integer(L, "n_made", d.n_made);
   neap_lua_set_integer(L, "n_dropped", d.n_dropped);
@@ -463,6 +463,7 @@ static int stats(lua_State *L) {
   neap_lua_set_integer(L, "min_ns", s.min_ns);
   neap_lua_set_integer(L, "median_ns", s.median_ns);
   neap_lua_set_integer(L, "held_bytes", s.held_bytes);
+  neap_lua_set_integer(L, "process_bytes", s.process_bytes);
   neap_lua_set_integer(L, "planned_bytes", s.planned_bytes);
   neap_lua_set_integer(L, "n_alloc_last", s.n_alloc_last);
   neap_lua_set_integer(L, "plan_id", neap_session_plan_id(h->session));

@@ -109,6 +109,7 @@ TEST(a_forecast_is_what_a_run_holds) {
   for (int i = 0; i < 8; i++) CHECK_NEAR(z[i], expected[i], 1e-6);
   neap_figures figures = neap_session_figures(session);
   CHECK_EQ(figures.total_bytes, forecast.total_bytes);
+  CHECK_EQ(figures.process_bytes, forecast.total_bytes);
   CHECK_EQ(figures.held_bytes, forecast.total_bytes);
   CHECK_EQ(figures.n_step, N);
   CHECK_EQ(figures.n_alloc, 0);

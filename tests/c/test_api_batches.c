@@ -623,7 +623,7 @@ TEST(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do) {
 /* Tensor bytes that the process holds, by the only public window: what a session saw at the end of its last run. */
 static int64_t held(neap_session *session) {
   CHECK_OK(neap_session_run(session, &error));
-  return neap_session_figures(session).held_bytes;
+  return neap_session_figures(session).process_bytes;
 }
 
 TEST(forecasts_and_searches_allocate_no_tensor) {

@@ -72,7 +72,7 @@ static int64_t held_bytes(void) {
   CHECK_OK(neap_net_read("net probe\nparam p f32 (1) = Constant\ny = Relu(p)\n", &net, &error));
   CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
   CHECK_OK(neap_session_run(session, &error));
-  int64_t bytes = neap_session_figures(session).held_bytes;
+  int64_t bytes = neap_session_figures(session).process_bytes;
   neap_session_free(session);
   neap_net_free(net);
   neap_workspace_release(ws);

@@ -429,7 +429,7 @@ TEST(gradients_are_given_back_and_made_again_by_the_next_training_run) {
       CHECK_OK(neap_session_run(forward, &error));
       CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &before, &error));
       if (dropped == 1) {
-        int64_t held = neap_session_figures(forward).held_bytes, want = neap_session_figures(session).gradient_bytes;
+        int64_t held = neap_session_figures(forward).process_bytes, want = neap_session_figures(session).gradient_bytes;
         CHECK_EQ(neap_workspace_drop_gradients(ws), want);
         CHECK(want >= 4 * (WIDTH * IN + WIDTH * WIDTH + CLASSES * WIDTH));
         CHECK_EQ(neap_workspace_drop_gradients(ws), 0); /* there is nothing left */
@@ -437,7 +437,7 @@ TEST(gradients_are_given_back_and_made_again_by_the_next_training_run) {
         CHECK_OK(neap_session_run(forward, &error));
         CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &after, &error));
         CHECK_EQ(before == after, true);
-        CHECK_EQ(held - neap_session_figures(forward).held_bytes, want);
+        CHECK_EQ(held - neap_session_figures(forward).process_bytes, want);
       }
       CHECK_OK(neap_session_run(session, &error)); /* it was open all the time */
       if (dropped == 1) CHECK(neap_workspace_drop_gradients(ws) > 0);

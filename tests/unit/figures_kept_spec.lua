@@ -321,6 +321,18 @@ describe("a profiled run", function()
     assert.are.equal(ws:held_bytes() - p.arena_bytes, padded) -- bytes lie in steps of 64
   end)
 
+  it("is told apart from what else the process holds", function()
+    local before = program:stats()
+    assert.are.equal(ws:held_bytes(), before.held_bytes)
+    local stray, other <close> = neap.zeros(100, 100), neap.workspace { store = false }
+    other:feed("stray", stray)
+    assert.are.equal(before.held_bytes, program:stats().held_bytes)
+    assert.is_true(before.process_bytes >= before.held_bytes)
+    ws:feed("stray", neap.zeros(10, 10))
+    assert.are.equal(before.held_bytes + 448, program:stats().held_bytes)
+    ws:remove "stray"
+  end)
+
   it("is told by the database as it was", function()
     local p, times, stats = program.plan, program:times(), program:stats()
     local arena, flop = p.arena_bytes, 0
