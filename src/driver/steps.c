@@ -135,8 +135,8 @@ static bool is_written(const neap_net *net, const char *name) {
 
 /* Whether running the net writes bytes under this name that others can see. */
 static bool writes(const neap_net *net, const neap_net_blob *blob) {
-  bool resident = blob->keep || blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE ||
-                  blob->role == NEAP_ROLE_GRADIENT || is_output(net, blob->name);
+  bool resident =
+    blob->keep || blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_GRADIENT || is_output(net, blob->name);
   return resident && is_written(net, blob->name);
 }
 
@@ -167,8 +167,12 @@ typedef struct sharing {
 /* For each_net over the second branch: false where the net, or its step's stop blob, touches s->blob. */
 static bool clashes_with_net(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
-  const neap_net_blob *blob = neap_net_find_blob(net, s->blob->name);
-  bool uses = blob != NULL && (writes(net, blob) || (s->written && reads(blob)));
+  bool uses = false;
+  for (int i = 0; i < neap_net_n_blobs(net) && !uses; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (!writes(net, blob) && !(s->written && reads(blob))) continue;
+    uses = strcmp(blob->name, s->blob->name) == 0 || neap_workspace_meet(s->ws, blob->name, s->blob->name);
+  }
   uses = uses || (s->written && step->stop_blob != NULL && strcmp(step->stop_blob, s->blob->name) == 0);
   if (uses) s->user = step;
   return !uses;

@@ -172,21 +172,28 @@ static bool crc_agrees(const char *data, uint64_t n, uint32_t crc) {
   return (uint32_t)crc32_z(sum, (const unsigned char *)data, (z_size_t)n) == crc;
 }
 
+/* What the packed bytes of the member stand for. */
+static neap_status inflate_member(const neap_io_source *source, const member *m, const neap_storage *packed, neap_storage **out,
+                                  neap_error *error) {
+  neap_storage *whole = neap_storage_new(m->unpacked);
+  if (whole == NULL) return neap_fail_memory(error, m->unpacked, "a member of a .npz file");
+  *out = whole;
+  if (inflate_all((const unsigned char *)neap_storage_data(packed), m->packed, neap_storage_data(whole), m->unpacked))
+    return NEAP_OK;
+  return neap_io_source_fail(source, error, NEAP_DATA, "the compressed data is damaged");
+}
+
 /* The member's bytes in a storage of their own. */
 static neap_status unpack(const neap_io_source *source, const member *m, int64_t at, neap_storage **out, neap_error *error) {
   neap_storage *packed = NULL, *whole = NULL;
   NEAP_TRY(neap_io_source_storage(source, at, (int64_t)m->packed, "the member's data", &packed, error));
   neap_status status = NEAP_OK;
   if (m->method == STORED) {
-    whole = packed;
+    whole = neap_storage_retain(packed);
   } else {
-    whole = neap_storage_new(m->unpacked);
-    if (whole == NULL)
-      status = neap_fail_memory(error, m->unpacked, "a member of a .npz file");
-    else if (!inflate_all((const unsigned char *)neap_storage_data(packed), m->packed, neap_storage_data(whole), m->unpacked))
-      status = neap_io_source_fail(source, error, NEAP_DATA, "the compressed data is damaged");
-    neap_storage_release(packed);
+    status = inflate_member(source, m, packed, &whole, error);
   }
+  neap_storage_release(packed);
   if (status == NEAP_OK && !crc_agrees(neap_storage_data(whole), m->unpacked, m->crc))
     status = neap_io_source_fail(source, error, NEAP_DATA, "the data is damaged: its checksum (CRC-32) does not agree");
   if (status == NEAP_OK)

@@ -128,6 +128,7 @@ static void attachment_fini(neap_attachment *a) {
   neap_free((void *)a->name);
   neap_free(a->tensor);
   neap_free(a->cell);
+  neap_free(a->by_address);
   neap_free(a->content);
   neap_free(a->outdates);
   neap_storage_release(a->constants);
@@ -237,6 +238,7 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
     a->tensor[b] = fresh;
     a->cell[b] = found;
   }
+  NEAP_TRY(neap_attachment_check_apart(a, error));
   NEAP_TRY(neap_newest_find(ws, a, error));
   a->version = neap_workspace_chain_version(ws);
   return NEAP_OK;
@@ -290,10 +292,12 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
                        .name = neap_alloc_zeroed(n * sizeof *a.name),
                        .tensor = neap_alloc_zeroed(n * sizeof *a.tensor),
                        .cell = neap_alloc_zeroed(n * sizeof *a.cell),
+                       .by_address = neap_alloc(n * sizeof *a.by_address),
                        .content = neap_alloc_zeroed(n * sizeof *a.content)};
   neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
+  for (int b = 0; a.by_address != NULL && b < (int)n; b++) a.by_address[b] = b;
   neap_status status;
-  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.content == NULL || fresh == NULL)
+  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.by_address == NULL || a.content == NULL || fresh == NULL)
     status = refused(error, n * sizeof *fresh);
   else
     status = attach(ws, &a, fresh, error);

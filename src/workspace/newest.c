@@ -5,7 +5,6 @@
  * newest value is in the arena then; the next net that reads the name gets it from there, while it is intact, and an error after
  * that. So does fetch. Writing the cell again, by a feed or a run, ends the mark.
  *
- * The program that outdated a cell may read it: these are its own inputs, which it overwrites by name in each run.
  * The mark is one word that only changes when it has to, since several threads may run nets on one parent workspace.
  */
 #include "workspace/workspace_int.h"
@@ -84,13 +83,6 @@ void neap_newest_mark(neap_attachment *a) {
 
 /* ---- what a program reads -------------------------------------------------------------------------------------------- */
 
-/* Whether the mark is of the program itself. */
-static bool is_own(const neap_attachment *a, const char *text) {
-  for (int i = 0; i < a->n_outdates; i++)
-    if (a->outdates[i].text == text) return true;
-  return false;
-}
-
 neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   bool current = a->version == neap_workspace_chain_version(ws);
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
@@ -98,7 +90,7 @@ neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error
     if (!blob->defined_before) continue;
     neap_found found = current ? a->cell[b] : neap_workspace_find_key(ws, a->name[b]);
     const char *text = found.ws != NULL ? mark_of(&found.ws->cell[found.cell]) : NULL;
-    if (text == NULL || is_own(a, text)) continue;
+    if (text == NULL) continue;
     char who[300];
     snprintf(who, sizeof who, "net \"%.200s\" reads", neap_program_graph(a->program)->name);
     neap_tensor newest = {0};

@@ -81,6 +81,8 @@ neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tenso
 uint64_t neap_workspace_generation(const neap_workspace *ws);
 /* The type of the blob's own bytes; false when the name is unknown or has none. */
 bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type);
+/* Whether the tensors that the workspace sees under two names have bytes in common; a name that it lacks has none. */
+bool neap_workspace_meet(const neap_workspace *ws, const char *a, const char *b);
 /* EMPTY when unknown. Transient values count as tensors while a program that has them ran last. */
 neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name);
 /* A string of any bytes. Like feed, it takes the place of what the blob held. */

@@ -3,7 +3,7 @@
  * INVARIANT: index holds exactly the names of `cell`. INVARIANT: `version` changes whenever a cell is made, dropped, renamed or
  * gets other bytes; an attachment whose version differs from the chain's looks its blobs up again before it runs.
  * INVARIANT: a name has one value. Where a net writes or frees it and the cell's bytes are not what it wrote, the cell is `outdated`,
- * and nobody reads its bytes as the name's value until they are written again (newest.c). A net's own inputs stay what they were fed.
+ * and nobody reads its bytes as the name's value until they are written again (newest.c).
  * INVARIANT: an attachment's constants are used only while every storage they were computed from has the version it had then.
  */
 #ifndef NEAP_WORKSPACE_INT_H
@@ -59,6 +59,7 @@ typedef struct neap_attachment {
   const char **name;   /* of the cell of each program blob */
   neap_tensor *tensor; /* its bytes */
   neap_found *cell;    /* the cell itself, valid with `version` */
+  int *by_address;     /* the blobs, sorted (apart.c) */
   int n_outdates, cap_outdates;
   neap_outdates *outdates; /* valid with `version` */
   uint64_t last_run;       /* n_run of its last run; 0: none */
@@ -153,6 +154,8 @@ neap_status neap_workspace_fail_type(const char *what, const char *name, const n
 
 /* Looks up the cells that a run of the program outdates. MEMORY error when the list is refused. */
 neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error *error);
+/* apart.c. GRAPH error that names both blobs when one that the program writes has bytes in common with another of its blobs. */
+neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error);
 /* After a finished run: what it wrote is the newest, and what it wrote elsewhere outdates its cell. */
 void neap_newest_mark(neap_attachment *a);
 /* Before a run: a blob that it reads and that another net has written since gets that value, while it is there; RELEASED error that

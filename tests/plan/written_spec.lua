@@ -170,3 +170,61 @@ describe("an op that writes a declared name", function()
     assert.equal(10, ws:fetch "w":at(1, 1)) -- m = 2, w = 4 after one run; m = 6, w = 10 after two
   end)
 end)
+
+describe("bytes that a run writes", function()
+  local swaps = "net p\n input x f32 (2,3)\n y = Permute(x) { axes = {1,0} }\n outputs y"
+  local met = 'writes "y", which has bytes in common with "x"'
+
+  it("are no other blob's under another name", function()
+    local ws <close> = neap.workspace { store = false }
+    local t = neap.arange(1, 7):reshape { 2, 3 }
+    ws:feed("x", t, { share = true })
+    ws:feed("y", t:reshape { 3, 2 }, { share = true })
+    local ok, message = pcall(ws.run, ws, neap.net_from(swaps))
+    assert.is_false(ok)
+    assert.matches(met, tostring(message))
+    assert.same({ 1, 2, 3, 4, 5, 6 }, t:reshape(-1):totable())
+    ws:feed("y", neap.zeros { 3, 2 }) -- a copy: it may run
+    assert.same({ 1, 4, 2, 5, 3, 6 }, ws:run(neap.net_from(swaps)).y:reshape(-1):totable())
+  end)
+
+  it("are no other forwarded name's, and no part of another tensor", function()
+    local parent <close> = neap.workspace { store = false }
+    parent:feed("p", neap.arange(1, 5):reshape { 2, 2 })
+    local child <close> = parent:child { forward = { x = "p", y = "p" } }
+    local net = neap.net_from "net p\n input x f32 (2,2)\n y = Permute(x) { axes = {1,0} }\n outputs y"
+    local ok, message = pcall(child.run, child, net)
+    assert.is_false(ok)
+    assert.matches(met, tostring(message))
+    local t = neap.arange(0, 6)
+    parent:feed("a", t:narrow(1, 1, 4), { share = true })
+    parent:feed("b", t:narrow(1, 3, 4), { share = true })
+    ok, message = pcall(parent.run, parent, neap.net_from "net n\n input a f32 (4)\n b = Neg(a)\n outputs b")
+    assert.is_false(ok)
+    assert.matches('writes "b", which has bytes in common with "a"', tostring(message))
+  end)
+
+  it("may be read under two names, and written where they only touch", function()
+    local ws <close> = neap.workspace { store = false }
+    local t = neap.arange(0, 8)
+    for name, from in pairs { a = 1, b = 5 } do ws:feed(name, t:narrow(1, from, 4), { share = true }) end
+    ws:run(neap.net_from "net n\n input a f32 (4)\n b = Neg(a)\n outputs b")
+    assert.same({ 0, 1, 2, 3, 0, -1, -2, -3 }, t:totable())
+    ws:feed("c", t:narrow(1, 2, 4), { share = true })
+    assert.same({ 1, 3, 5, 3 }, ws:run(neap.net_from "net m\n input a f32 (4)\n input c f32 (4)\n d = Add(a, c)\n outputs d").d:totable())
+  end)
+
+  it("are no bytes of a branch beside it, whatever their names", function()
+    local ws <close> = neap.workspace { store = false }
+    local t = neap.ones { 4 }
+    ws:feed("a", t, { share = true })
+    ws:feed("b", t, { share = true })
+    ws:feed("x", neap.ones { 4 })
+    local writes = neap.net_from "net writes\n input x f32 (4)\n a = Neg(x)\n outputs a"
+    local reads = neap.net_from "net reads\n input b f32 (4)\n c = Neg(b)\n outputs c"
+    local ok, message = pcall(ws.run_steps, ws, { { writes }, { reads }, concurrent = true })
+    assert.is_false(ok)
+    assert.matches("would meet at blob \"a\"", tostring(message))
+    assert.same({ 1, 1, 1, 1 }, t:totable())
+  end)
+end)
