@@ -36,7 +36,10 @@ end
 function range.new(net, memory, batch)
   local options = {}
   for key, value in pairs(memory or {}) do options[key] = value end
-  for name, shape in pairs(core.batch_inputs(net, batch)) do options[name] = shape end
+  local inputs = {}
+  for name, shape in pairs(options.inputs or {}) do inputs[name] = shape end
+  for name, shape in pairs(core.batch_inputs(net, batch)) do inputs[name] = shape end
+  options.inputs = inputs
   return core.new_range(net, options)
 end
 
@@ -55,7 +58,8 @@ function range.key(net, memory, batch)
   local is_input, parts = {}, {}
   for _, input in ipairs(net:inputs()) do is_input[input.name] = true end
   for key, value in pairs(memory or {}) do
-    if not is_input[key] then parts[#parts + 1] = key .. "=" .. range.text_of(value) end
+    local is_shape = is_input[key] and type(value) ~= "string" and type(value) ~= "number" and type(value) ~= "boolean"
+    if key ~= "inputs" and not is_shape then parts[#parts + 1] = key .. "=" .. range.text_of(value) end
   end
   table.sort(parts)
   return batch .. " " .. table.concat(parts, " ")

@@ -154,7 +154,8 @@ end
 
 --- ws:compile(net [, memory]) -> program. memory: budget, total, recompute, policy, executor, in_place, keep, banks, engine, threads, profile,
 -- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
--- and input shapes by name where they differ from the declared ones. With max_batch the program shares choices, addresses and bytes
+-- and input shapes by name where they differ from the declared ones; inputs = { total = { 17, 784 } } for inputs called
+-- as an option is. With max_batch the program shares choices, addresses and bytes
 -- with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
@@ -204,12 +205,14 @@ local function program_for(self, net, feeds, given, key)
     for _, old in pairs(entry.by_key) do old:close() end
     entry.by_key, entry.n = {}, 0
   end
-  local memory = {}
+  local memory, inputs = {}, {} -- by themselves: an input may be called like an option
   for name, value in pairs(given or {}) do memory[name] = value end
+  for name, shape in pairs(memory.inputs or {}) do inputs[name] = shape end
   for name, t in pairs(feeds) do
     local row = net:_blob(name)
-    if row and row.role == "input" then memory[name] = t.shape end
+    if row and row.role == "input" then inputs[name] = t.shape end
   end
+  memory.inputs = inputs
   program = self:compile(net, memory)
   entry.by_key[key], entry.n = program, entry.n + 1
   return program

@@ -41,11 +41,12 @@ enum option {
   EXACT,
   BESIDE,
   BANKS,
+  INPUTS,
   N_OPTION
 };
 static const char *const option_name[] = {
   "budget", "total",  "policy", "executor", "in_place", "keep", "keep_all",  "rewrite",   "fuse",  "engine", "threads", "profile",
-  "store",  "search", "train",  "tag",      "layouts",  "soft", "mem_param", "recompute", "exact", "beside", "banks"};
+  "store",  "search", "train",  "tag",      "layouts",  "soft", "mem_param", "recompute", "exact", "beside", "banks",   "inputs"};
 
 static enum option option_of(const char *key) {
   int o = 0;
@@ -72,10 +73,7 @@ _Noreturn static void fail_option(lua_State *L, const neap_net *net, const char 
   else
     neap_hint(&error,
               "there are budget, total, soft, policy, executor, in_place, recompute, exact, keep, banks, engine, layouts, "
-              "threads, profile, "
-              "and "
-              "the net's "
-              "inputs by name");
+              "threads, profile, inputs, and the net's inputs by name");
   neap_lua_raise(L, &error);
 }
 
@@ -172,6 +170,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case KEEP:
     case MEM_PARAM:
     case BANKS: /* all three need room that outlives the walk over the options */
+    case INPUTS:
     case TRAIN:
     case N_OPTION: break;
   }
@@ -182,6 +181,8 @@ static void take_input(lua_State *L, const char *key, const neap_net *net, neap_
                        neap_type *types) {
   const neap_net_blob *blob = neap_net_find_blob(net, key);
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_option(L, net, key);
+  for (int i = 0; i < o->graph.n_input; i++)
+    if (names[i] == blob->name) return; /* said in `inputs`, which counts first */
   int i = o->graph.n_input++;
   names[i] = blob->name;
   types[i] = blob->type;
@@ -191,6 +192,35 @@ static void take_input(lua_State *L, const char *key, const neap_net *net, neap_
     neap_lua_shape(L, lua_gettop(L), &types[i].shape, key);
   else
     neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key, luaL_typename(L, -1));
+}
+
+/* inputs = { total = {64, 784}, .. }: by names that options may have too. The table, or nil, is at the top. */
+static void take_inputs(lua_State *L, const neap_net *net, neap_compile_options *o, const char **names, neap_type *types) {
+  int at = lua_gettop(L);
+  if (lua_isnil(L, at)) return;
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_settop(L, at + 1)) {
+    const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING ? neap_net_find_blob(net, lua_tostring(L, at + 1)) : NULL;
+    if (blob == NULL || blob->role != NEAP_ROLE_INPUT)
+      neap_lua_fail(L, NEAP_NAME, "inputs: net \"%s\" has no input \"%s\"", neap_net_name(net), luaL_tolstring(L, at + 1, NULL));
+    take_input(L, blob->name, net, o, names, types);
+  }
+}
+
+/* How many names the table at the top has. */
+static int count_names(lua_State *L) {
+  int n = 0;
+  if (lua_isnil(L, -1)) return 0;
+  if (!lua_istable(L, -1))
+    neap_lua_fail(L, NEAP_ARGUMENT, "inputs expects shapes by name, { x = {64, 784} }, got a %s", luaL_typename(L, -1));
+  for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) n++;
+  return n;
+}
+
+/* A shape where an option of that name takes none means the net's input of that name. */
+static bool is_shape_of_input(lua_State *L, enum option option, const neap_net *net) {
+  if (option == KEEP || option == MEM_PARAM || option == BANKS || option == INPUTS) return false;
+  const neap_net_blob *blob = neap_net_find_blob(net, option_name[option]);
+  return blob != NULL && blob->role == NEAP_ROLE_INPUT && (lua_istable(L, -1) || neap_lua_is_tensor(L, -1));
 }
 
 /* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil. Its rooms stay on the stack. */
@@ -274,19 +304,22 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   o.profile = profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0;
   if (lua_isnoneornil(L, index)) return o;
   neap_lua_check_type(L, index, LUA_TTABLE);
-  int n = 0;
+  lua_getfield(L, index, "inputs");
+  int n = count_names(L), inputs_at = lua_gettop(L);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
   const char **names = neap_lua_room(L, (size_t)n * sizeof *names);
   neap_type *types = neap_lua_room(L, (size_t)n * sizeof *types);
   o.graph.input = names;
   o.graph.input_type = types;
+  lua_pushvalue(L, inputs_at);
+  take_inputs(L, net, &o, names, types);
   for (lua_pushnil(L); lua_next(L, index) != 0;) {
     int key_at = lua_gettop(L) - 1;
     if (lua_type(L, key_at) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
     const char *key = lua_tostring(L, key_at);
     enum option option = option_of(key);
-    if (option != N_OPTION)
+    if (option != N_OPTION && !is_shape_of_input(L, option, net))
       take_option(L, option, &o);
     else
       take_input(L, key, net, &o, names, types);

@@ -526,6 +526,39 @@ describe("limits of a workspace", function()
     assert.is_false(ws:has "v")
     assert.are.same({ 2, 2, 2 }, ws:fetch("i"):totable())
   end)
+  it("leave inputs called as options are to be fed", function()
+    for _, executor in ipairs { "linear", "dynamic" } do
+      local net = neap.net "n"
+      local total, keep, budget = net:input("total", { 8, 4 }), net:input("keep", { 8, 4 }), net:input("budget", { 8, 4 })
+      local inputs, most = net:input("inputs", { 8, 4 }), net:input("max_batch", { 8, 4 })
+      net:Add({ net:Add({ net:Add({ total, keep }), budget }), net:Add({ inputs, most }) }, "y")
+      net:outputs { "y" }
+      local ws <close> = neap.workspace { store = false }
+      for _, rows in ipairs { 8, 3, 5 } do
+        local t = neap.ones(rows, 4)
+        local feeds = { total = t, keep = t, budget = t, inputs = t, max_batch = t }
+        local memory = { total = "1MiB" }
+        if executor == "dynamic" then memory.executor = executor end
+        assert.are.same((t * 5):totable(), ws:run(net, feeds, memory).y:totable())
+        local e = support.raises("64 B", ws.run, neap.workspace { store = false }, net, feeds, { total = 64 })
+        assert.are.equal("memory", e.code)
+      end
+      ws:feed("total", neap.ones(8, 4))
+      for _, name in ipairs { "keep", "budget", "inputs", "max_batch" } do ws:feed(name, neap.ones(8, 4)) end
+      local program <close> = ws:compile(net, { total = { 8, 4 }, inputs = { keep = { 8, 4 }, inputs = { 8, 4 } } })
+      program:run()
+      assert.are.equal(5 * 32, ws:fetch("y"):sum():item())
+      support.raises('inputs: net "n" has no input "z"', ws.compile, ws, net, { inputs = { z = { 8, 4 } } })
+      support.raises("inputs expects shapes by name", ws.compile, ws, net, { inputs = 3 })
+    end
+    local net = neap.net "m"
+    net:Relu(net:input("total", { 8, 4 }), "y")
+    net:outputs { "y" }
+    local ws <close> = neap.workspace { store = false }
+    for rows = 8, 1, -3 do
+      assert.are.same({ rows, 4 }, ws:run(net, { total = neap.ones(rows, 4) }, { max_batch = 8 }).y.shape)
+    end
+  end)
   it("are kept by what is fed", function()
     local ws <close> = neap.workspace { store = false, total = "40KiB" }
     ws:feed("x", neap.ones(64, 64))
