@@ -64,7 +64,6 @@ int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) 
 int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
   neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(n_in + n_out) * sizeof *ids);
   if (ids == NULL || !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node)) return -1;
-  for (int i = 0; i < n_in + n_out; i++) ids[i] = NEAP_NO_VALUE;
   int index = graph->n_node++;
   graph->node[index] = (neap_node){.op = op,
                                    .n_in = n_in,

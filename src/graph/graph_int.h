@@ -41,7 +41,7 @@ typedef struct neap_builder {
 /* graph.c */
 neap_graph *graph_new(const char *name);
 int graph_add_value(neap_graph *graph, const char *name, const neap_type *type); /* -1: memory refused */
-int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out);   /* ids all NO_VALUE; -1: refused */
+int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out);   /* ids are the caller's to set; -1: refused */
 bool graph_add_gone(neap_graph *graph, const char *name, const char *into);
 bool graph_add_rewrite(neap_graph *graph, const neap_rewrite *rewrite); /* texts in the graph's arena, or constant */
 /* Copies one record's worth of attribute values, lists included. NULL when refused. */

@@ -16,7 +16,7 @@ typedef struct player {
   size_t *bytes; /* by slot */
   size_t *at;
   bool *taken;
-  int *holds; /* by storage: the value whose elements stand there; -1: none */
+  int *holds; /* by storage that is taken: the value whose elements stand there; -1: none */
   int *shows; /* by value: itself, or what it is a view of */
   int *step;  /* by node */
   int *list;  /* of slots taken */
@@ -41,7 +41,6 @@ static bool init(player *p) {
   for (int v = 0; v < p->plan->n_value; v++) {
     const neap_place *place = &p->plan->place[v];
     p->shows[v] = v;
-    p->holds[v] = -1;
     if (place->region == NEAP_REGION_ARENA) p->bytes[place->storage] = NEAP_MAX(p->bytes[place->storage], place->bytes);
   }
   /* Sources of views are made before the views. */

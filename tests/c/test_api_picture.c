@@ -386,6 +386,7 @@ TEST(a_workspace_lists_every_blob_with_its_bytes_and_life) {
   CHECK_OK(neap_workspace_table(ws, &table, &error));
   CHECK_EQ(count(table, "\n"), 10); /* a head, a line a blob, the total */
   CHECK(strstr(table, "before-1") != NULL && strstr(table, "3-4") != NULL && strstr(table, "261 B") != NULL); /* x, y, note */
+  CHECK_EQ(count(table, "█"), 141); /* 20 for each of seven of 128 B, one for the note */
   neap_free(table);
 
   CHECK_OK(neap_workspace_open_child(ws, 1, (const char *const[]){"seen"}, (const char *const[]){"x"}, &child, &error));

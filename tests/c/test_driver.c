@@ -990,6 +990,12 @@ TEST(what_a_net_makes_first_is_taken_from_the_pool_too) {
   CHECK_OK(neap_driver_plan(net, &o, &f, &error));
   CHECK(f.plan != NULL && f.plan->script.n_turn > 0 && f.plan->place[0].region == NEAP_REGION_ARENA);
   if (f.plan != NULL) CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+  if (f.plan != NULL) { /* and who reads it before that is refused */
+    int maker = f.plan->order[0];
+    f.plan->order[0] = f.plan->order[1];
+    f.plan->order[1] = maker;
+    CHECK_FAILS(neap_plan_verify_script(f.plan, f.graph, &error), NEAP_PLAN, "reads \"h0\", which is not there");
+  }
   neap_forecast_fini(&f);
   neap_net_free(net);
 }

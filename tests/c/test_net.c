@@ -688,6 +688,20 @@ TEST(a_subnet_that_overwrites_an_outer_name_reads_it) {
   neap_net_free(net);
 }
 
+TEST(the_nets_of_a_step_ask_for_what_they_read) {
+  neap_net *net = NULL, *micro = NULL, *update = NULL;
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+                  "w_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\n",
+                  &net, &error));
+  CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
+  CHECK(neap_net_find_blob(micro, "x") != NULL && neap_net_find_blob(micro, "lr") == NULL);
+  CHECK(neap_net_find_blob(update, "x") == NULL && neap_net_find_blob(update, "lr") != NULL);
+  neap_net_free(net);
+  neap_net_free(micro);
+  neap_net_free(update);
+}
+
 TEST(a_refusal_may_go_unread) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
   CHECK_OK(
@@ -796,7 +810,8 @@ int main(int argc, char **argv) {
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
-             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
-             T(evaluation_reads_the_running_statistics), T(evaluation_reads_the_statistics_that_are_given_or_kept));
+             T(the_nets_of_a_step_ask_for_what_they_read), T(a_subnet_that_overwrites_an_outer_name_reads_it),
+             T(what_is_taken_back_was_not_read), T(names_are_of_any_script_without_what_the_text_form_needs),
+             T(words_of_a_list_are_read_whole), T(evaluation_reads_the_running_statistics),
+             T(evaluation_reads_the_statistics_that_are_given_or_kept));
 }

@@ -2,7 +2,7 @@
  * where the data is present: there the ratio to the lower bound is printed, and what is known to be reachable is asked for. */
 #include "check.h"
 
-#include "plan/plan.h"
+#include "plan/pack_int.h"
 
 #include <stdlib.h>
 
@@ -125,6 +125,26 @@ TEST(small_instances_are_packed_optimally) {
     n_missed += r.total_bytes > least;
   }
   CHECK(n_missed < 10); /* of 2000; the orders alone miss 36 */
+}
+
+/* All but the last stand on each other; those of 30, 20 and 40 bytes are gone when it comes, of 16 bytes. */
+TEST(the_best_fit_is_the_gap_that_is_filled_best) {
+  const size_t bytes[] = {10, 30, 10, 20, 10, 40, 10, 16};
+  const int order[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  static const size_t want[] = {10, 50}; /* the first, the tightest */
+  neap_block b[NEAP_COUNT(order)];
+  for (int i = 0; i < NEAP_COUNT(order); i++) {
+    bool is_gap = i % 2 == 1 && i < 7; /* lives before the last one */
+    b[i] = (neap_block){.bytes = bytes[i], .first = i == 7 ? 1 : 0, .last = is_gap ? 0 : 1};
+  }
+  neap_pack_work w = {.n = NEAP_COUNT(order), .block = b};
+  neap_placed *room = calloc(1, neap_pack_placed_bytes(w.n));
+  for (int fit = NEAP_FIT_FIRST; fit <= NEAP_FIT_BEST; fit++) {
+    size_t offset[NEAP_COUNT(order)];
+    CHECK_EQ(neap_pack_greedy(&w, order, (neap_fit)fit, SIZE_MAX, room, offset), 130);
+    CHECK_EQ(offset[7], want[fit]);
+  }
+  free(room);
 }
 
 TEST(matrix_gives_what_lives_would) {
@@ -258,7 +278,7 @@ TEST(refused_allocations_leave_nothing) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
-             T(small_instances_are_packed_optimally), T(matrix_gives_what_lives_would),
-             T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
+             T(small_instances_are_packed_optimally), T(the_best_fit_is_the_gap_that_is_filled_best),
+             T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
              T(refused_allocations_leave_nothing));
 }

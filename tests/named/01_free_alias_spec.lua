@@ -111,6 +111,19 @@ describe("Free", function()
     raises("is declared", function() net:Free "w" end)
   end)
 
+  it("is refused where the backward pass still reads the blob, at the line of the op that would", function()
+    local net = neap.net "early"
+    net:Exp(net:param("w", { 3 }, 1), "y")
+    local line = debug.getinfo(1, "l").currentline - 1
+    net:Sum(net:Tanh "y", "loss")
+    net:Free "y"
+    net:gradient("loss", { wrt = "w" })
+    local fine, err = pcall(net.check, net)
+    assert.is_false(fine)
+    assert.is_truthy(err.message:find("needs \"y\" after Free \"free_1\" has freed it", 1, true), err.message)
+    assert.are.equal("01_free_alias_spec.lua:" .. line, err.line)
+  end)
+
   it("has no gradient, and comes after the backward pass has read the blob", function()
     local function net_of(free)
       local net = neap.net "f"

@@ -377,6 +377,13 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves MatMul by a weight that is drawn anew at each run", function()
+    local net = neap.net "drawn"
+    local w = net:Dropout(net:param("w", { 6, 4 }, neap.init.xavier {}), nil, { rate = 0.5 })
+    net:outputs { net:Add({ net:MatMul { net:input("x", { 2, 5, 6 }), w }, net:param("b", { 4 }, neap.init.normal {}) }, "y") }
+    assert.are.same({}, rules(net))
+  end)
+
   it("finds LayerNorm written out", function()
     local function square(net, d, how) return how == "Square" and net:Square(d) or how == "Mul" and d * d or d ^ 2 end
     for _, how in ipairs { "Square", "Mul", "Pow" } do

@@ -147,6 +147,19 @@ describe("pictures:", function()
     assert.are.equal("io", code)
   end)
 
+  it("a name that is too long for its box, and not for its height, stands upright in it", function()
+    local net = neap.net "wide"
+    local x = net:input("x", { 4096, 1 })
+    for _ = 1, 20 do x = net:Tanh(x) end
+    local name = "a_product_of_everything_there_is"
+    net:outputs { net:Sum(net:MatMul({ x, net:param("w", { 1, 4096 }, 1) }, name)) }
+    local left, width, at, turned = net:plan():svg():match('<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"[^>]*>%s*<text x="([%d.]+)" '
+      .. 'y="[%d.]+" transform="rotate%(%-90 ([%d.]+) [^>]*>' .. name)
+    assert.is_truthy(turned)
+    assert.are.equal(tonumber(at), tonumber(turned))
+    assert.is_true(left + 8 < tonumber(at) and tonumber(at) < left + width)
+  end)
+
   it("a plan as SVG has a box per storage at its place, scratch, resident regions apart, and the peak marked", function()
     for _, policy in ipairs { "offset", "none", "name" } do
       local plan = neap.zoo.lenet():plan { batch = 16, train = true, policy = policy, loss = nn.CrossEntropyLoss(),

@@ -233,6 +233,21 @@ describe("net:expand", function()
     end
   end)
 
+  it("gives each result of a loop a name of its own, though two are copies of one blob", function()
+    local net = neap.net "twice"
+    local w = net:param("w", { 2 }, 7)
+    local _, a, b = net:While { init = { net:const(0), net:input("a", { 2 }), net:input("b", { 2 }) }, max = 5,
+      cond = function(_, i) return i:lt(3) end, body = function(_, i) return i + 1, w, w end }
+    net:gradient(net:Sum(a * b, "loss"), { wrt = "w" })
+    net:outputs { "loss", "w_grad" }
+    for _, n in ipairs { net, net:expand {} } do
+      local ws <close> = neap.workspace { store = false }
+      local out = ws:run(n, { a = neap.ones(2), b = neap.ones(2) })
+      assert.are.equal(98, out.loss:item())
+      assert.is_true(out.w_grad:equal(neap.tensor { 14, 14 }))
+    end
+  end)
+
   it("refuses an op of more operands than it can write, and takes as many as it can", function()
     for n = 255, 300, 45 do
       local net, list = neap.net "wide", {}

@@ -118,6 +118,15 @@ describe("word for word", function()
     check("policies.txt", joined(table.unpack(texts)))
   end)
 
+  it("why blobs that never meet are apart", function()
+    local net, texts = neap.net "apart", {}
+    net:outputs { net:Sum(net:Exp(net:Tanh(net:Exp(net:input("x", { 16 }), "first")), "last")) }
+    for _, policy in ipairs { "none", "name" } do
+      texts[#texts + 1] = net:plan(with { policy = policy, in_place = false }):why("first", "last")
+    end
+    check("apart.txt", joined(table.unpack(texts)))
+  end)
+
   it("a plan that makes values again, and a budget that is too small", function()
     local plan = chain():plan(with { budget = math.floor(0.6 * chain():plan(ref).arena_bytes) })
     check("again.txt", joined(plan:explain(), plan:explain "deep/tanh1", plan:explain "deep/exp4", plan:explain "deep/tanh8",
