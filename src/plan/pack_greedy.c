@@ -111,8 +111,8 @@ static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
-/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The limit holds
- * only once there is a packing at all. Fails with MEMORY alone. */
+/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The limit is
+ * looked at between two of them: there is always a packing. Fails with MEMORY alone. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
   neap_status status = NEAP_OK;
   size_t n = (size_t)w->n, bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);
@@ -128,7 +128,7 @@ neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
   for (int which = 0; which < NEAP_COUNT(names); which++) {
     sort_by(w, which, keys, order);
     for (int fit = NEAP_FIT_FIRST; fit <= NEAP_FIT_BEST; fit++) {
-      if (w->best_bytes < SIZE_MAX && neap_pack_is_done(w)) goto done;
+      if (neap_pack_is_done(w)) goto done;
       size_t total = neap_pack_greedy(w, order, (neap_fit)fit, w->best_bytes, room, offset);
       if (total >= w->best_bytes) continue;
       memcpy(w->offset, offset, n * sizeof *offset);

@@ -541,6 +541,13 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   CHECK(part == NULL && whole == NULL);
   neap_net_free(net);
 
+  /* The derivative of what follows from that gradient alone. */
+  CHECK_OK(make_net(12, SGD, &net, &error));
+  CHECK_OK(neap_net_add_text(net, &error, "norm = Sum(b2_grad)\nsecond = Gradient(norm, b1)"));
+  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_GRAPH, "can't be differentiated a second time");
+  CHECK(part == NULL && whole == NULL);
+  neap_net_free(net);
+
   CHECK_OK(neap_net_read("net n\nparam w f32 (3)\nl = Mean(w)\nw_grad = Gradient(l, w)\n", &net, &error));
   CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_ARGUMENT, "no input with a batch");
   neap_net_free(net);

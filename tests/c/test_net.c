@@ -251,6 +251,10 @@ TEST(damaged_text_is_refused_with_its_line) {
     {"net f\nsubnet a\nsubnet b\n", "expected \"end\""},
     {"net f\nend\n", "line 2: expected"},
     {"net f\nsubnet a\nend\nsubnet a\nend\n", "is there already"},
+    {"net f\nparam w f32 (2) = Constant { value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = "
+     "1, value = 1, "
+     "value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = 1 }\n",
+     "given twice"},
   };
   for (int i = 0; i < NEAP_COUNT(bad); i++) {
     neap_net *net = NULL;
@@ -340,6 +344,7 @@ TEST(parameters_get_init_ops_from_their_type) {
   CHECK_OK(neap_net_declare(net, "c", NEAP_ROLE_STATE, &b_type, true, "Constant", set, NULL, &error));
   CHECK_EQ(neap_net_n_inits(net), 1);
   const neap_net_op *init = neap_net_init_at(net, neap_net_find_blob(net, "c")->init);
+  CHECK(init != NULL && init->n_in == 0 && init->n_out == 1);
   CHECK(init != NULL && strcmp(init->out[0], "c") == 0);
   const neap_attr_value *shape = &init->attrs[neap_op_attr_index(init->op, "shape")];
   CHECK_EQ(shape->n, 1);

@@ -776,6 +776,18 @@ TEST(damaged_plans_are_caught) {
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------ */
 
+/* The first number with so many zeros in front that it has `width` digits. */
+static neap_status read_with_long_number(const char *text, int width, const neap_graph *g, neap_error *error) {
+  const char *at = strstr(text, "\nbytes ") + strlen("\nbytes ");
+  neap_buffer padded = {0};
+  neap_plan *plan = NULL;
+  neap_buffer_add(&padded, "%.*s%0*lld%s", (int)(at - text), text, width, atoll(at), at + strspn(at, "0123456789"));
+  neap_status status = neap_plan_read(padded.text, g, &plan, error);
+  neap_plan_free(plan);
+  neap_buffer_fini(&padded);
+  return status;
+}
+
 TEST(text_reads_back_and_refuses_the_rest) {
   for (int round = 0; round < 60 && check_failures == 0; round++) {
     seed = (uint64_t)round + 300;
@@ -815,6 +827,8 @@ TEST(text_reads_back_and_refuses_the_rest) {
       neap_plan_free(copy);
     }
     neap_free(hurt);
+    CHECK_OK(read_with_long_number(text.text, 31, g, &error));
+    CHECK_FAILS(read_with_long_number(text.text, 32, g, &error), NEAP_PLAN, "line 2");
     neap_graph *other = random_graph(1, false);
     CHECK_FAILS(neap_plan_read(text.text, other, &copy, &error), NEAP_PLAN, "line");
     graph_free(other);

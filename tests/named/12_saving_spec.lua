@@ -362,6 +362,12 @@ describe("string blobs", function()
     assert(neap.save(path, { v = neap.tensor { 1, 2 } }, { meta = { ["neap.strings"] = "v\n" } }))
     local _, wrong = ws:load(path)
     assert.is_truthy(wrong:find("is no list of bytes", 1, true), wrong)
+    -- A seed that is no number as Neap writes it.
+    for _, seed in ipairs { "-1", " 5", "+5", "5x", "" } do
+      assert(neap.save(path, { v = neap.tensor { 1, 2 } }, { meta = { ["neap.seed"] = seed } }))
+      _, wrong = ws:load(path)
+      assert.is_truthy(wrong:find("expected a whole number", 1, true), wrong)
+    end
     raises("holds a string", function() other:run_op("Relu", "w", "y") end)
   end)
 end)

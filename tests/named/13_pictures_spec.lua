@@ -115,6 +115,23 @@ describe("pictures:", function()
     end
   end)
 
+  it("what a loop's backward step adds up has the colour of the backward, in its body too", function()
+    local net = neap.net "sums"
+    net:input("x", { 5, 2, 3 })
+    net:input("w", { 3, 3 })
+    net:input("h0", { 2, 3 })
+    net:Sum(net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end }, "loss")
+    net:gradient("loss", { wrt = { "w" } })
+    local text = net:plan():dot()
+    local function colour_of(op)
+      for line in text:gmatch "[^\n]+" do
+        if line:find('label="' .. op .. "\\n", 1, true) then return line:match 'fillcolor="([^"]+)"' end
+      end
+    end
+    assert.are.equal(assert(colour_of "SumGrad"), colour_of "Accumulate")
+    assert.are_not.equal(assert(colour_of "Tanh"), colour_of "Accumulate")
+  end)
+
   it("two towers with shared weights read one node (a gap of earlier drawings)", function()
     local net = neap.net "siamese"
     local w = net:param("w", { 3, 5 }, neap.init.xavier())

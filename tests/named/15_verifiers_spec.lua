@@ -579,4 +579,13 @@ describe("a verdict", function()
     for _ = 1, 50 do M.verify_graph_equality(a, b) end
     assert.are.equal(before, neap.memory().n_live)
   end)
+
+  it("leaves no memory behind with a list of who interferes with whom", function()
+    local net = neap.net "a"
+    net:outputs { net:Tanh(net:Relu(net:input("x", { 2 }), "y")) }
+    M.compute_interference_graph(net)
+    local before = neap.memory().n_live
+    for _ = 1, 50 do M.compute_interference_graph(net) end
+    assert.are.equal(before, neap.memory().n_live)
+  end)
 end)

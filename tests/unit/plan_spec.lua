@@ -29,6 +29,19 @@ describe("plan:why(a, b)", function()
     says("b: 256 B at offset 0, needed in steps 1-5", plan:why("b", "c"))
   end)
 
+  it("names, of several blobs that end together, the last one that took the bytes", function()
+    local net = neap.net "views"
+    net:Gaussian({}, "a", { shape = { 8, 8 } })
+    net:Sum(net:MatMul({ "a", net:Reshape(net:Reshape("a", "v", { shape = { 64 } }), "w", { shape = { 8, 8 } }) }, "m"), "t")
+    net:Gaussian({}, "c", { shape = { 64 } })
+    net:Gaussian({}, "d", { shape = { 64 } })
+    net:outputs { net:Add { "t", net:Sum(net:Add { "c", "d" }) } }
+    local partner = {}
+    for _, value in ipairs(net:plan({ store = false }):values()) do partner[value.blob] = value.partner end
+    assert.are.equal("w", partner.c)
+    assert.are.equal("m", partner.d)
+  end)
+
   it("says for every pair of a training plan whether they share, as their places do, and why", function()
     for _, executor in ipairs { "simple", "dag" } do
       local plan = lenet():plan { batch = 4, train = true, executor = executor }
