@@ -598,8 +598,9 @@ local checked = {
   ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:summary"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:values"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan.lua Run:ops"] = "here", ["plan.lua Run:table"] = "here",
-  ["tensor.lua Tensor.stats"] = "tests/unit/tensor_spec.lua", ["train.lua Trainer:history"] = "here", ["train.lua evaluate"] = "here",
-  ["train.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here", ["workspace.lua Workspace:picture"] = "here",
+  ["tensor.lua Tensor.stats"] = "tests/unit/tensor_spec.lua", ["train/evaluate.lua Trainer:history"] = "here",
+  ["train/evaluate.lua evaluate"] = "here",
+  ["train/programs.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here", ["workspace.lua Workspace:picture"] = "here",
   ["workspace.lua Workspace:sizes"] = "here",
 }
 

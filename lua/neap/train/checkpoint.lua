@@ -1,0 +1,153 @@
+--- Checkpoints: parameters, optimizer state, what is held for an update and where the run stands, as one safetensors file.
+--
+-- Blobs lie in the file under their own names, the best parameters so far under "@best/NAME"; numbers of the position are its metadata,
+-- "trainer.NAME", floats as "%a" so that they come back to the bit.
+--
+-- INVARIANT: a file is compared with the trainer before anything is read from it: one of another model or kind of optimizer raises,
+-- and changes nothing.
+-- @module neap.train.checkpoint
+local core = require "neap.core"
+local micro = require "neap.micro"
+local net_module = require "neap.net"
+local options = require "neap.options"
+local programs = require "neap.train.programs"
+local state = require "neap.train.state"
+local fail = core.fail
+local Trainer, attempt, settle, find_workspace, start_position = state.Trainer, state.attempt, state.settle, state.find_workspace, state.start_position
+local net_of, is_split, drop_held = programs.net_of, programs.is_split, programs.drop_held
+
+local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
+  "held_count" }
+
+--- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
+-- @return true, or nil, message, code
+function Trainer:save(path)
+  find_workspace(self)
+  settle(self)
+  local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
+  for _, name in ipairs(position_numbers) do
+    local value = self.position[name]
+    meta["trainer." .. name] = math.type(value) == "integer" and tostring(value) or ("%a"):format(value)
+  end
+  meta["trainer.order"] = self.position.order
+  for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
+  return self.ws:save(path, meta)
+end
+
+--- %a of infinity is "inf", which tonumber does not read.
+local function read_number(text)
+  if text == "inf" then return math.huge end
+  return math.tointeger(text) or tonumber(text)
+end
+
+--- Makes what a step keeps, and with it the names of all that a checkpoint holds.
+local function prepare(self)
+  local net, _, update = net_of(self, is_split(self) and "micro" or "train", self.batch or 1)
+  find_workspace(self)
+  self.ws:init(net)
+  if update then self.ws:init(update) end
+  if update and self.accumulate then
+    local hold = micro.hold_nets(update)
+    drop_held(self, hold)
+    self.ws:init(hold)
+  end
+end
+
+--- What patience goes back to lies beside what training changes, under these names.
+local best_prefix = "@best/"
+
+local function is_best(name) return name:sub(1, #best_prefix) == best_prefix end
+
+--- Raises for a file that no trainer of this model and optimizer has written.
+-- @param has bool whether the workspace has all that such a file holds
+local function check_file(self, path, has)
+  local t, meta = core.load(path, { map = "r" })
+  if t == nil then return end -- ws:load says why
+  local function refuse(message, hint) error(core.error { code = "data", message = path .. ": " .. message, hint = hint }) end
+  if type(t) ~= "table" or not meta["trainer.step"] then refuse("no trainer has written this", "m:load(path) reads parameters alone") end
+  local held = tonumber(meta["trainer.held_batches"] or "0")
+  if held > 0 and not self.accumulate then
+    refuse(("holds the gradients of %d batch%s, which a trainer without accumulate would drop"):format(held, held == 1 and "" or "es"),
+      "make the trainer with accumulate, or save after t:update()")
+  end
+  if not has then return end
+  local names = options.keys(t)
+  for _, name in ipairs(names) do
+    local there = self.ws:has(name) and self.ws:view(name)
+    if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end -- ws:load says it
+  end
+  local hint = "a checkpoint is of one model and one kind of optimizer"
+  local n = 0
+  for _, name in ipairs(names) do
+    if not is_best(name) then
+      if not self.ws:has(name) then refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), hint) end
+      n = n + 1
+    end
+  end
+  for _, row in ipairs(self.ws:_blobs()) do
+    local is_saved = not row.borrowed and row.kind == "tensor" and (row.role == "parameter" or row.role == "state")
+    if is_saved and not is_best(row.name) and t[row.name] == nil and n > 0 then refuse(("\"%s\" is missing"):format(row.name), hint) end
+  end
+end
+
+--- What an optimizer keeps beside a parameter, by what stands behind the parameter's name in a list of names.
+local function kept_beside(names)
+  local is_there, found = {}, {}
+  for _, name in ipairs(names) do is_there[name] = true end
+  for _, name in ipairs(names) do
+    local stem, suffix = name:match "^(.+)(%.[^./]+)$"
+    if stem and is_there[stem] and not name:find("^@") then found[suffix] = true end
+  end
+  return table.concat(options.keys(found), ", ")
+end
+
+--- Raises for a file of another kind of optimizer, where the model's own names are not known yet: by a net of one parameter.
+local function check_kind(self, path)
+  local t = core.load(path, { map = "r" })
+  if type(t) ~= "table" then return end
+  local net = net_module.new "kind"
+  local w = net:param("w", { 2, 2 }, { op = "Constant", value = 0 })
+  if not pcall(self.optimizer.apply, self.optimizer, net, { [w] = net:param("g", { 2, 2 }, { op = "Constant", value = 0 }) }) then return end
+  local names = {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" or row.role == "state" then names[#names + 1] = row.name end
+  end
+  local own, there = kept_beside(names), kept_beside(options.keys(t))
+  if own == there then return end
+  error(core.error { code = "data", message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(path, there == "" and "nothing" or there,
+    self.optimizer.name, own == "" and "nothing" or own), hint = "a checkpoint is of one model and one kind of optimizer" })
+end
+
+local function load(self, path)
+  local is_known = self.batch or self.input
+  if is_known then prepare(self) end -- so that names and shapes are compared with the model's
+  if not is_known and self.model.input_shape then is_known = pcall(prepare, self) end
+  check_file(self, path, is_known)
+  if not is_known then check_kind(self, path) end
+  local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
+  if not ok then
+    if type(meta) == "table" then meta.message = ("%s: %s"):format(path, meta.message) end
+    error(meta, 0)
+  end
+  if meta == nil then return nil, message, code end
+  local position = start_position()
+  for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
+  if meta["trainer.counted"] == nil then position.counted = position.rows end -- written before labels that don't count were told apart
+  position.order = meta["trainer.order"]
+  for key, text in pairs(meta) do
+    local name = key:match "^trainer%.sum%.(.+)$"
+    if name then position.sums[name] = read_number(text) end
+  end
+  self.position = position
+  if meta["trainer.lr"] then self.optimizer.lr = tonumber(meta["trainer.lr"]) end
+  return self
+end
+
+--- Goes back to a saved state. Names and shapes that are not this trainer's raise, and change nothing.
+-- @return self, or nil, message, code when the file can't be read
+function Trainer:load(path)
+  if type(path) ~= "string" then fail("trainer:load expects a path, got a " .. type(path)) end
+  return attempt(self, nil, find_workspace(self), load, path)
+end
+
+return { best_prefix = best_prefix }

@@ -1,0 +1,135 @@
+--- What a trainer and its methods are given, checked before anything is done: options, batch sizes and data sets.
+--
+-- INVARIANT: nothing here changes a trainer; what passes is what the other files of this folder rely on.
+-- @module neap.train.checks
+local core = require "neap.core"
+local micro = require "neap.micro"
+local options = require "neap.options"
+local fail = core.fail
+local none = options.none
+local copy = require("neap.train.state").copy
+
+-- ---- of the maker ---------------------------------------------------------------------------------------------------
+
+--- Sizes in rows that the maker takes.
+local function check_sizes(o)
+  local function is_count(n) return math.type(n) == "integer" and n > 0 end
+  for _, most in pairs { o.max_batch, o.memory and o.memory.max_batch } do
+    if not is_count(most) then fail(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(most))) end
+  end
+  if o.micro == nil or is_count(o.micro) then return end
+  if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
+end
+
+--- accumulate = batches or { batches =, examples = }: when batches are held before an update. @return {batches =, examples =}, or nil
+-- where every batch is an update
+local function read_accumulate(given)
+  if given == nil then return nil end
+  if type(given) ~= "number" and type(given) ~= "table" then
+    fail(("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }, got a %s"):format(type(given)))
+  end
+  local a = options.read("accumulate", { positions = { "batches" }, batches = none, examples = none }, type(given) == "table" and given or { given })
+  for _, name in ipairs { "batches", "examples" } do
+    if a[name] ~= nil and (math.type(a[name]) ~= "integer" or a[name] < 1) then
+      fail(("neap.trainer: accumulate: %s expects a whole number of at least 1, got %s"):format(name, tostring(a[name])))
+    end
+  end
+  if not (a.batches or a.examples) then fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }") end
+  return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
+end
+
+--- Where gradients of several runs are added, a loss says how it reduces. Metrics are means, which a loss that sums has no weights
+-- for in micro-batches.
+local function check_reduction(o, loss, accumulate)
+  if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
+  if o.micro == nil and accumulate == nil then return nil end
+  local reduces = micro.reduction(loss, o.reduces, o.micro == nil and "accumulate" or "micro")
+  local metrics = o.metrics or {}
+  if o.micro ~= nil and reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
+    fail("neap.trainer: metrics under micro need a loss that is a mean; this one is a sum")
+  end
+  return reduces
+end
+
+-- ---- of data --------------------------------------------------------------------------------------------------------
+
+--- Raises for a batch larger than the trainer was made for.
+local function check_most(self, who, rows)
+  if self.max_batch == nil or math.type(rows) ~= "integer" or rows <= self.max_batch then return end
+  error(core.error { code = "shape", message = ("%s expects batches of at most %d rows, as max_batch says, got %d"):format(who, self.max_batch, rows),
+    expected = tostring(self.max_batch), got = tostring(rows), hint = "give the trainer a larger max_batch, or a data set a smaller batch" })
+end
+
+--- Raises for what is no data set.
+local function check_set(who, set)
+  if type(set) == "table" and type(set.epoch) == "function" and type(set.spec) == "function" then return end
+  fail(("%s expects a data set, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(who, type(set) == "table" and set.x ~= nil and "a batch"
+    or "a " .. type(set)))
+end
+
+--- Raises unless a batch has the inputs that the nets made so far have.
+local function check_inputs(self, batch)
+  for name in pairs(self.input) do
+    if batch.inputs[name] == nil then fail(("a batch has no %s, the trainer's so far had one"):format(name)) end
+  end
+  for name in pairs(batch.inputs) do
+    if self.input[name] == nil then fail(("a batch has %s, the trainer's so far had none: nothing reads it"):format(name)) end
+  end
+end
+
+--- Raises unless a batch has a target where the nets made so far have one.
+local function check_target(self, batch)
+  if batch.y == nil and self.target ~= false then fail("a batch has no y: the loss needs a target") end
+  if batch.y ~= nil and self.target == false then fail("a batch has a y, the trainer's so far had none") end
+end
+
+-- ---- of fit ---------------------------------------------------------------------------------------------------------
+
+--- checkpoint = path or { path, every = steps }.
+local function take_checkpoint(o)
+  if o.checkpoint == nil then return end
+  local c = options.read("checkpoint", { positions = { "path" }, path = none, every = none }, o.checkpoint)
+  if type(c.path) ~= "string" then fail("fit: checkpoint expects a path, or { path, every = steps }") end
+  if c.every ~= nil and (math.type(c.every) ~= "integer" or c.every < 1) then
+    fail("fit: checkpoint: every expects a number of steps, got " .. tostring(c.every))
+  end
+  if not c.path:match "%.safetensors$" then
+    fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending .safetensors"):format(c.path))
+  end
+  local beside = c.path .. ".probe" -- where the folder is missing, or not ours, that is to be known before an epoch has gone
+  local file, why = io.open(beside, "wb")
+  if not file then error(core.error { code = "data", message = "fit: the checkpoint can't be written: " .. why:gsub("%.probe", "", 1) }) end
+  file:close()
+  os.remove(beside)
+  o.path, o.every = c.path, c.every
+end
+
+--- Options that are called, or looked at, when much of a fit has gone.
+local function check_calls(o)
+  for _, name in ipairs { "on_step", "on_epoch" } do
+    if o[name] ~= nil and type(o[name]) ~= "function" then fail(("fit: %s expects a function, got a %s"):format(name, type(o[name]))) end
+  end
+  if type(o.resume) ~= "boolean" then fail(("fit: resume expects true or false, got %s"):format(tostring(o.resume))) end
+  if o.verbose ~= 0 and o.verbose ~= 1 and o.verbose ~= 2 then fail(("fit: verbose expects 0, 1 or 2, got %s"):format(tostring(o.verbose))) end
+end
+
+--- Both data sets have batches that the trainer takes, and examples of one look.
+local function check_valid(self, set, valid)
+  local spec = set:spec()
+  check_most(self, "fit", math.min(spec.batch, spec.n))
+  if valid == nil then return end
+  check_set("fit: valid", valid)
+  local other = valid:spec()
+  check_most(self, "fit: valid", math.min(other.batch, other.n))
+  if other.n == 0 then fail("fit: valid has no rows") end
+  local names = options.keys(copy(spec, other))
+  for _, name in ipairs(names) do
+    local function look(field) return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none" end
+    if name ~= "n" and name ~= "batch" and look(spec[name]) ~= look(other[name]) then
+      fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(name, look(other[name]), look(spec[name])))
+    end
+  end
+end
+
+return { sizes = check_sizes, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set, inputs = check_inputs,
+  target = check_target, checkpoint = take_checkpoint, calls = check_calls, valid = check_valid }

@@ -1,0 +1,81 @@
+--- A trainer's model without training: loss and metrics over a data set, outputs for a batch, the record of epochs.
+--
+-- INVARIANT: parameters, statistics and `position` are only read.
+-- @module neap.train.evaluate
+local batches = require "neap.batch"
+local build = require "neap.nn.build"
+local checks = require "neap.train.checks"
+local core = require "neap.core"
+local micro = require "neap.micro"
+local op = require "neap.op"
+local programs = require "neap.train.programs"
+local report = require "neap.report"
+local state = require "neap.train.state"
+local step = require "neap.train.step"
+local fail = core.fail
+local Trainer, copy, attempt, means, find_workspace = state.Trainer, state.copy, state.attempt, state.means, state.find_workspace
+local add_values, read_metrics, check_most, check_set, check_inputs = state.add_values, state.read_metrics, checks.most, checks.set, checks.inputs
+local learn_set, learn_spec, program_for, feed, as_spec = programs.learn_set, programs.learn_spec, programs.program_for, step.feed, step.as_spec
+
+local function evaluate(self, set)
+  learn_set(self, set)
+  self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
+  local sums, n, counted = {}, 0, 0
+  for given in set:epoch(1) do
+    local batch = batches.read(self.model, given)
+    if not self.input then learn_spec(self, as_spec(batch)) end
+    check_inputs(self, batch)
+    local entry = program_for(self, batch.rows, "eval")
+    feed(self, batch)
+    entry.program:run()
+    local count = micro.count_of(self.loss, batch)
+    add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count)
+    n, counted = n + batch.rows, counted + count
+  end
+  if n == 0 then fail("evaluate: the data set has no rows") end
+  return report.new { totals = copy(means(self, sums, n, counted), { n = n }), order = { "loss", table.unpack(self.metric_names) } }
+end
+
+--- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with the loss's ignore_index); the last, smaller batch included.
+-- @return Report {loss, <metric>, n = rows}
+function Trainer:evaluate(set)
+  check_set("trainer:evaluate", set)
+  check_most(self, "trainer:evaluate", math.min(set:spec().batch, set:spec().n))
+  return attempt(self, nil, find_workspace(self), evaluate, set)
+end
+
+--- What predict is given, as arguments of forward: tensors in order, or one batch.
+local function predict_arguments(self, x, ...)
+  local names, has_more = batches.arguments(self.model)
+  local given, most = 1 + select("#", ...), math.max(#names, 1)
+  if given > most and not has_more then fail(("trainer:predict takes %d argument%s, got %d"):format(most, most == 1 and "" or "s", given)) end
+  if op.is_tensor(x) then return x, ... end
+  if type(x) ~= "table" or next(x) == nil or given > 1 then
+    fail("trainer:predict expects a batch x, a tensor, got " .. (x == nil and "nothing" or "a " .. type(x)))
+  end
+  local inputs = batches.read(self.model, x).inputs
+  local at, last = batches.places(self.model, inputs)
+  for k = 1, last do at[k] = inputs[at[k]] end
+  return table.unpack(at, 1, last)
+end
+
+--- t:predict(x): outputs of the model for a batch x, in evaluation mode and with the trainer's memory options; copies. A model of several
+-- inputs takes t:predict(a, b), or a batch of them as in t:step, whose y nothing reads.
+function Trainer:predict(...)
+  local mode = rawget(self.model, "_mode")
+  local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
+  rawset(self.model, "_mode", false)
+  return build.run_within(self.model, self.memory, predict_arguments(self, ...))
+end
+
+--- Report of the epochs so far: epoch, step, loss, <metric>, valid_loss, valid_<metric>, seconds.
+function Trainer:history()
+  local columns = { "epoch", "step", "loss", table.unpack(self.metric_names) }
+  if self.records[1] and self.records[1].valid then
+    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do columns[#columns + 1] = "valid_" .. name end
+  end
+  columns[#columns + 1] = "seconds"
+  return report.new { rows = self.records, columns = columns }
+end
+
+

@@ -1,0 +1,217 @@
+--- Fit: epochs over a data set, with validation, patience, checkpoints and a resumed run.
+--
+-- INVARIANT: what fit does depends on the checkpoint, the data set's seed and the trainer's seed alone, so that a resumed run
+-- goes on with the same bits.
+-- @module neap.train.fit
+local best_prefix = require("neap.train.checkpoint").best_prefix
+local checks = require "neap.train.checks"
+local core = require "neap.core"
+local net_module = require "neap.net"
+local options = require "neap.options"
+local programs = require "neap.train.programs"
+local progress = require "neap.progress"
+local state = require "neap.train.state"
+local fail = core.fail
+local none = options.none
+local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.copy, state.settle, state.means, state.learnt, state.check_open
+local start_position, find_workspace = state.start_position, state.find_workspace
+local check_set, check_calls, check_valid, take_checkpoint = checks.set, checks.calls, checks.valid, checks.checkpoint
+local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
+
+local fit_spec = { epochs = none, steps = none, valid = none, checkpoint = none, resume = false, patience = none, verbose = 1, on_step = none,
+  on_epoch = none }
+
+-- ---- where to start ------------------------------------------------------------------------------------------------
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+local function must(ok, message, code)
+  if not ok then error(core.error { code = code or "data", message = message }) end
+  return ok
+end
+
+--- What decides which rows the batches of an epoch have.
+local function order_of(set)
+  local spec = set:spec()
+  return ("%d rows in %d batches of %d, %s"):format(spec.n, #set, spec.batch, set.shuffle and "shuffled by seed " .. tostring(set.seed) or "in order")
+end
+
+--- Raises where an epoch that is under way would go on with batches of another order; a new epoch may have any.
+local function check_order(self, o, order)
+  local was, in_epoch = self.position.order, self.position.in_epoch
+  if o.path and exists(o.path) then
+    local _, meta = core.load(o.path, { map = "r" })
+    if type(meta) ~= "table" then return end -- the load says why
+    was, in_epoch = meta["trainer.order"], tonumber(meta["trainer.in_epoch"]) or 0
+  end
+  if was == nil or was == order or in_epoch == 0 then return end
+  error(core.error { code = "data", message = ("fit: it was stopped in an epoch of %s, and is resumed on %s"):format(was, order), expected = was,
+    got = order, hint = "resume on the data set it was stopped on, or begin an epoch: t:load(path), then fit without resume" })
+end
+
+--- Where to start and where to stop.
+local function begin(self, o, order)
+  if o.resume then check_order(self, o, order) end
+  if o.resume and o.path and exists(o.path) then must(self:load(o.path)) end
+  if not o.resume then -- a fit of its own begins an epoch
+    local p = self.position
+    local epoch = p.epoch + (p.in_epoch > 0 and 1 or 0)
+    self.position = copy(start_position(), { step = p.step, batches = p.batches, epoch = epoch, first_epoch = epoch, first_step = p.step,
+      held_batches = p.held_batches, held_rows = p.held_rows, held_count = p.held_count })
+  end
+  self.position = copy(self.position, { order = order })
+  local p = self.position
+  local epochs = o.epochs or (o.steps and math.huge or 1)
+  return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
+end
+
+-- ---- the end of an epoch -------------------------------------------------------------------------------------------
+
+local function mean_of(self) return means(self, self.position.sums, self.position.rows, self.position.counted) end
+
+--- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
+local function end_epoch(self, o, epoch, seconds, bar)
+  local record = copy(mean_of(self), { epoch = epoch, step = self.position.step, seconds = seconds })
+  local shown = { loss = record.loss }
+  for _, name in ipairs(self.metric_names) do shown[name] = record[name] end
+  if o.valid then
+    local valid = self:evaluate(o.valid)
+    record.valid = { n = valid.n }
+    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
+      record.valid[name], record["valid_" .. name], shown["valid " .. name] = valid[name], valid[name], valid[name]
+    end
+  end
+  bar:finish(shown)
+  self.records[#self.records + 1] = record
+  local program = self:program(self.batch)
+  for name, value in pairs(shown) do
+    if value == value then program:metric(name:gsub(" ", "_"), record.step, value) end
+  end
+  return record
+end
+
+-- The best parameters so far lie in the workspace beside the others, as state that goes into checkpoints: a run that is resumed
+-- knows them too.
+
+local function keep_best(self)
+  local net, names = net_module.new "best", self.model:blob_names()
+  for _, name in ipairs(names) do
+    local t = self.ws:view(name)
+    net:declare(best_prefix .. name, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
+  end
+  self.ws:init(net)
+  for _, name in ipairs(names) do self.ws:feed(best_prefix .. name, self.ws:view(name)) end
+end
+
+--- The parameters are those of the best epoch, and these are no longer kept apart.
+local function restore_best(self)
+  for _, name in ipairs(self.model:blob_names()) do
+    if self.ws:has(best_prefix .. name) then
+      self.ws:feed(name, self.ws:view(best_prefix .. name))
+      self.ws:remove(best_prefix .. name)
+    end
+  end
+end
+
+--- The next epoch begins; patience is counted. @return whether patience is at its end
+local function turn_epoch(self, o, epoch, record)
+  local judged = record.valid and record.valid.loss or record.loss
+  local better = judged and judged < self.position.best
+  self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, counted = 0, sums = {}, best = better and judged or self.position.best,
+    since = better and 0 or self.position.since + 1 })
+  if o.patience == nil then return false end
+  if better then keep_best(self) end
+  return self.position.since >= o.patience
+end
+
+-- ---- the loop ------------------------------------------------------------------------------------------------------
+
+--- The rest of the epoch under way. @return whether on_step has ended the fit
+local function run_epoch(self, set, o, last_step, bar)
+  for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
+    local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
+    bar:update(self.position.in_epoch, mean_of(self))
+    local stop = o.on_step and o.on_step(result, self) == false
+    if o.every and self.position.step % o.every == 0 and result.updated then must(self:save(o.path)) end
+    if stop then return true end
+    if self.position.step >= last_step then break end
+  end
+  if self.position.in_epoch >= #set then self:update() end -- what is held though the last batch was passed by
+end
+
+--- How many batches of an epoch are expected, for the bar on the screen.
+local function goal_of(self, total, last_step)
+  local p, a = self.position, self.accumulate
+  local n = last_step - p.step
+  if a then n = a.batches and n * a.batches - p.held_batches or total end
+  return math.min(total, p.in_epoch + math.min(total, n))
+end
+
+local function fit(self, set, o)
+  local last_epoch, last_step = begin(self, o, order_of(set))
+  while self.position.epoch < last_epoch and self.position.step < last_step do
+    local epoch, start, total = self.position.epoch + 1, core.clock(), #set
+    local goal = goal_of(self, total, last_step)
+    local bar <close> = progress.new { title = "epoch " .. epoch, total = goal, verbose = o.verbose, first = self.position.in_epoch }
+    local stop = run_epoch(self, set, o, last_step, bar)
+    if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }) end
+    local record = end_epoch(self, o, epoch, core.clock() - start, bar)
+    if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
+    if o.path then must(self:save(o.path)) end
+    if o.on_epoch and o.on_epoch(record, self) == false then stop = true end
+    if stop then break end
+  end
+  if o.patience then restore_best(self) end
+  return self:history()
+end
+
+--- What the data looks like is learnt first.
+local function begin_fit(self, set, o)
+  local spec = set:spec()
+  learn_set(self, set)
+  self.batch = math.min(spec.batch, spec.n)
+  self.most.train = math.max(self.most.train, self.batch)
+  if #set == 0 then fail("fit: the data set has no batch") end
+  return fit(self, set, o)
+end
+
+--- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
+-- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
+-- @param set data set
+-- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path or { path, every = steps }, resume = bool,
+--   patience = epochs without a better (validation) loss after which the fit ends; the model has the parameters of the best one then,
+--   verbose = 0|1|2, on_step = f(result, t), on_epoch = f(record, t): false from either ends the fit }
+-- @return Report as of t:history()
+function Trainer:fit(set, given)
+  local o = options.read("fit", fit_spec, given)
+  check_open(self)
+  check_set("fit", set)
+  for _, name in ipairs { "epochs", "steps", "patience" } do
+    if o[name] ~= nil and (math.type(o[name]) ~= "integer" or o[name] < 0) then
+      fail(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])))
+    end
+  end
+  check_calls(o)
+  check_valid(self, set, o.valid)
+  take_checkpoint(o)
+  if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
+  find_workspace(self)
+  settle(self)
+  local was, most = {}, copy(self.most)
+  for _, key in ipairs(learnt) do was[key] = self[key] end
+  local ok, result = pcall(begin_fit, self, set, o)
+  if ok then return result end
+  settle(self)
+  if self.position.batches == was.position.batches and not o.resume then -- what the data looks like is forgotten: each step did so itself
+    for _, key in ipairs(learnt) do self[key] = was[key] end
+    self.most = most
+  end
+  if o.path and type(result) ~= "string" and result.code == "interrupted" then must(self:save(o.path)) end
+  error(result, 0)
+end
+
+

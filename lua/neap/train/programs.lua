@@ -1,0 +1,248 @@
+--- A trainer's nets and programs: what the data's look decides, a small table of programs by mode and rows, and their plans.
+--
+-- `input` and `target` are what batches look like, known from the first one on. `programs` maps "train 64", "micro 16", "eval 64" to
+-- { net, blobs, program, update }, and "update", "hold", "join" to what follows micro-batches; `ranges` has the plan of the largest
+-- batch of a mode, in whose bytes the smaller ones run.
+--
+-- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all, and they are made anew.
+-- @module neap.train.programs
+local batches = require "neap.batch"
+local core = require "neap.core"
+local fit_batch = require "neap.fit_batch"
+local micro = require "neap.micro"
+local op = require "neap.op"
+local options = require "neap.options"
+local report = require "neap.report"
+local state = require "neap.train.state"
+local fail = core.fail
+local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.find_workspace, state.attempt
+
+-- ---- the look of the data -------------------------------------------------------------------------------------------
+
+--- "x f32 (3,4)" of each input.
+local function look_of(inputs)
+  local parts = {}
+  for i, name in ipairs(options.keys(inputs)) do
+    local input = inputs[name]
+    parts[i] = ("%s%s (%s)"):format(name == "x" and "" or name .. " ", input.dtype, table.concat(input, ","))
+  end
+  return table.concat(parts, ", ")
+end
+
+local function is_field(t) return op.is_tensor(t) or type(t) == "table" and type(t.shape) == "table" end
+
+--- What the data looks like decides the inputs' shapes and dtypes, and the label's, once.
+-- @param spec {x =, y =} of tensors or of {shape =, dtype =}, as a batch has them
+local function learn_spec(self, spec)
+  local function example(field) return table.move(field.shape, 2, #field.shape, 1, {}) end
+  local found, y = batches.apart(self.model, spec, is_field)
+  local inputs = {}
+  for name, field in pairs(found) do
+    inputs[name] = example(field)
+    inputs[name].dtype = field.dtype
+  end
+  batches.places(self.model, inputs)
+  local known = self.input
+  if known and look_of(known) ~= look_of(inputs) then
+    fail(("the data's examples are %s, the trainer's so far %s"):format(look_of(inputs), look_of(known)))
+  end
+  local target = y and { shape = example(y), dtype = y.dtype } or nil
+  if target == nil and self.needs_no_target then target = false end
+  if known and (self.target == false) ~= (target == false) then
+    fail(target and "the data has a y, the trainer's so far had none" or "the data has no y, the trainer's so far had one")
+  end
+  self.input, self.target = inputs, target
+end
+
+--- What a data set that changes its batches by `map` gives is seen at its first batch.
+local function learn_set(self, set)
+  if set.map == nil then
+    local spec = copy(set:spec())
+    spec.n, spec.batch = nil, nil
+    learn_spec(self, spec)
+  end
+end
+
+-- ---- programs -------------------------------------------------------------------------------------------------------
+
+local function close_programs(self)
+  self.known = {}
+  for _, entry in pairs(self.programs) do entry.program:close() end
+  for _, range in pairs(self.ranges) do range.plans:close() end
+  self.programs, self.ranges = {}, {}
+end
+
+--- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients accumulated) or "eval".
+-- @return net, blobs, the update's net of a micro net
+local function net_of(self, mode, n)
+  local train = mode ~= "eval"
+  local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
+    input = self.input, target = self.target,
+    metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
+  if mode ~= "micro" then return net, blobs end
+  local part, update = net:split_micro()
+  return part, blobs, update
+end
+
+--- Whether programs of several batch sizes can share addresses: not where addresses are found at run time.
+local function has_addresses(memory) return memory.policy ~= "pool" and memory.executor ~= "dynamic" end
+
+--- Memory options of the update: it is a part of training, and the blobs that mem_param excludes are the micro-batch's.
+local function update_memory(self)
+  local param, out = self.memory.mem_param, {}
+  if param == nil then return self.memory end
+  for key, value in pairs(self.memory) do out[key] = value end
+  out.mem_param = { optimize_test = param.optimize_train ~= false, debug_info = param.debug_info }
+  return out
+end
+
+--- Memory options of a mode's net: the total of a micro-batch counts its update too.
+local function memory_of(self, update)
+  if update == nil or self.memory.total == nil then return self.memory end
+  local out = copy(self.memory)
+  out.beside = core.micro_beside(update, update_memory(self), self.accumulate and micro.hold_nets(update) or nil)
+  return out
+end
+
+--- Whether a batch is trained on by a program of its own, and the update by another.
+local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
+
+--- The range of a mode's batches, planned for the largest known so far. A larger one that comes later makes it anew.
+local function range_for(self, mode, n)
+  local range = self.ranges[mode]
+  if range == nil or range.batch < n then
+    local most = math.max(n, self.most[mode] or 0)
+    local net, _, update = net_of(self, mode, most)
+    self.ranges[mode] = { batch = most, net = net, plans = require("neap").range(net, memory_of(self, update)) }
+  end
+  return self.ranges[mode].plans
+end
+
+--- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena, and those of
+-- smaller batches all bytes of the largest. A change of the model (freeze, tie ..) makes them anew.
+local function program_for(self, n, mode)
+  if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
+  local key = mode .. " " .. n
+  local entry = self.programs[key]
+  if entry == nil then
+    local range = has_addresses(self.memory) and range_for(self, mode, n)
+    local net, blobs, update = net_of(self, mode, n)
+    find_workspace(self) -- layers that only this net has met bring their numbers along
+    self.ws:init(net)
+    local memory = memory_of(self, update)
+    local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
+    entry = { net = net, blobs = blobs, program = program, update = update }
+    self.programs[key] = entry
+    self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
+  end
+  return entry
+end
+
+--- A program that follows the micro-batches, the same whatever their rows.
+local function small_program(self, key, net)
+  local entry = self.programs[key]
+  if entry == nil then
+    self.ws:init(net)
+    entry = { net = net, program = self.ws:compile(net, update_memory(self)) }
+    self.programs[key] = entry
+  end
+  return entry
+end
+
+--- The name of an accumulator of an update's net.
+local function accumulator_of(net)
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "gradient" then return row.name end
+  end
+end
+
+--- What is held of parameters that are no longer trained, or no longer there, is given up: nothing adds to it, and nothing would
+-- weigh it, until they come back to another accumulation.
+local function drop_held(self, hold)
+  local wanted = {}
+  for _, row in ipairs(hold:_blobs()) do wanted[row.name] = true end
+  for _, row in ipairs(self.ws:_blobs()) do
+    if row.name:sub(1, 6) == "@held/" and not wanted[row.name] then self.ws:remove(row.name) end
+  end
+end
+
+--- The program that ends a step of micro-batches; where batches are held before it, `hold` and `join` are made too. Accumulators that
+-- were given back (ws:drop_gradients) are there again: between two steps nothing is in them.
+local function update_for(self, net)
+  if self.accumulate and not (self.programs.hold and self.programs.join) then
+    local hold, join = micro.hold_nets(net)
+    drop_held(self, hold)
+    small_program(self, "hold", hold)
+    small_program(self, "join", join)
+  end
+  local entry = small_program(self, "update", net)
+  entry.accumulator = entry.accumulator or accumulator_of(net)
+  if entry.accumulator and not self.ws:has(entry.accumulator) then self.ws:init(entry.net) end
+  return entry
+end
+
+--- Rows of a micro-batch for a batch of `rows`, without `micro` all of them; "fit" is settled once, by plans alone.
+local function micro_rows(self, rows)
+  if self.micro == "fit" then self.micro_fit = self.micro_fit or fit_batch.micro(self, math.max(rows, self.most.train), net_of) end
+  local most = self.micro_fit or self.micro or math.max(rows, self.most.train)
+  self.most.micro = math.min(most, math.max(rows, self.most.train)) -- the range is planned for whole micro-batches
+  return math.min(rows, most)
+end
+
+-- ---- looking at them ------------------------------------------------------------------------------------------------
+
+local function program_of(self, batch)
+  if is_split(self) then return program_for(self, micro_rows(self, batch), "micro").program end
+  return program_for(self, batch, "train").program
+end
+
+--- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
+function Trainer:program(batch)
+  batch = batch or self.batch
+  if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
+  if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
+  return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
+end
+
+--- Its plan.
+function Trainer:plan(batch) return self:program(batch).plan end
+
+local function forecast(self, rows, example)
+  rows = rows or self.batch
+  if not rows then fail("the batch size is not known yet: t:forecast(64)") end
+  if not self.input and example then learn_spec(self, example) end
+  local bytes, arena = {}, 0
+  local function add(plan, names)
+    arena = math.max(arena, plan.arena_bytes)
+    for _, name in ipairs(names) do bytes[name] = (bytes[name] or 0) + plan.regions[name] end
+  end
+  local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
+  local size = is_split(self) and micro_rows(self, rows)
+  local net, _, update = net_of(self, size and "micro" or "train", size or rows)
+  add(net:plan(memory_of(self, update)), held)
+  if size then -- parameters and accumulators are the same blobs
+    add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
+    if self.accumulate then add(micro.hold_nets(update):plan(update_memory(self)), { "state", "io", "constants", "frames" }) end
+  end
+  bytes.arena = arena
+  local report_rows, total = {}, 0
+  for _, name in ipairs { "parameters", "gradients", "state", "io", "constants", "frames", "arena" } do
+    total = total + (bytes[name] or 0)
+    if (bytes[name] or 0) > 0 then report_rows[#report_rows + 1] = { region = name, bytes = bytes[name], size = core.bytes_text(bytes[name]) } end
+  end
+  return report.new { rows = report_rows, columns = { "region", "size", "bytes" }, order = { "total_bytes" },
+    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil } }
+end
+
+--- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans alone, nothing is allocated.
+-- @param rows integer|nil as of t:program
+-- @param example table|nil {x =, y =}, whose shapes count when no data has been seen yet
+-- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch, nil without)
+-- @usage print(t:forecast(64))
+function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast, rows, example) end
+
+--- What it measured so far; op by op with profile = true.
+function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
+
+return { learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs, net_of = net_of, is_split = is_split,
+  program_for = program_for, drop_held = drop_held, update_for = update_for, micro_rows = micro_rows }

@@ -1,0 +1,167 @@
+--- A training step: a batch fed, run as one program, or as micro-batches and what follows them, and counted.
+--
+-- With `accumulate` not every batch is followed by an update: what is held of those before is weighed against the next one by what each
+-- counts (neap.micro).
+--
+-- INVARIANT: `position.pending` is set before a run and settled behind it (neap.train.state), so that a step is counted once, if it
+-- happened.
+-- @module neap.train.step
+local batches = require "neap.batch"
+local checks = require "neap.train.checks"
+local core = require "neap.core"
+local micro = require "neap.micro"
+local programs = require "neap.train.programs"
+local state = require "neap.train.state"
+local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt, state.settle, state.find_workspace
+local program_for, update_for, micro_rows, is_split, learn_spec = programs.program_for, programs.update_for, programs.micro_rows, programs.is_split,
+  programs.learn_spec
+local check_target, check_inputs, check_most, skip = checks.target, checks.inputs, checks.most, state.skip
+
+-- ---- what goes in --------------------------------------------------------------------------------------------------
+
+local function feed(self, batch)
+  check_target(self, batch)
+  for name in pairs(self.input) do self.ws:feed(name, batch.inputs[name]) end
+  if batch.y ~= nil then self.ws:feed("y", batch.y) end
+end
+
+local function feed_rate(self)
+  local lr = self.optimizer.lr
+  if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
+  self.rate:set(lr)
+  self.ws:feed("lr", self.rate)
+  return lr
+end
+
+local function as_spec(batch) return copy(batch.inputs, { y = batch.y }) end
+
+-- ---- losses that are not finite ------------------------------------------------------------------------------------
+
+local function is_not_finite(err)
+  return type(err) ~= "string" and err.op == "CheckFinite" or tostring(err):find("where a finite number is expected", 1, true) ~= nil
+end
+
+local function not_finite(self, err)
+  local word = tostring(err):match "(%-?%a+) at element" or "not finite"
+  return core.error { code = "numeric", message = ("the loss is %s at step %d; parameters and optimizer are as before it"):format(word, self.position.step + 1),
+    op = "CheckFinite", got = word, hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by" }
+end
+
+-- ---- accumulation --------------------------------------------------------------------------------------------------
+
+--- What follows the parts of a batch: the update, or a sum where it does not come yet.
+-- @param last bool whether the epoch ends with this batch
+-- @return table as of micro.run, whether it updates
+local function after_batch(self, update, count, rows, last)
+  local p, a = self.position, self.accumulate
+  local has_held = p.held_batches > 0
+  local updates = last or a == nil or p.held_batches + 1 >= (a.batches or math.huge) or p.held_rows + rows >= (a.examples or math.huge)
+  if updates and not has_held then return { last = update.program }, true end
+  local kept, added = micro.shares(self.reduces, has_held and p.held_count or nil, count)
+  return { last = updates and update.program or self.programs.hold.program, join = updates and self.programs.join.program or nil,
+    kept = kept, added = added }, updates
+end
+
+--- A batch of which a mean counts nothing has no share in an accumulation: it runs only where nothing else of it does.
+local function is_passed(self, count, updates)
+  return self.accumulate ~= nil and self.reduces == "mean" and count == 0 and (not updates or self.position.held_count > 0)
+end
+
+--- Ends such a batch: with the update by what is held, or with a count alone.
+local function pass(self, update, after, updates, rows)
+  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, passed = not updates, counted = 0, entry = update,
+    rows = rows }
+  if not updates then return true end
+  return pcall(core.run_micro, self.ws, {}, {}, after.last, after.join, 1, 0)
+end
+
+-- ---- a step --------------------------------------------------------------------------------------------------------
+
+--- Forward, backward and update as one program.
+local function run_whole(self, batch, rows)
+  local entry = program_for(self, rows, "train")
+  feed(self, batch)
+  self.position.pending = { before = self.ws:step(), updates = true, entry = entry, blobs = entry.blobs, rows = rows,
+    counted = micro.count_of(self.loss, batch) }
+  return pcall(entry.program.run, entry.program)
+end
+
+--- The same as micro-batches and an update. Values are weighted as the gradients are.
+local function run_micro(self, batch, rows, last)
+  local size = micro_rows(self, rows)
+  local first = program_for(self, size, "micro")
+  local update = update_for(self, first.update)
+  check_target(self, batch)
+  local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
+  local count = micro.count_of(self.loss, batch)
+  local after, updates = after_batch(self, update, count, rows, last)
+  if is_passed(self, count, updates) then return pass(self, update, after, updates, rows) end
+  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, counted = count, entry = update, blobs = first.blobs,
+    rows = rows }
+  return pcall(micro.run, self.ws, batch, parts, after)
+end
+
+local function step(self, batch, last)
+  local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
+  if not self.input or is_new then learn_spec(self, as_spec(batch)) end
+  check_inputs(self, batch)
+  local rows = batch.rows
+  self.batch = self.batch or rows
+  local lr = feed_rate(self)
+  local start = core.clock()
+  local ok, err = (is_split(self) and run_micro or run_whole)(self, batch, rows, last)
+  local result = { ms = (core.clock() - start) * 1e3, lr = lr, updated = ok and self.position.pending.updates }
+  if not ok then
+    if not is_not_finite(err) then error(err, 0) end
+    settle(self)
+    if self.nan == "stop" then error(not_finite(self, err), 0) end
+    skip(self)
+    result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
+  else
+    result.loss = 0 / 0 -- of what counts nothing
+    for name, value in pairs(settle(self)) do result[name] = value end
+    result.step = self.position.step
+  end
+  if self.accumulate then result.accumulated = self.position.held_rows end
+  result.held_bytes = self.ws:held_bytes()
+  return result
+end
+
+local function step_on(self, batch, last)
+  local read = batches.read(self.model, batch)
+  check_most(self, "trainer:step", read.rows)
+  return attempt(self, "step " .. read.rows, find_workspace(self), step, read, last)
+end
+
+--- One step on one batch {x =, y =}: tensors of n rows. A model of several inputs takes them by the names of forward's arguments,
+-- {image =, text =, y =}, by number, {x1 =, x2 =, y =}, or as a list, {x = {a, b}, y =}.
+-- What is wrong with the data raises, and changes nothing. With `accumulate` not
+-- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch was, `accumulated` how many
+-- examples are held for the next one.
+-- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped, updated, accumulated}
+function Trainer:step(batch) return step_on(self, batch, false) end
+
+local function update_held(self)
+  local first = program_for(self, micro_rows(self, self.batch or 1), "micro")
+  local update = update_for(self, first.update)
+  local lr = feed_rate(self)
+  self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0, counted = 0, no_batch = true }
+  core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
+  settle(self)
+  return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = self.ws:held_bytes() }
+end
+
+--- Updates by the batches that are held (`accumulate`), without another one.
+-- @return table {step, lr, updated, accumulated, held_bytes}, or nil when none is held
+function Trainer:update()
+  settle(self)
+  local p = self.position
+  if self.reduces == "mean" and p.held_count == 0 then -- what is held counts nothing
+    self.position = copy(p, { held_batches = 0, held_rows = 0 })
+    return nil
+  end
+  if p.held_batches == 0 then return nil end
+  return attempt(self, nil, find_workspace(self), update_held)
+end
+
+return { feed = feed, as_spec = as_spec, step_on = step_on }
