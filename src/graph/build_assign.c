@@ -1,6 +1,7 @@
 /* build_assign.c: what a declared name stands for when ops write it. A parameter, state or input has bytes that outlive the run. An
  * enforced pair writes them in place; any other op makes a transient value, which readers behind it read as they would read
  * any other, and which is assigned to the blob in the end: by an Assign, or by the op itself, in place, where nobody could tell.
+ * In between whatever writes in place works on transient bytes too: an enforced pair on a copy (build_op.c).
  *
  * `stored` of the builder maps a declared name whose newest value lies elsewhere to the newest one in the blob's own bytes.
  * INVARIANT: at the end of building the last version of a declared name lies in the blob's own bytes: a name has one value.
@@ -43,9 +44,10 @@ static neap_status find_stored(neap_builder *b, const char *name, neap_value_id 
 neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
   neap_value_id old = NEAP_NO_VALUE;
   if (b->assigns) NEAP_TRY(find_stored(b, name, &old, error));
+  if (old != NEAP_NO_VALUE && !is_stored(b, old)) old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
   bool in_place = b->graph->value[v].region != NEAP_REGION_ARENA;
   if (in_place) neap_map_remove(&b->stored, name);
-  if (!in_place && old >= 0 && is_stored(b, old)) {
+  if (!in_place && old != NEAP_NO_VALUE) {
     if (!neap_type_equal(&b->graph->value[old].type, &b->graph->value[v].type)) return fail_type(b, name, old, v, error);
     if (!neap_map_set(&b->stored, name, old)) return graph_no_memory(error);
   }
@@ -70,7 +72,8 @@ static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id 
   return listed;
 }
 
-neap_status build_assign(neap_builder *b, const char *name, neap_error *error) {
+/* The newest value of a declared name into the blob's bytes, if it lies elsewhere. */
+static neap_status assign(neap_builder *b, const char *name, neap_error *error) {
   neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE), v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (old == NEAP_NO_VALUE) return NEAP_OK;
   neap_pair pair;
@@ -97,17 +100,6 @@ neap_status build_assign(neap_builder *b, const char *name, neap_error *error) {
 neap_status build_assign_all(neap_builder *b, neap_error *error) {
   int n_value = b->graph->n_value;
   for (int v = 0; v < n_value; v++)
-    if (b->graph->value[v].node < 0) NEAP_TRY(build_assign(b, b->graph->value[v].name, error));
-  return NEAP_OK;
-}
-
-neap_status build_assign_read(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  bool control = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
-  for (int p = 0; p < op->op->n_enforced; p++) {
-    int i = op->op->enforced[p].in;
-    if (i < op->n_in && op->in[i] != NULL) NEAP_TRY(build_assign(b, op->in[i], error));
-  }
-  for (int k = 0; control && k < op->n_out; k++)
-    if (op->out[k] != NULL) NEAP_TRY(build_assign(b, op->out[k], error));
+    if (b->graph->value[v].node < 0) NEAP_TRY(assign(b, b->graph->value[v].name, error));
   return NEAP_OK;
 }

@@ -43,14 +43,17 @@ neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_
   return NEAP_OK;
 }
 
-/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of it. */
-static neap_status copy_before_write(neap_builder *b, const neap_op *op, neap_value_id *in, int n_in, neap_error *error) {
+/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of it; so does one whose input is a
+ * declared name that an op before has given a transient value. */
+static neap_status copy_before_write(neap_builder *b, const neap_net_op *op, neap_value_id *in, neap_error *error) {
   build_begin_emit(b, error);
-  for (int p = 0; p < op->n_enforced; p++) {
-    int i = op->enforced[p].in;
-    if (i >= n_in || in[i] < 0 || b->graph->value[in[i]].region != NEAP_REGION_ARGUMENT ||
-        build_is_writable(&b->graph->value[in[i]]))
-      continue;
+  for (int p = 0; p < op->op->n_enforced; p++) {
+    int i = op->op->enforced[p].in;
+    if (i >= op->n_in || in[i] < 0) continue;
+    const neap_value *value = &b->graph->value[in[i]];
+    bool lent = value->region == NEAP_REGION_ARGUMENT && !build_is_writable(value);
+    bool pending = neap_map_get(&b->stored, op->in[i], NEAP_NO_VALUE) != NEAP_NO_VALUE;
+    if (!lent && !pending) continue;
     in[i] = build_emit_copy(b, in[i]);
     NEAP_TRY(b->emit_status);
   }
@@ -136,9 +139,8 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   int node;
   if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL || spec.device == NULL)
     return graph_no_memory(error);
-  NEAP_TRY(build_assign_read(b, op, error));
   NEAP_TRY(build_read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
-  NEAP_TRY(copy_before_write(b, op->op, in, op->n_in, error));
+  NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(bind_names(b, op, node, error));

@@ -86,10 +86,7 @@ void build_take_versions(neap_graph *graph, int node);
 
 /* build_assign.c. From here on the name means value v, which the blob is to become where it is declared. */
 neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_error *error);
-/* Makes the newest value of a declared name lie in the blob's bytes, if it doesn't: of one name; of those that the op, which is to be
- * built next, writes where they lie; of all. */
-neap_status build_assign(neap_builder *b, const char *name, neap_error *error);
-neap_status build_assign_read(neap_builder *b, const neap_net_op *op, neap_error *error);
+/* Makes the newest values of all declared names lie in the blobs' bytes. */
 neap_status build_assign_all(neap_builder *b, neap_error *error);
 
 /* build_op.c. One op of a net with what it writes bound in the environment; Gradient, Do and scopes are expanded. Its names mean what the

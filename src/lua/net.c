@@ -437,8 +437,36 @@ static bool commits_inside(const neap_net *net, bool inside) {
 
 static bool lasts(const neap_net_blob *blob) { return blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE; }
 
+/* Whether the op is one whose data may be refused, or has such an op in a subnet. */
+static bool may_fail(const neap_net_op *op) {
+  if ((op->op->effects & NEAP_EFFECT_FAULT) != 0) return true;
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+    for (int i = 0; sub != NULL && i < neap_net_n_ops(sub); i++)
+      if (may_fail(neap_net_op_at(sub, i))) return true;
+  }
+  return false;
+}
+
+/* Whether an op that may fail stands behind op `from` and reads, directly or by way of others, what that writes: it then can't come
+ * first. `names` is room for the names on the way. Subnets may read any of them. */
+static bool fails_behind(const neap_net *net, int from, neap_map *names) {
+  bool behind = false;
+  for (int i = from; i < neap_net_n_ops(net) && !behind; i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    bool reads = i == from || (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
+    for (int k = 0; k < op->n_in; k++) reads = reads || (op->in[k] != NULL && neap_map_get(names, op->in[k], 0) != 0);
+    if (!reads) continue;
+    behind = i > from && may_fail(op);
+    for (int k = 0; k < op->n_out; k++)
+      if (op->out[k] != NULL && !neap_map_set(names, op->out[k], 1)) behind = true; /* no memory: to be on the safe side */
+  }
+  return behind;
+}
+
 /* net:_half_written() -> names of blobs that a run which fails may leave otherwise than it found them: outputs, what is kept, and
- * parameters and state where ops of subnets write them: those of the net itself wait for all that may fail */
+ * parameters and state that are not written behind all that may fail: by control ops and in their subnets, and in place where an op
+ * that may fail reads what was written */
 static int half_written(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   bool all = commits_inside(net, false);
@@ -449,6 +477,21 @@ static int half_written(lua_State *L) {
     if (!blob->keep && blob->role != NEAP_ROLE_OUTPUT && !(all && lasts(blob))) continue;
     lua_pushstring(L, blob->name);
     lua_seti(L, -2, ++n);
+  }
+  for (int i = 0; i < neap_net_n_ops(net) && !all; i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    bool half = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
+    if (!half && op->op->n_enforced > 0) {
+      neap_map names = {0};
+      half = fails_behind(net, i, &names);
+      neap_map_fini(&names);
+    }
+    for (int k = 0; k < op->n_out && half; k++) {
+      const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
+      if (blob == NULL || !lasts(blob)) continue;
+      lua_pushstring(L, blob->name);
+      lua_seti(L, -2, ++n);
+    }
   }
   return 1;
 }

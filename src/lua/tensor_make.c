@@ -178,7 +178,7 @@ static int arange(lua_State *L) {
   return 1;
 }
 
-/* linspace(a, b, n [, dtype]): n numbers from a to b, both included. */
+/* linspace(a, b, n [, dtype]): n numbers from a to b, both included; one number is a, as in NumPy and PyTorch. */
 static int linspace(lua_State *L) {
   double a = neap_lua_check_number(L, 1), b = neap_lua_check_number(L, 2);
   lua_Integer n = neap_lua_check_integer(L, 3);
@@ -186,7 +186,7 @@ static int linspace(lua_State *L) {
   if (n < 0) neap_lua_fail(L, NEAP_ARGUMENT, "linspace expects a count, got %lld", (long long)n);
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, (const int64_t[]){n}));
   for (int64_t i = 0; i < n; i++)
-    neap_element_set(dtype, neap_tensor_data(&out->t), i, i == n - 1 ? b : a + (b - a) * (double)i / (double)(n - 1));
+    neap_element_set(dtype, neap_tensor_data(&out->t), i, i == 0 ? a : i == n - 1 ? b : a + (b - a) * (double)i / (double)(n - 1));
   return 1;
 }
 

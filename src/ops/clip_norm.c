@@ -51,11 +51,12 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. */
+/* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. A norm that is NaN makes all NaN: no comparison takes it for
+ * small. */
 enum { MOST };
 #define BOUND(T) const T most = (T)row->call->attrs[MOST].f;
-NEAP_ROW2(clip_f32, float, float, BOUND(float), x *(most / (y + 1e-6f) < 1 ? most / (y + 1e-6f) : 1))
-NEAP_ROW2(clip_f64, double, double, BOUND(double), x *(most / (y + 1e-6) < 1 ? most / (y + 1e-6) : 1))
+NEAP_ROW2(clip_f32, float, float, BOUND(float), x *(most / (y + 1e-6f) >= 1 ? 1 : most / (y + 1e-6f)))
+NEAP_ROW2(clip_f64, double, double, BOUND(double), x *(most / (y + 1e-6) >= 1 ? 1 : most / (y + 1e-6)))
 NEAP_ROW_RUN(clip, 2, NEAP_ROWS_FLOATS(clip))
 
 static neap_status infer_clip(neap_infer *c, neap_error *error) {

@@ -132,6 +132,31 @@ describe("an op that writes a declared name", function()
       outputs w2, y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, { { w = 1, w2 = 0.5, y = 1.5 } })
   end)
 
+  it("takes the gradient through, whatever writes the name next", function()
+    runs([[
+      net g
+      input c bool ()
+      param w f32 (2) = Constant { value = 2 }
+      state p f32 (2) = Constant { value = 3 }
+      state s f32 (2) = Constant { value = 1 }
+      subnet th
+        r = Mul(s, p)
+        takes s, p
+        gives r
+      end
+      subnet el
+        r = Copy(p) as e
+        takes s, p
+        gives r
+      end
+      s = Mul(w, w) as first
+      s = If(c, s, p) { then_net = th, else_net = el } as second
+      l = Sum(s)
+      gw = Gradient(l, w)
+      keep gw
+      outputs l]], { c = neap.full { value = 1, dtype = "bool" } }, { { l = 24, gw = 12, s = 12 } })
+  end)
+
   it("is refused where its type is not the declared one, with both", function()
     local net = neap.net_from "net t\n input x f32 (2,3)\n input z f32 (2,3)\n x = Sum(z) { axes = {1} }\n y = Relu(x)"
     local ok, message = pcall(net.plan, net, { store = false })
@@ -168,6 +193,36 @@ describe("an op that writes a declared name", function()
     assert.is_true(w:equal(ws:fetch "w") and m:equal(ws:fetch "m"))
     ws:run(net, { ids = neap.tensor({ 0, 1, 6 }, "i64") })
     assert.equal(10, ws:fetch "w":at(1, 1)) -- m = 2, w = 4 after one run; m = 6, w = 10 after two
+  end)
+
+  it("leaves it alone too where the op that fails reads what was written in place", function()
+    local head = [[
+      net f
+      input c bool ()
+      input ids i64 (2)
+      state lr f32 () = Constant { value = 3 }
+      param w f32 (7,2) = Constant { value = 1 }
+      state s f32 (7,2) = Constant { value = 1 }
+      subnet a
+        r = Add(s, s)
+        takes s
+        gives r
+      end
+      ]]
+    for _, ops in ipairs { "s = If(c, s) { then_net = a }", "s = Sgd(s, w, lr) { momentum = 0 }",
+      "s = Add(s, w) as one\n s = Sgd(s, w, lr) { momentum = 0 } as two", "s = Sgd(s, w, lr) { momentum = 0 } as one\n s = Add(s, s) as two",
+      "s = Add(s, w) as one\n s = If(c, s) { then_net = a } as two" } do
+      local net = neap.net_from(head .. ops .. "\ny = Embedding(ids, s)\noutputs y")
+      for _, memory in ipairs(memories) do
+        local ws <close> = neap.workspace { store = false }
+        local options = { store = false, policy = memory.policy, executor = memory.executor }
+        ws:feed("c", neap.full { value = 1, dtype = "bool" })
+        ws:run(net, { ids = neap.tensor({ 0, 6 }, "i64") }, options)
+        local s = ws:fetch "s"
+        assert.is_false(pcall(ws.run, ws, net, { ids = neap.tensor({ 0, 7 }, "i64") }, options))
+        assert.is_true(s:equal(ws:fetch "s"), ops)
+      end
+    end
   end)
 end)
 
