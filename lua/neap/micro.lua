@@ -19,10 +19,11 @@ local counter = "micro.steps"
 --- Steps that the update program has finished in this workspace.
 function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0 end
 
---- How many rows of labels a mean loss counts: all, but those with the loss's ignore_index.
+--- How many labels a mean loss counts: all, but those that are the loss's ignore_index. Probabilities are all counted.
+-- @return nil where each row counts as one
 local function counted(loss, y)
   local ignored = loss.o and loss.o.ignore_index
-  if ignored == nil then return nil end
+  if ignored == nil or not y.dtype:find "^[iu]" or (y.dtype == "u8" and (ignored < 0 or ignored > 255)) then return nil end
   return y:ne(core.tensor(ignored, y.dtype)):to("f64"):sum():item()
 end
 

@@ -521,4 +521,38 @@ describe("labels to be ignored", function()
     t:step(rows(1, 4))
     assert.is_nil(t:update())
   end)
+
+  it("are those of -100 where the loss does not say another, in labels of positions too", function()
+    local marked = neap.tensor({ { 0, -100, -100 }, { -100, 1, 2 }, { 2, 2, 0 }, { 1, -100, 0 } }, "i64")
+    local marked_x = support.batch({ 4, 3, 6 }, 3, 0.4)
+    local alone_x, alone = support.batch({ 4, 6 }, 3, 0.4), neap.tensor({ -100, 2, -100, 1 }, "i64")
+    for _, batch in ipairs { { x = alone_x, y = alone }, { x = marked_x, y = marked }, { x = alone_x, y = alone:to "i32" } } do
+      local function plain(o)
+        o.loss = nn.CrossEntropyLoss()
+        return trainer(o)
+      end
+      local whole <close> = plain {}
+      local loss = whole:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = 4 }).loss
+      for _, size in ipairs { 1, 2, 3 } do near(loss, whole:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = size }).loss) end
+      near(loss, whole:step(batch).loss)
+      for _, micro in ipairs { 1, 2, 3 } do
+        local t <close> = plain { micro = micro }
+        near(loss, t:step(batch).loss)
+        assert.is_true(distance(t, whole) < 1e-6)
+      end
+      local t <close> = plain { accumulate = 2 }
+      for _, cut in ipairs { { 1, 3 }, { 4, 1 } } do
+        t:step { x = batch.x:narrow(1, cut[1], cut[2]):clone(), y = batch.y:narrow(1, cut[1], cut[2]):clone() }
+      end
+      assert.is_true(distance(t, whole) < 1e-6)
+    end
+  end)
+
+  it("are none of bytes that hold no such number", function()
+    local batch = { x = support.batch({ 4, 6 }, 3, 0.4), y = neap.tensor({ 0, 2, 2, 1 }, "u8") }
+    local whole <close> = trainer {}
+    local t <close> = trainer { micro = 3 }
+    near(whole:step(batch).loss, t:step(batch).loss)
+    assert.is_true(distance(t, whole) < 1e-6)
+  end)
 end)

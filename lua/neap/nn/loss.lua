@@ -30,10 +30,11 @@ end
 local loss = {}
 
 --- Softmax and cross entropy, mean over rows. Labels are integers from 0, shape of the logits without the last dimension; rows
--- whose label is `ignore_index` do not count.
+-- whose label is `ignore_index`, -100 unless it says otherwise, do not count: neither in the mean, nor where the trainer weighs
+-- micro-batches, batches held and those it evaluates.
 -- @usage nn.CrossEntropyLoss { label_smoothing = 0.1 }
 loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
-  options = { label_smoothing = 0, ignore_index = none, name = none },
+  options = { label_smoothing = 0, ignore_index = -100, name = none },
   init = function(self, o) self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index } end,
   target = function(_, output)
     local shape = {}
