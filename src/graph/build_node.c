@@ -97,10 +97,14 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     int source = version_source(graph, node, spec->in_blob, spec->out_name != NULL ? spec->out_name[k] : NULL);
     if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
   }
-  /* A write to transient bytes commits nothing: what becomes of them is assigned later, or not. */
-  bool lasts = node->n_enforced == 0;
+  /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient bytes commits nothing: what becomes
+   * of them is assigned later, or not. What a control op writes its subgraphs say. */
+  bool lasts = false;
   for (int p = 0; p < node->n_enforced; p++) lasts = lasts || build_is_writable(&graph->value[node->in[node->enforced[p].in]]);
-  if (!lasts) node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
+  if (node->n_enforced > 0 && !control) {
+    node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
+    node->effects |= lasts ? NEAP_EFFECT_COMMIT : 0;
+  }
   /* What happens inside happens to whoever runs it: an If around an update is an update. */
   for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)

@@ -45,6 +45,26 @@ int neap_graph_count_extents(const neap_net *net) {
   return n;
 }
 
+/* Whether the name means bytes that are there before the run. */
+static bool is_resident(const neap_builder *b, const char *name) {
+  if (name == NULL) return false;
+  neap_value_id v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+  if (v >= 0) return build_is_writable(&b->graph->value[v]);
+  const neap_net_blob *blob = neap_net_find_blob(b->net, name);
+  return blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE;
+}
+
+/* Whether the op writes such bytes itself, in its turn: by a pair of its record, or in a subnet. What ops of the net make under a
+ * declared name is a value like any other, which a probe assigns to nothing; so it is with a Do, whose ops are the net's. */
+static bool writes_resident(const neap_builder *b, const neap_net_op *op) {
+  bool has_subnets = (op->op->effects & NEAP_EFFECT_CONTROL) != 0 && neap_net_do_body(op) == NULL;
+  for (int k = 0; has_subnets && k < op->n_out; k++)
+    if (is_resident(b, op->out[k])) return true;
+  for (int p = 0; p < op->op->n_enforced; p++)
+    if (op->op->enforced[p].in < op->n_in && is_resident(b, op->in[op->op->enforced[p].in])) return true;
+  return false;
+}
+
 /* Updates and the backward pass lead to no length. What a subnet finds may be what a condition leads to: the run itself finds it. */
 bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   bool is_control = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
@@ -52,7 +72,7 @@ bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN) return true;
-  return false;
+  return writes_resident(b, op);
 }
 
 /* What reads these names later is left out of the probe as well. */

@@ -465,7 +465,7 @@ static bool fails_behind(const neap_net *net, int from, neap_map *names) {
 }
 
 /* net:_half_written() -> names of blobs that a run which fails may leave otherwise than it found them: outputs, what is kept, and
- * parameters and state that are not written behind all that may fail: by control ops and in their subnets, and in place where an op
+ * what is there before the run and not written behind all that may fail: by control ops and in their subnets, and in place where an op
  * that may fail reads what was written */
 static int half_written(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
@@ -478,7 +478,7 @@ static int half_written(lua_State *L) {
     lua_pushstring(L, blob->name);
     lua_seti(L, -2, ++n);
   }
-  for (int i = 0; i < neap_net_n_ops(net) && !all; i++) {
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     bool half = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
     if (!half && op->op->n_enforced > 0) {
@@ -488,7 +488,7 @@ static int half_written(lua_State *L) {
     }
     for (int k = 0; k < op->n_out && half; k++) {
       const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
-      if (blob == NULL || !lasts(blob)) continue;
+      if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE || (all && lasts(blob))) continue; /* an input is there too */
       lua_pushstring(L, blob->name);
       lua_seti(L, -2, ++n);
     }

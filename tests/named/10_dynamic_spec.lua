@@ -544,6 +544,44 @@ describe("the dynamic executor", function()
     assert.are.equal(7, ws:step()) -- a step that began twice counts once
   end)
 
+  it("writes what subnets write once, not in the probe too", function()
+    local writers = {
+      Add = function(net) net:Add({ "m", "one" }, "m") end,
+      Accumulate = function(net) net:op("Accumulate", { "m", "one" }, "m") end,
+      If = function(net) net:If(net:const(true), function(b) b:Add({ "m", "one" }, "m") end) end,
+      ["Accumulate in an If"] = function(net) net:If(net:const(true), function(b) b:op("Accumulate", { "m", "one" }, "m") end) end,
+      Recurrent = function(net)
+        net:Recurrent { seq = { "one" }, init = {}, step = function(b, row)
+          b:Add({ "m", "one" }, "m")
+          return b:Copy(row)
+        end }
+      end,
+      ["a Loop in a Do"] = function(net)
+        net:CreateScope({}, "s")
+        net:Do { scope = "s", bindings = { k = "m", one = "one" }, body = function(d)
+          d:Loop { trip = 1, init = {}, body = function(b)
+            b:Add({ "k", "one" }, "k")
+            return true
+          end }
+        end }
+      end,
+    }
+    for how, write in pairs(writers) do
+      local net = neap.net "once"
+      local x = net:input("x", { 4 })
+      net:declare("m", "state", { 1 }, "f32", { op = "Constant", value = 0 })
+      net:declare("one", "state", { 1 }, "f32", { op = "Constant", value = 1 })
+      write(net)
+      net:Compress({ x, x:gt(1) }, "y", { axis = 1 })
+      net:outputs { "y" }
+      local ws <close> = neap.workspace { executor = "dynamic", store = false }
+      for step, last in ipairs { 1, 4, 4, 0 } do
+        assert.are.equal(last > 1 and 3 or 2, #ws:run(net, { x = { 1, 2, 3, last } }).y:totable())
+        assert.are.equal(step, ws:fetch("m"):item(), how)
+      end
+    end
+  end)
+
   it("differentiates through Compress: parameters follow those of the same net with the mask as a factor", function()
     local a, b = masked_net(true), masked_net(false)
     local ws <close> = neap.workspace { executor = "dynamic", seed = 5, store = false }

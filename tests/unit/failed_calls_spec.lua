@@ -293,6 +293,100 @@ describe("a run that fails", function()
     end
   end)
 
+  --- How ops may write a blob that is there before the run: its name in, the same out.
+  local writers = {
+    Add = function(b) b:Add({ "m", "one" }, "m") end,
+    Accumulate = function(b) b:op("Accumulate", { "m", "one" }, "m") end,
+    WeightedAccumulate = function(b) b:WeightedAccumulate({ "m", "one", "one", "one" }, "m") end,
+    RunningAverage = function(b) b:RunningAverage({ "m", "one" }, "m") end,
+  }
+  local function embed(b) return b:Embedding { "x", "w" } end
+  local function embed_row(b, row) return b:Embedding { b:Reshape(row, nil, { shape = { 1 } }), "w" } end
+  --- Where in a net one is: what fails, an Embedding of an id that is not there, is beside it or behind it.
+  local places = {
+    ["the net"] = function(net, write)
+      write(net)
+      return embed(net)
+    end,
+    ["an If"] = function(net, write)
+      net:If(net:const(true), write)
+      return embed(net)
+    end,
+    ["an If that fails"] = function(net, write)
+      return (net:If(net:const(true), function(b)
+        write(b)
+        return embed(b)
+      end, embed))
+    end,
+    ["a Do"] = function(net, write)
+      net:CreateScope({}, "s")
+      net:Do { scope = "s", bindings = { m = "m", one = "one" }, body = write }
+      return embed(net)
+    end,
+    ["a Recurrent in a Do"] = function(net, write)
+      net:CreateScope({}, "s")
+      net:Do { scope = "s", bindings = { m = "m", one = "one", x = "x", w = "w", e = "e" }, body = function(d)
+        local rows = d:Recurrent { seq = { "x" }, init = {}, step = function(b, row)
+          write(b)
+          return embed_row(b, row)
+        end }
+        d:Copy(rows, "e")
+      end }
+      return "e"
+    end,
+    ["a Loop"] = function(net, write)
+      net:Loop { trip = 2, init = {}, body = function(b)
+        write(b)
+        return true
+      end }
+      return embed(net)
+    end,
+    ["a While that fails"] = function(net, write)
+      local _, sum = net:While { init = { net:const(0), net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(b, i, sum)
+        write(b)
+        return i + 1, sum + b:Sum(embed(b))
+      end }
+      return sum
+    end,
+    ["a Recurrent that fails"] = function(net, write)
+      return (net:Recurrent { seq = { "x" }, init = {}, step = function(b, row)
+        write(b)
+        return embed_row(b, row)
+      end })
+    end,
+  }
+  local function writing(role, place, write)
+    local net = neap.net "f"
+    net:input("x", { 2 }, "i64")
+    net:param("w", { 3, 2 }, 1)
+    net:declare("m", role, { 1 }, "f32", role ~= "input" and { op = "Constant", value = 0 } or nil)
+    net:declare("one", "state", { 1 }, "f32", { op = "Constant", value = 1 })
+    net:Copy(place(net, write), "out")
+    net:outputs { "out" }
+    return net
+  end
+  for _, role in ipairs { "state", "parameter", "input" } do
+    for writer, write in pairs(writers) do
+      it(("leaves a blob of role %s that %s writes, wherever it stands"):format(role, writer), function()
+        for where, place in pairs(places) do
+          local net = writing(role, place, write)
+          for _, executor in ipairs { "simple", "dag", "dynamic" } do
+            local ws <close> = neap.workspace { store = false, executor = executor }
+            ws:init(net)
+            ws:feed("m", neap.tensor { 0 })
+            ws:run(net, { x = { 0, 1 } })
+            local before = ws:fetch("m"):item()
+            assert.is_true(before > 0)
+            raises("out of range", ws.run, ws, net, { x = { 0, 7 } })
+            assert.are.equal(before, ws:fetch("m"):item(), where .. ", " .. executor)
+            ws:run(net, { x = { 0, 1 } })
+            assert.is_true(ws:fetch("m"):item() > before)
+          end
+        end
+      end)
+    end
+  end
+
   it("leaves what a scope shares", function()
     local net, asks = neap.net "a", neap.net "asks"
     net:input("x", { 2 })
