@@ -333,3 +333,12 @@ neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, co
                                   const char *line, neap_error *error) {
   return neap_net_add_gradient_of(net, loss, n_wrt, wrt, grads, true, line, error);
 }
+
+bool neap_net_op_writes_declared(const neap_net *net, const neap_net_op *op) {
+  bool is_whole = net->outer == NULL && (op->op->effects & NEAP_EFFECT_RELEASE) == 0;
+  for (int k = 0; is_whole && k < op->n_out; k++) {
+    const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
+    if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return true;
+  }
+  return false;
+}

@@ -80,6 +80,8 @@ neap_status neap_net_check_attrs(neap_net *net, const neap_op *op, const neap_se
 neap_status neap_net_check_written_out(const neap_net_op *op, const char *who, neap_error *error);
 /* Scopes (scope.c). Whether argument i of n is a scope by the record; every rule about Do; the scope's frames after the op. */
 bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n);
+/* declare.c. Whether the op writes a blob that is there before the net runs, which then is what the op made of it. */
+bool neap_net_op_writes_declared(const neap_net *net, const neap_net_op *op);
 neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error);
 void neap_net_enter_frame(neap_net *net, neap_net_op *op);
 

@@ -5,6 +5,7 @@
  */
 #include "net/net_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a part of a net"); }
@@ -161,8 +162,26 @@ static neap_status norm_inputs(const neap_net *net, const neap_net_op *op, const
   return NEAP_OK;
 }
 
+/* Evaluation leaves parameters and state as they are: what an op makes of one is a transient blob, by name of its own. `renamed`, by
+ * cell: that name, from the op on that writes the declared one. */
+static const char *name_in_evaluation(const neap_net *net, const char *const *renamed, const char *name) {
+  int at = name != NULL ? neap_map_get(&net->cell_of, name, -1) : -1;
+  return at >= 0 && renamed[at] != NULL ? renamed[at] : name;
+}
+
+static neap_status rename_written(const neap_net *net, const neap_net_op *op, const char **renamed, neap_error *error) {
+  for (int k = 0; k < op->n_out; k++) {
+    int at = op->out[k] != NULL ? neap_map_get(&net->cell_of, op->out[k], -1) : -1;
+    if (at < 0 || renamed[at] != NULL || net->cell[at].blob.type.dtype == NEAP_DTYPE_NONE) continue;
+    char text[300];
+    size_t used = (size_t)snprintf(text, sizeof text - 8, "%.280s~", op->out[k]);
+    while (used < sizeof text - 1 && neap_net_find_blob(net, neap_intern(text)) != NULL) text[used++] = '~', text[used] = '\0';
+    if ((renamed[at] = neap_intern(text)) == NULL) return no_memory(error);
+  }
+  return NEAP_OK;
+}
+
 static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_net *to, neap_error *error) {
-  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   NEAP_TRY(refuse_subnets(net, op, error));
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return no_memory(error);
@@ -185,12 +204,30 @@ static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_
   return status;
 }
 
+/* The op with the names that evaluation has for what it reads and writes; updates are left out. */
+static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, const char **renamed, neap_net *to,
+                                  neap_error *error) {
+  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
+  neap_net_op named = *op;
+  const char **list = neap_alloc_zeroed((size_t)(op->n_in + op->n_out + 1) * sizeof *list);
+  if (list == NULL) return no_memory(error);
+  named.in = list, named.out = list + op->n_in;
+  for (int k = 0; k < op->n_in; k++) list[k] = name_in_evaluation(net, renamed, op->in[k]);
+  neap_status status = rename_written(net, op, renamed, error);
+  for (int k = 0; k < op->n_out; k++) list[op->n_in + k] = name_in_evaluation(net, renamed, op->out[k]);
+  if (status == NEAP_OK) status = evaluate_op(net, &named, to, error);
+  neap_free((void *)list);
+  return status;
+}
+
 /* Whether an op behaves otherwise when it trains. */
 static bool trains(const neap_net *net) {
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
     int training = neap_op_attr_index(op->op, "training");
-    if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || (training >= 0 && op->attrs[training].i != 0)) return true;
+    if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || neap_net_op_writes_declared(net, op) ||
+        (training >= 0 && op->attrs[training].i != 0))
+      return true;
   }
   return false;
 }
@@ -203,15 +240,18 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   if (!trains(net)) return neap_net_clone(net, out, error);
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);
-  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = evaluate_op(net, &net->op[i], to, error);
+  const char **renamed = neap_alloc_zeroed((size_t)(net->n_cell + 1) * sizeof *renamed);
+  if (status == NEAP_OK && renamed == NULL) status = no_memory(error);
+  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = evaluate_named(net, &net->op[i], renamed, to, error);
   int n = neap_net_n_outputs(net);
   const char **name = neap_alloc_zeroed((size_t)n * sizeof *name);
   if (status == NEAP_OK && name == NULL) status = no_memory(error);
-  for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = neap_net_output_at(net, k);
+  for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
   if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
   if (status == NEAP_OK) status = copy_keeps(net, to, error);
   if (status == NEAP_OK) status = copy_banks(net, to, error);
   neap_free((void *)name);
+  neap_free((void *)renamed);
   if (status != NEAP_OK) {
     neap_net_free(to);
     return status;

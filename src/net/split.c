@@ -52,18 +52,8 @@ static bool is_parameter_gradient(const splitter *s, const neap_net_op *op, cons
 
 /* ---- what reads what --------------------------------------------------------------------------------------------- */
 
-/* Whether the op writes a blob that is there before the net runs, which then is what the op made of it. */
-static bool writes_declared(const neap_net *net, const neap_net_op *op) {
-  bool is_whole = net->outer == NULL && (op->op->effects & NEAP_EFFECT_RELEASE) == 0;
-  for (int k = 0; is_whole && k < op->n_out; k++) {
-    const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
-    if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return true;
-  }
-  return false;
-}
-
 static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
-  unsigned effects = op->op->effects | (writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
+  unsigned effects = op->op->effects | (neap_net_op_writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
     for (int i = 0; sub != NULL && i < sub->n_op; i++)
@@ -157,6 +147,21 @@ static neap_status fail_both(const splitter *s, const neap_net_op *op, const cha
     op->op->name, op->name, part, whole);
 }
 
+/* A write that the large batch makes once, before its gradient: each micro-batch would make it again. */
+static neap_status fail_again(const splitter *s, const neap_net_op *op) {
+  neap_error *error = s->error;
+  if (error != NULL && error->code == NEAP_OK) {
+    snprintf(error->op, sizeof error->op, "%s", op->op->name);
+    snprintf(error->scope, sizeof error->scope, "%s", op->scope);
+    snprintf(error->line, sizeof error->line, "%s", op->line);
+  }
+  neap_hint(error, "write it after the update, or give what the gradient reads another name");
+  return neap_fail(error, NEAP_GRAPH,
+                   "%s \"%s\": writes a declared blob that the gradient depends on, once a step: every "
+                   "micro-batch would do so again",
+                   op->op->name, op->name);
+}
+
 /* What a state in the forward pass becomes is of the micro-batches; one that no gradient depends on goes on once a step. */
 static neap_status find_kind(splitter *s, int i) {
   const neap_net_op *op = &s->net->op[i];
@@ -170,6 +175,8 @@ static neap_status find_kind(splitter *s, int i) {
   if (is_free(op) && part != NULL && whole != NULL) part = whole = NULL; /* it computes nothing: left out */
   if (is_gradient(op) && part == NULL) part = op->in[0];
   if (part != NULL && whole != NULL) return fail_both(s, op, part, whole);
+  if (part == NULL && p->leads && neap_net_op_writes_declared(s->net, op) && (op->op->effects & NEAP_EFFECT_COMMIT) == 0)
+    return fail_again(s, op);
   bool once = p->leads && (p->effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM)) != 0;
   p->kind = part != NULL || once ? PART : whole != NULL || (p->effects & NEAP_EFFECT_COMMIT) != 0 ? WHOLE : EITHER;
   return NEAP_OK;

@@ -185,6 +185,31 @@ TEST(declared_names_that_ops_write_move_as_in_the_large_batch) {
   }
 }
 
+TEST(a_declared_name_written_before_the_gradient_is_refused) {
+  static const char text[] =
+    "net again\n"
+    "input x f32 (6,2)\n"
+    "param w f32 (3,2) = Constant { value = 1 }\n"
+    "param v f32 (3,2) = Constant { value = 0 }\n"
+    "u = Copy(w)\n"
+    "w = Clamp(w) { min = 0.5, max = 0.75 } as clip\n"
+    "y = FC(x, w)\n"
+    "l = Mean(y)\n"
+    "gw = Gradient(l, w)\n"
+    "d = Mul(gw, u)\n"
+    "v = Add(v, d) as move\n"
+    "outputs l\n";
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  CHECK_FAILS(neap_micro_open(ws, net, 2, NULL, &micro, &error), NEAP_GRAPH,
+              "Clamp \"clip\": writes a declared blob that the gradient depends on");
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
 /* Rows [from, from + n) of batch k of 12. */
 static neap_status write_rows(neap_workspace *ws, int64_t from, int64_t n, int k, int64_t bad_row, neap_error *error) {
   float x[MOST * IN];
@@ -741,7 +766,8 @@ TEST(gradients_are_accumulated_by_scopes) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch),
-             T(declared_names_that_ops_write_move_as_in_the_large_batch), T(batches_added_up_are_the_step_of_all_their_rows),
+             T(declared_names_that_ops_write_move_as_in_the_large_batch),
+             T(a_declared_name_written_before_the_gradient_is_refused), T(batches_added_up_are_the_step_of_all_their_rows),
              T(what_is_held_is_counted_and_asked_for), T(options_are_read_when_micro_batches_are_opened_and_not_again),
              T(any_number_of_rows_is_a_step_in_the_same_memory), T(micro_batches_hold_what_their_figures_say),
              T(weights_are_the_callers_where_rows_do_not_count_alike), T(blobs_of_both_nets_can_be_kept),

@@ -380,6 +380,8 @@ TEST(what_is_no_layer_is_refused_with_its_place_what_is_expected_and_what_it_got
               NEAP_GRAPH, "layer \"a\": a layer has one input, got 2 (x, z)");
   CHECK_FAILS(try_open(1, (const char *[]){"net a\ninput x f32 (2,3)\ny = Relu(x)\nz = Tanh(x)\n"}, 2, NULL, &error), NEAP_GRAPH,
               "one output, got 2");
+  CHECK_FAILS(try_open(1, (const char *[]){"net a\ninput x f32 (2,3)\nx = Add(x, x) as twice\ny = Relu(x)\n"}, 2, NULL, &error),
+              NEAP_GRAPH, "layer \"a\": Add \"twice\" writes the layer's input \"x\"");
   CHECK_FAILS(try_open(1, (const char *[]){"net a\nparam p f32 (2,3) = Xavier\ny = Relu(p)\n"}, 2, NULL, &error), NEAP_GRAPH,
               "one input, got 0");
   CHECK_FAILS(try_open(1, (const char *[]){fine}, 0, NULL, &error), NEAP_ARGUMENT, "max_batch");

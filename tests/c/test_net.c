@@ -804,6 +804,24 @@ TEST(evaluation_reads_the_statistics_that_are_given_or_kept) {
   }
 }
 
+TEST(evaluation_leaves_what_ops_write_by_name_as_it_is) {
+  neap_net *net = NULL, *evaluation = NULL;
+  neap_buffer text = {0};
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (3)\nstate m f32 (3)\nm~ = Neg(x)\na = Mul(x, m)\nm = Add(m, x)\nm = Add(m, a) as more\n"
+                  "y = Mul(m, m~)\noutputs y\n",
+                  &net, &error));
+  CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
+  neap_net_print(evaluation, false, &text);
+  CHECK(strstr(text.text, "a = Mul(x, m)") != NULL);
+  CHECK(strstr(text.text, "m~~ = Add(m, x)") != NULL);
+  CHECK(strstr(text.text, "m~~ = Add(m~~, a)") != NULL);
+  CHECK(strstr(text.text, "y = Mul(m~~, m~)") != NULL);
+  neap_buffer_fini(&text);
+  neap_net_free(evaluation);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
              T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
@@ -818,5 +836,5 @@ int main(int argc, char **argv) {
              T(the_nets_of_a_step_ask_for_what_they_read), T(a_subnet_that_overwrites_an_outer_name_reads_it),
              T(what_is_taken_back_was_not_read), T(names_are_of_any_script_without_what_the_text_form_needs),
              T(words_of_a_list_are_read_whole), T(evaluation_reads_the_running_statistics),
-             T(evaluation_reads_the_statistics_that_are_given_or_kept));
+             T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }
