@@ -16,12 +16,43 @@ static neap_status fail_unused(const neap_net_op *op, int i, neap_error *error) 
   return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }
 
+/* Whether value `to` is computed from `from`, subnets' operands included. True too where memory is refused. */
+static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id from) {
+  bool *reached = neap_alloc_zeroed((size_t)graph->n_value + 1);
+  if (reached == NULL) return true;
+  reached[from] = true;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    bool reads = false;
+    for (int i = 0; i < node->n_in; i++) reads = reads || (node->in[i] >= 0 && reached[node->in[i]]);
+    for (int k = 0; reads && k < node->n_out; k++) reached[node->out[k]] = true;
+  }
+  bool depends = reached[to];
+  neap_free(reached);
+  return depends;
+}
+
+/* The name means what an op has written since; the loss depends on what it meant before. Zeros would train nothing. */
+static neap_status fail_older(const neap_builder *b, const neap_net_op *op, int i, neap_value_id newest, neap_error *error) {
+  const neap_node *writer = &b->graph->node[b->graph->value[newest].node];
+  neap_error inner = {0};
+  snprintf(inner.blob, sizeof inner.blob, "%s", op->in[i + 1]);
+  neap_fail(&inner, NEAP_GRAPH, "\"%s\" depends on \"%s\" as it was before %s \"%s\" wrote it", op->in[0], op->in[i + 1],
+            writer->op->name, writer->name);
+  neap_hint(&inner, "write it after the gradient, or before the loss reads it");
+  return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+}
+
 /* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
  * copied, since each blob has its own bytes. */
 static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt,
                                   neap_error *error) {
   build_begin_emit(b, error);
+  neap_value_id loss = neap_map_get(&b->env, op->in[0], NEAP_NO_VALUE);
   for (int i = 0; i < op->n_out; i++) {
+    neap_value_id older = neap_map_get(&b->stored, op->in[i + 1], NEAP_NO_VALUE);
+    if (dwrt[i] == NEAP_NO_VALUE && older >= 0 && loss >= 0 && depends_on(b->graph, loss, older))
+      return fail_older(b, op, i, wrt[i], error);
     if (dwrt[i] == NEAP_NO_VALUE && op->attrs[0].i == 0) return fail_unused(op, i, error);
     if (dwrt[i] == NEAP_NO_VALUE) dwrt[i] = build_constant(b, b->graph->value[wrt[i]].type, 0);
     NEAP_TRY(b->emit_status);

@@ -157,6 +157,19 @@ describe("an op that writes a declared name", function()
       outputs l]], { c = neap.full { value = 1, dtype = "bool" } }, { { l = 24, gw = 12, s = 12 } })
   end)
 
+  it("between the loss and its gradient is refused: zeros would train nothing", function()
+    local head = "net z\n input x f32 (2,3)\n param w f32 (4,3) = Constant { value = 1 }\n y = FC(x, w)\n l = Sum(y)\n"
+    local net = neap.net_from(head .. "w = Clamp(w) { min = -1, max = 1 } as clip\n gw = Gradient(l, w)\n outputs l")
+    local ok, message = pcall(net.plan, net, { store = false })
+    assert.is_false(ok)
+    assert.matches('Gradient ".-": "l" depends on "w" as it was before Clamp "clip" wrote it', tostring(message))
+    -- One that the loss does not depend on has zeros as before.
+    net = neap.net_from(head .. "param v f32 (2) = Constant { value = 1 }\n v = Add(v, v)\n gv = Gradient(l, v)\n keep gv\n outputs l")
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.ones { 2, 3 } })
+    assert.same({ 0, 0 }, ws:fetch("gv"):totable())
+  end)
+
   it("is refused where its type is not the declared one, with both", function()
     local net = neap.net_from "net t\n input x f32 (2,3)\n input z f32 (2,3)\n x = Sum(z) { axes = {1} }\n y = Relu(x)"
     local ok, message = pcall(net.plan, net, { store = false })
