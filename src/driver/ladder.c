@@ -46,7 +46,9 @@ static bool keeps_banks(const neap_way *w) { return neap_plan_check_banks(w->pla
 static bool keeps(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
   if (r->arena_limit > 0 && arena > r->arena_limit) return false;
-  size_t constants = r->total_left < SIZE_MAX ? constant_bytes(w) : 0;
+  if (r->total_left == SIZE_MAX) return true;
+  if (r->resident_bytes > r->total_bytes) return false; /* nothing is left, and no arena is small enough */
+  size_t constants = constant_bytes(w);
   return constants <= r->total_left && NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
 }
 

@@ -45,6 +45,16 @@ int neap_plan_changed(const neap_graph *graph) {
   return n;
 }
 
+/* Without an arena no step is in the way: what lies beside it is too much for the total. */
+static neap_status refuse_beside(const neap_graph *graph, size_t beside, size_t total, neap_error *error) {
+  char text[24], asked[24];
+  neap_fail(error, NEAP_MEMORY, "least total for \"%s\" is %s, all of it beside the arena, the total is %s",
+            graph->name != NULL ? graph->name : "net", neap_bytes_text((double)beside, text),
+            neap_bytes_text((double)total, asked));
+  if (error != NULL) error->least_bytes = (int64_t)beside;
+  return NEAP_MEMORY;
+}
+
 /* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be
  * least is so for this order and these kernels. */
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
@@ -54,6 +64,7 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
   if (need <= budget_bytes) return NEAP_OK;
   /* The peak is where something would have to go. */
+  if (plan->arena_bytes == 0) return refuse_beside(graph, need, budget_bytes, error);
   int value[N_NAMED], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_NAMED, value);
   const neap_node *node = &graph->node[plan->order[plan->peak_step]];
   neap_buffer list = {0};

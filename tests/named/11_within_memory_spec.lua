@@ -312,6 +312,37 @@ describe("gradient accumulation in the trainer", function()
     assert.are.equal(free.total_bytes + 100, raises("least total", plan, { total = free.total_bytes, beside = { 100, 0 } }).least_bytes)
   end)
 
+  it("is kept where there is no arena to make smaller", function()
+    local net, still = neap.net "r", neap.net "still"
+    net:input("x", { 2000 })
+    net:param("w", { 2000 }, 1)
+    net:Mul({ "x", "w" }, "y")
+    net:outputs { "y" }
+    still:param("w", { 2000 }, 1)
+    still:outputs { "w" }
+    assert.are.equal(8000, raises("least total for \"still\"", still.plan, still, { total = 7999 }).least_bytes)
+    still:plan { total = 8000 }
+    for _, memory in ipairs { {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" }, { policy = "pool" } } do
+      local ws <close> = neap.workspace { store = false }
+      ws:init(net)
+      local function run(total)
+        memory.total = total
+        return ws:run(net, { x = neap.ones(2000) }, memory)
+      end
+      for _, total in ipairs { 1, 8000, 23999 } do
+        local err = raises("least total for \"r\" is 23.4 KiB, all of it beside the arena", run, total)
+        assert.are.same({ "memory", 24000, 8000 }, { err.code, err.least_bytes, ws:held_bytes() })
+      end
+      run(24000)
+      assert.are.equal(24000, ws:held_bytes())
+    end
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    raises("least total", ws.compile, ws, net, { total = 1 })
+    local m = neap.nn.Sequential { input = { 32 }, neap.nn.Linear { 32, 32 } }
+    raises("least total", m.plan, m, { batch = 2, total = 1 })
+  end)
+
   it("fits micro-batches into a budget or a total: the largest that do", function()
     for _, limit in ipairs { { total = "60KiB" }, { budget = "24KiB" } } do
       local memory = { store = false, total = limit.total, budget = limit.budget }
