@@ -428,6 +428,9 @@ describe("Step trees", function()
     fails("must be one bool, got f32 (1)", { net, stop = "f" })
     fails("must be one bool, got bool (2)", { net, stop = "two" })
     fails("a report net needs an interval", { net, report = net })
+    local deep = { net }
+    for _ = 1, 66 do deep = { deep } end
+    fails("nested too deeply", deep)
     fails("did you mean", { net, iteration = 3 })
     fails("can't be negative", { net, iterations = -1 })
     fails("got a number", { net, 3 })
@@ -587,6 +590,13 @@ describe("one op on named blobs", function()
     assert.are.same({ 10, 20, 30 }, ws:run(net).y:totable())
     ws:run_op("Add", { "y", "a" }, "z") -- an output of the last run
     assert.are.same({ 11, 18, 33 }, ws:fetch("z"):totable())
+  end)
+
+  it("guesses at a name only where one is near", function()
+    local ws <close> = ready()
+    ws:feed("velocity", neap.ones(1))
+    assert.are.equal('did you mean "velocity"?', raises('"velocty"', ws.run_op, ws, "Relu", "velocty", "y").hint)
+    assert.is_nil(raises('"momentum"', ws.run_op, ws, "Relu", "momentum", "y").hint)
   end)
 
   it("writes all outputs or none, and leaves no blob behind that was not there", function()

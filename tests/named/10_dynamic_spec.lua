@@ -179,6 +179,20 @@ describe("the pool policy", function()
     assert.are.equal(most, a:pool().reserved)
   end)
 
+  it("keeps the pool as large as it was where nothing says how large it may stay", function()
+    local net, small, large = chain(), { 2, 64 }, { 64, 64 }
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    local a <close> = ws:compile(net, { policy = "pool", x = large })
+    local b <close> = ws:compile(net, { policy = "pool", x = small })
+    ws:feed("x", neap.rand(table.unpack(large)))
+    a:run()
+    local most = a:pool().reserved
+    ws:feed("x", neap.rand(table.unpack(small)))
+    b:run()
+    assert.are.equal(most, b:pool().reserved)
+  end)
+
   it("is refused for a dag, whose order is not known beforehand", function()
     local ok, err = pcall(function() return chain():plan { policy = "pool", executor = "dag", store = false } end)
     assert.is_false(ok)

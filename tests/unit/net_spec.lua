@@ -51,6 +51,14 @@ describe("building a net", function()
     raises("no value while the net is built", function() return x:item() end)
   end)
 
+  it("say how many operands an op expects and how many it got, by itself too", function()
+    local net = neap.net "n"
+    net:input("x", { 2 })
+    local err = raises("expects 1 input (x), got 2", net.Relu, net, { "x", "x" })
+    assert.are.equal("1 input", err.expected)
+    assert.are.equal("2", err.got)
+  end)
+
   it("numbers beside blobs become constants of their dtype", function()
     local net = neap.net "f"
     local x = net:input("x", { 3 })
