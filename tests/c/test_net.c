@@ -338,6 +338,24 @@ TEST(gradient_names_its_outputs_and_gives_them_their_role) {
   neap_net_free(net);
 }
 
+TEST(all_outputs_are_renamed) {
+  neap_net *net = NULL, *copy = NULL;
+  const char *output[20];
+  CHECK_OK(neap_net_read("net f\ninput x f32 (2)\n", &net, &error));
+  for (int k = 0; k < 20; k++) {
+    char name[16];
+    snprintf(name, sizeof name, "y%d", k);
+    CHECK_OK(add(net, "Relu", 1, LIST("x"), name, &error));
+    output[k] = neap_net_output_at(net, k);
+  }
+  CHECK_OK(neap_net_set_outputs(net, 20, output, &error));
+  CHECK_OK(neap_net_rename(net, 2, LIST("y0", "y19"), LIST("first", "last"), &copy, &error));
+  CHECK_EQ(neap_net_n_outputs(copy), 20);
+  for (int k = 0; k < 20; k++)
+    CHECK(strcmp(neap_net_output_at(copy, k), k == 0 ? "first" : k == 19 ? "last" : neap_net_output_at(net, k)) == 0);
+  neap_net_free(net), neap_net_free(copy);
+}
+
 TEST(parameters_get_init_ops_from_their_type) {
   neap_net *net = built();
   neap_set set[] = {NEAP_SET_FLOAT("value", 0.1), {0}};
@@ -835,6 +853,6 @@ int main(int argc, char **argv) {
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(the_nets_of_a_step_ask_for_what_they_read), T(a_subnet_that_overwrites_an_outer_name_reads_it),
              T(what_is_taken_back_was_not_read), T(names_are_of_any_script_without_what_the_text_form_needs),
-             T(words_of_a_list_are_read_whole), T(evaluation_reads_the_running_statistics),
+             T(words_of_a_list_are_read_whole), T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
              T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }
