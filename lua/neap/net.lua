@@ -4,6 +4,7 @@
 -- blob handle (neap.blob) and its name are interchangeable; what a name means inside a scope is neap.naming's.
 -- @module neap.net
 local core = require "neap.core"
+local guard = require "neap.guard"
 local handle = require("neap.blob").handle
 local mem_param = require "neap.mem_param"
 local op = require "neap.op"
@@ -123,13 +124,17 @@ function Net:fresh_name(base)
   return name
 end
 
---- net:op(type, ins, outs, attrs) -> blobs. ins and outs: a name, a blob, or a list of them; outs a number: so many, named
--- here; outs nil: those the record requires, named here.
+--- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them; outs a number: so many, named
+-- here; outs nil: those the record requires, named here. name: what the op is called in texts, plans and messages (nil: named here).
 function Net:op(type_name, ins, outs, attrs, name)
   if type(type_name) ~= "string" then fail("net:op expects (type, inputs, outputs, attributes), got a " .. type(type_name) .. " for the type") end
   if attrs ~= nil and (type(attrs) ~= "table" or op.is_blob(attrs)) then
     fail(("%s: attributes are a table, { axis = -1 }, got a %s; net:%s(inputs, outputs, attributes)"):format(type_name,
       type(attrs) == "table" and "blob" or type(attrs), type_name))
+  end
+  if name ~= nil and type(name) ~= "string" then
+    fail(("%s: the op's name, behind its attributes, is a text, got a %s; net:%s(inputs, outputs, attributes, name)"):format(type_name,
+      op.is_blob(name) and "blob" or type(name), type_name))
   end
   local in_names = read_list(self, ins, type_name)
   local out_names
@@ -385,7 +390,8 @@ Net.meta.__index = function(_, key)
   if known then return known end
   local record = op.records[key]
   if record and not record.internal then
-    known = function(self, ins, outs, attrs, name) return Net.op(self, key, ins, outs, attrs, name) end
+    local function add(self, ins, outs, attrs, name) return Net.op(self, key, ins, outs, attrs, name) end
+    known = guard.functions({ [key] = add }, "net:")[key]
     closures[key] = known
     return known
   end

@@ -530,8 +530,19 @@ describe("what an op is given", function()
     assert.are.same({ 2 }, net:blob("y").shape)
   end)
 
+  it("and a name for an op is what it is called", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    net:Relu("x", "y", nil, "here")
+    net:op("Neg", "y", "z", nil, "there")
+    assert.is_truthy(net:text():find("y = Relu(x) as here", 1, true))
+    assert.is_truthy(net:text():find("z = Neg(y) as there", 1, true))
+  end)
+
   it("and does not take raises", function()
     local x = neap.arange(0, 6):view(2, 3)
+    local net = neap.net "f"
+    net:input("x", { 2 })
     for what, f in pairs {
       ["twice"] = function() return x:sum(2, { axes = { 1 } }) end,
       ["takes 0 attributes"] = function() return x:relu(3) end,
@@ -541,12 +552,17 @@ describe("what an op is given", function()
       ["neap.seed takes 1 argument, got 2"] = function() return neap.seed(1, 2) end,
       ["nothing behind it"] = function() return x:reshape({ 3, 2 }, 4) end,
       ['unknown field "foo"'] = function() return x[{ 1, foo = 2 }] end,
+      ["Clamp: the op's name, behind its attributes, is a text, got a number"] = function(net) return net:Clamp("x", "y", { min = 3 }, 7) end,
+      ["is a text, got a blob"] = function(net) return net:op("Relu", "x", nil, nil, net:blob "x") end,
+      ["net:Relu takes 4 arguments, got 5"] = function(net) return net:Relu("x", nil, nil, "r", 5) end,
+      ["net:op takes 5 arguments, got 6"] = function(net) return net:op("Relu", "x", nil, nil, "r", 5) end,
       ["without gaps"] = function() return x:reshape { 3, [3] = 2 } end,
       ["takes one table"] = function() return neap.zeros({ 2, 3 }, "f64") end,
       ['did you mean "trainable"'] = function() return neap.net("f"):param("w", { 2 }, 0, { trainabel = false }) end,
       ['did you mean "share"'] = function() return neap.workspace({}):feed("x", x, { shared = true }) end,
     } do
-      raises(what, f)
+      raises(what, f, net)
     end
+    assert.are.equal(0, select(2, net:text():gsub(" = ", "")))
   end)
 end)
