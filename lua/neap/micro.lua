@@ -6,9 +6,9 @@
 --
 -- INVARIANT: whether a step has happened is told by `counter`, which the update program raises with the parameters.
 --
--- What differs from the large batch: batch norm sees micro-batches (its running statistics count every one that was finite,
--- also of a step that is then dropped), and random ops draw by the workspace's step counter, which a micro-batch raises by one:
--- dropout masks are those of as many steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
+-- What differs from the large batch: batch norm sees micro-batches (its running statistics count each of them, and are
+-- put back with a step that fails or is dropped), and random ops draw by the workspace's step counter, which a micro-batch raises by
+-- one: dropout masks are those of as many steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
 -- @module neap.micro
 local core = require "neap.core"
 

@@ -159,7 +159,7 @@ typedef struct neap_micro_step {
 } neap_micro_step;
 /* Runs the parts (none: an update by what is held alone), then what follows. Floating-point outputs of a part's net that have one
  * element become their weighted sums; others are of the last part. A failure before the update has committed leaves parameters,
- * optimizer state and the step counter as before. */
+ * state, what the parts wrote included, and the step counter as before. */
 neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
 
 /* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total; and what batches held

@@ -7,11 +7,11 @@
  * A part of weight 0, whose labels are all to be ignored, is left out: its loss is a mean of nothing, and 0 times that is no number.
  * Only where no part has a weight they run, so that the loss says so.
  *
- * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update alone, and the workspace's step
- * counter, which every part raises, goes back when the update did not come to its end.
+ * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update alone; what the parts write
+ * (running statistics) and the workspace's step counter, which every part raises, go back when the update did not come to its end.
  *
- * What differs from the large batch: batch norm sees micro-batches, and its running statistics count every part that finished, of a
- * dropped step too; random ops draw by the step counter, so masks are those of as many steps.
+ * What differs from the large batch: batch norm sees micro-batches, and its running statistics count each of them; random ops draw
+ * by the step counter, so masks are those of as many steps.
  */
 #include "driver/driver_int.h"
 
@@ -29,6 +29,11 @@ typedef struct runner {
   int n_mean;
   const char **mean; /* outputs that are averaged */
   double *sum;
+  int n_saved;
+  struct saved { /* what the parts write and keep: a copy from before them */
+    const char *name;
+    neap_tensor copy;
+  } * saved;
   neap_arena room;
 } runner;
 
@@ -62,6 +67,42 @@ static neap_status begin(runner *r, neap_error *error) {
       r->mean[r->n_mean++] = value->name;
   }
   return NEAP_OK;
+}
+
+/* Whether a run of the graph leaves a new version of a parameter or of state; what a subnet writes is an output of its node too. */
+static bool is_written(const neap_value *value) {
+  return (value->role == NEAP_ROLE_PARAMETER || value->role == NEAP_ROLE_STATE) && value->is_last && value->node >= 0;
+}
+
+static neap_status save(runner *r, neap_error *error) {
+  if (r->step->n_part == 0) return NEAP_OK;
+  const neap_graph *graph = neap_program_graph(neap_session_program(r->step->part[0].session));
+  int n = 0;
+  for (int v = 0; v < graph->n_value; v++) n += is_written(&graph->value[v]);
+  if (n == 0) return NEAP_OK;
+  r->saved = neap_arena_alloc(&r->room, (size_t)n * sizeof *r->saved);
+  if (r->saved == NULL) return neap_fail_memory(error, (size_t)n * sizeof *r->saved, "notes of what a step writes");
+  for (int v = 0; v < graph->n_value; v++) {
+    if (!is_written(&graph->value[v])) continue;
+    struct saved *saved = &r->saved[r->n_saved];
+    saved->name = graph->value[v].name;
+    NEAP_TRY(neap_workspace_fetch(r->ws, saved->name, &saved->copy, error));
+    r->n_saved++;
+  }
+  return NEAP_OK;
+}
+
+/* Can't fail: the blobs are there, of the copies' types. */
+static void end_saved(runner *r, bool put_back) {
+  for (int i = 0; i < r->n_saved; i++) {
+    struct saved *saved = &r->saved[i];
+    neap_tensor now;
+    if (put_back && neap_workspace_view(r->ws, saved->name, &now, NULL, NULL) == NEAP_OK) {
+      (void)neap_tensor_copy(&now, &saved->copy, NULL);
+      neap_tensor_fini(&now);
+    }
+    neap_tensor_fini(&saved->copy);
+  }
 }
 
 static neap_status feed_scalar(runner *r, const char *name, double value, neap_error *error) {
@@ -145,9 +186,11 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   if (step->n_part < 1 && step->kept == 0) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
   NEAP_TRY(check_rows(step, error)); /* without parts there are no inputs */
   neap_status status = begin(&r, error);
+  if (status == NEAP_OK) status = save(&r, error);
   if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
   take_back(&r);
   if (status == NEAP_OK) status = run_after(&r, error);
+  end_saved(&r, status != NEAP_OK);
   if (status != NEAP_OK) neap_workspace_rewind_step(ws, before);
   neap_tensor_fini(&r.scalar);
   neap_arena_fini(&r.room);

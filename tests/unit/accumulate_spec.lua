@@ -556,3 +556,61 @@ describe("labels to be ignored", function()
     assert.is_true(distance(t, whole) < 1e-6)
   end)
 end)
+
+describe("what micro-batches write", function()
+  local function make(o)
+    o.model = nn.Sequential { seed = 2, nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU {}, nn.Linear { 8, 3 } }
+    o.optimizer = optim.Adam { lr = 0.05 }
+    return trainer(o)
+  end
+  local x, y = support.batch({ 6, 4 }, 3, 0.3)
+  local wrong = y:clone()
+  wrong[6] = 7
+  local far = x:clone()
+  far[{ 6, 1 }] = 0 / 0
+
+  it("is put back with a step that is refused or dropped, and the next one is as if it had not been", function()
+    for _, memory in ipairs { {}, { executor = "dag" }, { executor = "dynamic" } } do
+      for _, more in ipairs { { micro = 2 }, { micro = 4 }, { accumulate = 2 }, { accumulate = 2, micro = 2 } } do
+        for _, nan in ipairs { "stop", "skip", "off" } do
+          local function own()
+            return make { micro = more.micro, accumulate = more.accumulate, memory = memory, nan = nan }
+          end
+          local t <close> = own()
+          local other <close> = own()
+          t:step { x = x, y = y }
+          other:step { x = x, y = y }
+          local was = bits(t)
+          raises("label 7", t.step, t, { x = x, y = wrong })
+          assert.are.equal(was, bits(t))
+          if nan == "stop" then raises("the loss is", t.step, t, { x = far, y = y }) end
+          if nan == "skip" then assert.is_true(t:step({ x = far, y = y }).skipped) end
+          assert.are.equal(was, bits(t))
+          t:step { x = x, y = y }
+          other:step { x = x, y = y }
+          assert.are.equal(bits(other), bits(t))
+        end
+      end
+    end
+  end)
+
+  it("is put back where a subnet of the loss writes it", function()
+    local m = nn.Linear { 2, 2 }
+    local t <close> = neap.trainer { model = m, micro = 2, seed = 1, reduces = "mean", optimizer = optim.SGD { lr = 0 }, loss = function(out, target)
+      local net = out.net
+      net:declare("seen", "state", { 1 }, "f32", { op = "Constant", value = 0 })
+      local one = net:Reshape(net:Sum(out), nil, { shape = { 1 } })
+      net:While { init = { net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(b, i)
+        b:op("Accumulate", { "seen", one }, "seen")
+        return i + 1
+      end }
+      return net:SoftmaxCrossEntropy { out, target }
+    end }
+    local inputs = neap.ones(4, 2)
+    t:step { x = inputs, y = neap.tensor({ 0, 1, 0, 1 }, "i64") }
+    local ws = m:workspace()
+    local was = ws:fetch("seen"):item()
+    raises("label 5", t.step, t, { x = inputs, y = neap.tensor({ 0, 1, 0, 5 }, "i64") })
+    assert.are.equal(was, ws:fetch("seen"):item())
+  end)
+end)
