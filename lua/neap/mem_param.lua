@@ -25,7 +25,8 @@ local mem_param = {}
 local spec = { optimize_train = true, optimize_test = false, exclude_blob = {}, debug_info = false }
 local Param = { __name = "neap.mem_param" }
 
---- Makes or checks a mem_param.
+--- Makes or checks a mem_param. Blobs of exclude_blob must be in a net that it plans. Where it leaves planning off every blob has bytes
+-- of its own, and none is looked up: one mem_param serves training, which has a loss, and the test net beside it, which has none.
 -- @param given table|nil { optimize_train = true, optimize_test = false, exclude_blob = name or list, debug_info = false }
 -- @return table with all four fields
 -- @usage t = neap.trainer { .., memory = { mem_param = { exclude_blob = { "relu1" } } } }

@@ -112,20 +112,6 @@ local attempt = workspace.attempt
 
 -- ---- programs --------------------------------------------------------------------------------------------------------
 
-local function with_defaults(ws, memory)
-  memory = mem_param.checked(memory)
-  local state, out = state_of(ws), {}
-  for key, value in pairs(state.defaults) do out[key] = value end
-  for key, value in pairs(memory or {}) do out[key] = value end
-  if #state.keeps > 0 then
-    local keep = table.move(state.keeps, 1, #state.keeps, 1, {})
-    if type(out.keep) == "string" then keep[#keep + 1] = out.keep end
-    if type(out.keep) == "table" then table.move(out.keep, 1, #out.keep, #keep + 1, keep) end
-    out.keep = keep
-  end
-  return out
-end
-
 --- Whether the net has the blob, or the blob of a gradient "x.grad".
 local function has_blob(net, name)
   if op.is_blob(name) or net:_blob(name) then return true end
@@ -133,15 +119,21 @@ local function has_blob(net, name)
   return base ~= nil and net:_blob(base) ~= nil
 end
 
---- Names of `keeps` that a net does not know would be errors: a workspace's wish holds for the nets that have them.
-local function only_known(net, memory)
-  if type(memory.keep) ~= "table" then return memory end
-  local known = {}
-  for _, name in ipairs(memory.keep) do
-    if has_blob(net, name) or net:_has_local(name) then known[#known + 1] = name end
+--- Options of a call over those of the workspace. What ws:keep wishes holds for the nets that have it; a name that the call gives, its
+-- net must have (net nil: it is known later).
+local function with_defaults(ws, memory, net)
+  memory = mem_param.checked(memory)
+  local state, out = state_of(ws), {}
+  for key, value in pairs(state.defaults) do out[key] = value end
+  for key, value in pairs(memory or {}) do out[key] = value end
+  if #state.keeps == 0 then return out end
+  local given, keep = out.keep, {}
+  for _, name in ipairs(state.keeps) do
+    if net == nil or has_blob(net, name) or net:_has_local(name) then keep[#keep + 1] = name end
   end
-  memory.keep = known
-  return memory
+  if type(given) ~= "table" or op.is_blob(given) then given = { given } end
+  out.keep = table.move(given, 1, #given, #keep + 1, keep)
+  return out
 end
 
 --- The range of batches for a net and options, planned at its first use; one for all programs of the net.
@@ -159,13 +151,13 @@ end
 -- with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
-  local all, most = range.apart(only_known(net, mem_param.checked(with_defaults(self, memory))))
+  local all, most = range.apart(mem_param.checked(with_defaults(self, memory, net)))
   return attempt(self, true, {}, self._compile, self, net, all, most and range_for(self, net, all, most))
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
 function Workspace:compile_within(net, batches, memory)
-  return attempt(self, true, {}, self._compile, self, net, only_known(net, mem_param.checked(with_defaults(self, memory))), batches)
+  return attempt(self, true, {}, self._compile, self, net, mem_param.checked(with_defaults(self, memory, net)), batches)
 end
 
 local function shape_key(feeds)
@@ -421,7 +413,7 @@ end
 --- ws:run_once(net [, memory]) -> ws: compiles, runs once, and keeps no program.
 function Workspace:run_once(net, memory)
   if type(net) == "string" then net = self:net(net) end
-  core.run_once(self, net, only_known(net, with_defaults(self, memory)))
+  core.run_once(self, net, with_defaults(self, memory, net))
   return self
 end
 

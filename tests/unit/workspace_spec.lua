@@ -619,3 +619,41 @@ describe("the database", function()
     raises("no query", function() db:query "nothing" end)
   end)
 end)
+
+describe("what is to be kept", function()
+  local x = neap.tensor { 1, -2 }
+  local function net_of(hidden)
+    local net = neap.net(hidden)
+    net:input("x", { 2 })
+    net:Relu("x", hidden)
+    net:Neg(hidden, "y")
+    net:outputs { "y" }
+    return net
+  end
+
+  it("the net has, where a call names it", function()
+    local net = net_of "h"
+    for _, set_up in ipairs { function() end, function(ws) ws:keep "h" end } do
+      local ws <close> = neap.workspace { store = false }
+      set_up(ws)
+      for _, keep in ipairs { "hh", { "hh" }, { "h", "hh" } } do
+        for _, f in ipairs { function(m) return ws:run(net, { x = x }, m) end, function(m) return ws:compile(net, m) end,
+          function(m) return ws:run_once(net, m) end, function(m) return net:plan(m) end } do
+          local err = raises('keep: net "h" has no blob "hh"', f, { keep = keep })
+          assert.are.same({ "name", 'did you mean "h"?' }, { err.code, err.hint })
+        end
+      end
+      assert.are.equal(0, ws:step())
+      ws:run(net, { x = x }, { keep = "h" })
+      assert.are.same({ 1, 0 }, ws:fetch("h"):totable())
+      ws:run(net, { x = x }, { keep = { net:blob "h" } })
+    end
+  end)
+
+  it("is kept by the nets that have it, where the workspace wishes so", function()
+    local ws <close> = neap.workspace { store = false }
+    ws:keep("h", "g")
+    for _, hidden in ipairs { "h", "g", "other" } do ws:run(net_of(hidden), { x = x }) end
+    assert.are.same({ { 1, 0 }, { 1, 0 } }, { ws:fetch("h"):totable(), ws:fetch("g"):totable() })
+  end)
+end)
