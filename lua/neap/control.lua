@@ -408,8 +408,8 @@ end
 --
 -- Without a gradient two buffers of each state and one frame of temporaries serve all steps. With one, a step keeps what its
 -- backward reads; blobs named in `recompute` are made again instead.
--- @param o table {seq = blobs, init = blobs|nil, step = function, lengths = blob (N)|nil: a sequence's states stay and its rows are
--- zero past its end (sequences are (T,N,...), states and rows (N,...); outer blobs written by name are not masked),
+-- @param o table {seq = blobs, init = blobs|nil, step = function, lengths = blob (N)|nil, each in [0,T]: a sequence's states stay and its
+-- rows are zero past its end (sequences are (T,N,...), states and rows (N,...); outer blobs written by name are not masked),
 -- recompute = names|nil}
 -- @return blobs final states, stacked rows (T,...), then outer blobs written by name
 -- @usage local h, all = net:Recurrent{seq = {"x"}, init = {"h0"}, step = function(b, h, x) local n = (h + x):tanh() return n, n end}

@@ -5,6 +5,8 @@
  */
 #include "ops/op.h"
 
+#include <inttypes.h>
+
 /* mask (T,N). x needs a dimension of steps; a second one must agree with lengths (N). */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
@@ -17,10 +19,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A length beyond T means all steps; below 0 none. */
+/* A fault for each length out of [0,T], as LSTM's. */
 static void run(const neap_call *call) {
   int64_t n_step = call->out[0].type.shape.dim[0], n = call->out[0].type.shape.dim[1];
   uint8_t *mask = call->out[0].data;
+  for (int64_t k = 0; k < n; k++) {
+    int64_t length = neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);
+    if (length < 0 || length > n_step)
+      neap_call_fault(call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps", length, k + 1,
+                      n_step);
+  }
   for (int64_t t = 0; t < n_step; t++)
     for (int64_t k = 0; k < n; k++) mask[t * n + k] = t < neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);
 }
@@ -31,8 +39,9 @@ const neap_op neap_op_SequenceMask = {
   .math = "mask[t,n] = t < lengths[n]",
   .example = "net:SequenceMask({\"x\", \"lengths\"}, \"mask\")",
   .source = "TensorFlow sequence_mask",
-  .inputs = {{"x", "(T,...) or (T,N,...): only its shape is read", NEAP_ANY}, {"lengths", "(N)", NEAP_INTEGERS}},
+  .inputs = {{"x", "(T,...) or (T,N,...): only its shape is read", NEAP_ANY}, {"lengths", "(N), each in [0,T]", NEAP_INTEGERS}},
   .outputs = {{"mask", "(T,N)", NEAP_BIT(BOOL)}},
+  .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},

@@ -183,6 +183,32 @@ describe("Recurrent", function()
     check_gradient { lengths = { 0, 2 } }
   end)
 
+  it("refuses lengths that are no number of its steps, and leaves what it writes", function()
+    local net = neap.net "beyond"
+    net:input("x", { 4, 3, 2 })
+    net:input("lengths", { 3 }, "i64")
+    net:declare("m", "state", { 1 }, "f32", { op = "Constant", value = 0 })
+    local h, all = net:Recurrent { seq = { "x" }, init = { net:const(neap.zeros(3, 2)) }, lengths = "lengths", step = function(b, h, x)
+      b:Add({ "m", b:const(neap.tensor { 1 }) }, "m")
+      return h + x, x
+    end }
+    net:Copy(h, "h")
+    net:Copy(all, "all")
+    net:outputs { "h", "all" }
+    for _, executor in ipairs { "simple", "dag", "dynamic" } do
+      local ws <close> = neap.workspace { store = false, executor = executor }
+      ws:init(net)
+      local function run_with(...) return ws:run(net, { x = neap.ones(4, 3, 2), lengths = neap.tensor({ ... }, "i64") }).h:totable() end
+      assert.are.same({ { 4, 4 }, { 0, 0 }, { 1, 1 } }, run_with(4, 0, 1))
+      raises("length 5 of sequence 1 is out of range for 4 steps", run_with, 5, 2, 0)
+      raises("length -1 of sequence 3 is out of range for 4 steps", run_with, 4, 2, -1)
+      raises("length 9007199254740993 of sequence 2", run_with, 4, 9007199254740993, 0)
+      assert.are.equal(4, ws:fetch("m"):item())
+      assert.are.same({ { 2, 2 }, { 4, 4 }, { 3, 3 } }, run_with(2, 4, 3))
+      assert.are.equal(8, ws:fetch("m"):item())
+    end
+  end)
+
   it("takes empty sequences among others: lengths 0, 1, 2, 3, 0, 1", function()
     local lengths = { 0, 1, 2, 3, 0, 1 }
     local net = neap.net "f"
