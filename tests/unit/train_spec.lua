@@ -515,6 +515,43 @@ describe("before a first step", function()
   end)
 end)
 
+describe("a rate", function()
+  local batch = { x = neap.ones(4, 3), y = neap.ones(4, 2) }
+  local function trainer(o)
+    o.model, o.loss = nn.Sequential { seed = 3, nn.Linear { 3, 2 } }, nn.MseLoss()
+    o.optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }
+    return neap.trainer(o)
+  end
+
+  it("that no update can take is refused before the step, whoever gives it", function()
+    for _, o in ipairs { {}, { micro = 3 }, { accumulate = 1, micro = 2 }, { accumulate = 2 } } do
+      for _, rate in ipairs { 0 / 0, math.huge, -math.huge, -1e-3, "fast", false } do
+        local given = 0.1
+        local t <close> = trainer { micro = o.micro, accumulate = o.accumulate, schedule = function() return given end }
+        local plain <close> = trainer { micro = o.micro, accumulate = o.accumulate }
+        t:step(batch)
+        plain:step(batch)
+        local was = everything(t)
+        given = rate
+        local err = raises({ "schedule", "rate of step " .. (o.accumulate == 2 and 1 or 2), "at least 0" }, t.step, t, batch)
+        assert.are.equal("argument", err.code)
+        for name, tensor in pairs(everything(t)) do assert.is_true(tensor:equal(was[name]), name) end
+        given = 0.1
+        t:step(batch)
+        plain:step(batch)
+        local want = everything(plain)
+        for name, tensor in pairs(everything(t)) do assert.is_true(tensor:equal(want[name]), name) end
+      end
+    end
+    local t <close> = trainer {}
+    t:step(batch)
+    t.optimizer.lr = 0 / 0
+    raises({ "lr of optim.SGD", "got NaN" }, t.step, t, batch)
+    t.optimizer.lr = 0
+    assert.are.equal(0, t:step(batch).lr)
+  end)
+end)
+
 describe("a loss that is a function", function()
   it("is trained on data without a target", function()
     for _, o in ipairs { {}, { micro = 2, reduces = "mean" }, { accumulate = 2, reduces = "mean" } } do

@@ -10,6 +10,7 @@ local batches = require "neap.batch"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
 local micro = require "neap.micro"
+local options = require "neap.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt, state.settle, state.find_workspace
@@ -25,9 +26,20 @@ local function feed(self, batch)
   if batch.y ~= nil then self.ws:feed("y", batch.y) end
 end
 
+--- Raises unless lr is a rate that an update can take.
+local function check_rate(self, lr)
+  if type(lr) == "number" and lr >= 0 and lr < math.huge then return end
+  local got = type(lr) == "number" and ("%g"):format(lr) or options.shown(lr)
+  if lr ~= lr then got = "NaN" end
+  error(core.error { code = "argument", expected = "a finite number of at least 0", got = got,
+    message = ("%s: a finite number of at least 0 is expected as the rate of step %d, got %s"):format(self.schedule and "the schedule" or "lr of optim."
+      .. self.optimizer.name, self.position.step + 1, got), hint = "parameters and optimizer are as before it" })
+end
+
 local function feed_rate(self)
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
+  check_rate(self, lr)
   self.rate:set(lr)
   self.ws:feed("lr", self.rate)
   return lr
