@@ -277,6 +277,49 @@ describe("a module that two models share", function()
     assert.are.equal(3, saved["block2.w"]:item())
   end)
 
+  it("is frozen, switched and looked at for a trainer of either, whichever model is told", function()
+    local inner = nn.Sequential { input = { 2 }, seed = 2, nn.Linear { 2, 2 }, nn.Dropout { 0.5 }, nn.Linear { 2, 1 } }
+    local outer = nn.Sequential { input = { 2 }, seed = 1, nn.Linear { 2, 2 }, inner }
+    local batch = { x = neap.ones(2, 2), y = neap.ones(2, 1) }
+    local function trainer(m) return neap.trainer { model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 } } end
+    local t <close> = trainer(inner)
+    local u <close> = trainer(outer)
+    local function changes(by)
+      local was = inner:state_dict()
+      by:step(batch)
+      local out, now = {}, inner:state_dict()
+      for name in pairs(was) do out[name] = not was[name]:equal(now[name]) or nil end
+      return out
+    end
+    t:step(batch)
+    u:step(batch)
+    outer:freeze "block1.linear1*"
+    assert.is_nil(changes(t)["linear1.weight"])
+    assert.is_true(changes(t)["linear2.bias"])
+    outer:freeze("block1.linear1*", false)
+    inner:freeze "linear2*"
+    assert.is_nil(changes(u)["linear2.bias"])
+    outer:freeze "block1*"
+    raises("parameter", t.step, t, batch)
+    raises("true or false after the glob, got \"false\"", outer.freeze, outer, "*", "false")
+    outer:freeze("*", false)
+    assert.is_true(changes(t)["linear2.bias"])
+    local seen = 0
+    outer:on("block1.linear1", "forward", function() seen = seen + 1 end)
+    t:step(batch)
+    assert.is_true(seen > 0)
+    inner:find("Dropout")[1]:eval()
+    local function is_dropping()
+      for _, row in ipairs(inner:net({ batch = 2, train = true, loss = nn.MseLoss() }):_ops()) do
+        if row.type == "Dropout" then return true end
+      end
+      return false
+    end
+    assert.is_false(is_dropping())
+    outer:train()
+    assert.is_true(is_dropping())
+  end)
+
   it("twice in one model is shared there", function()
     local block = Block { 3 }
     local m = nn.Sequential { block, block }

@@ -194,17 +194,29 @@ local function matches(self, pattern, record, t)
   return false
 end
 
---- Stops training the parameters whose dotted names, or whose modules, match the glob; `freeze(glob, false)` undoes it.
+--- What was built of any root that has one of these is old: a root below `self` has its own nets, and other models may share a part.
+local function all_changed(...)
+  local seen = {}
+  for _, list in ipairs { ... } do
+    for _, m in ipairs(list) do changed(m, seen) end
+  end
+end
+
+--- Stops training the parameters whose dotted names, or whose modules, match the glob; `freeze(glob, false)` undoes it. Every model
+-- that shares them knows.
 function Module.freeze(self, glob, frozen)
-  local pattern, n, root, t = glob_to_pattern(glob or "*", "freeze"), 0, tree.home(self)
+  if frozen ~= nil and type(frozen) ~= "boolean" then
+    fail(("freeze expects true or false after the glob, got %s"):format(options.shown(frozen)))
+  end
+  local pattern, found, root, t = glob_to_pattern(glob or "*", "freeze"), {}, tree.home(self)
   for _, record in ipairs(records(self)) do
     if record.role == "parameter" and matches(self, pattern, record, t) then
-      record.trainable, n = frozen == false, n + 1
+      record.trainable = frozen == false
+      found[#found + 1] = record.owner
     end
   end
-  if n == 0 then fail(("freeze: no parameter matches \"%s\""):format(glob or "*")) end
-  changed(self)
-  changed(root)
+  if #found == 0 then fail(("freeze: no parameter matches \"%s\""):format(glob or "*")) end
+  all_changed({ self, root }, found)
   return self
 end
 
@@ -222,7 +234,7 @@ function Module.on(self, glob, direction, f)
     rawset(m, "_hooks", hooks)
     table.insert(hooks[direction], f)
   end
-  changed(self)
+  all_changed({ self }, found)
   return self
 end
 
@@ -230,14 +242,14 @@ end
 -- batch norm in evaluation mode keeps its statistics.
 local function set_mode(self, mode)
   local root = tree.root_of(self)
-  local is_new = self._parent -- nets are kept by their root's mode; other modes they were built for
+  local is_new, found = self._parent, {} -- nets are kept by their root's mode; other modes they were built for
   for _, m in ipairs(tree.modules(self)) do
-    is_new = is_new or m ~= self and rawget(m, "_mode") ~= nil
+    if m ~= self and rawget(m, "_mode") ~= nil then found[#found + 1] = m end
     rawset(m, "_mode", nil)
   end
   -- A child put into training mode while its model evaluates stays in it: Monte Carlo dropout.
   rawset(self, "_mode", mode and root ~= self and rawget(root, "_mode") == false and "always" or mode)
-  if is_new then changed(self) end
+  if is_new or found[1] then all_changed({ self }, found) end
   return self
 end
 --- @param mode boolean|nil m:train(false) is m:eval()
