@@ -185,8 +185,11 @@ static int linspace(lua_State *L) {
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
   if (n < 0) neap_lua_fail(L, NEAP_ARGUMENT, "linspace expects a count, got %lld", (long long)n);
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, (const int64_t[]){n}));
-  for (int64_t i = 0; i < n; i++)
-    neap_element_set(dtype, neap_tensor_data(&out->t), i, i == 0 ? a : i == n - 1 ? b : a + (b - a) * (double)i / (double)(n - 1));
+  for (int64_t i = 0; i < n; i++) {
+    double x = i == 0 ? a : a + (b - a) * (double)i / (double)(n - 1);
+    neap_element_set(dtype, neap_tensor_data(&out->t), i,
+                     i > 0 && i == n - 1 ? b : x); /* b itself, not what rounding leaves of it */
+  }
   return 1;
 }
 
