@@ -23,8 +23,8 @@ function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0
 -- @return nil where each row counts as one
 local function counted(loss, y)
   local ignored = loss.o and loss.o.ignore_index
-  if ignored == nil or not y.dtype:find "^[iu]" or (y.dtype == "u8" and (ignored < 0 or ignored > 255)) then return nil end
-  return y:ne(core.tensor(ignored, y.dtype)):to("f64"):sum():item()
+  if ignored == nil or not y.dtype:find "^[iu]" then return nil end
+  return y:_count_not(ignored)
 end
 
 --- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused: gradients of micro-batches can't be

@@ -311,6 +311,17 @@ static int same(lua_State *L) {
   return 1;
 }
 
+/* x:_count_not(i) -> number of elements of an integer tensor that are not i. Allocates no tensor: steps of training call it. */
+static int count_not(lua_State *L) {
+  const neap_tensor *t = neap_lua_tensor_at(L, 1);
+  int64_t value = neap_lua_check_integer(L, 2), n = 0;
+  neap_lua_walk walk;
+  for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t))
+    n += neap_element_get_i64(t->dtype, neap_tensor_data(t), walk.offset) != value;
+  lua_pushinteger(L, n);
+  return 1;
+}
+
 /* stats_of(x) -> {min, max, mean, std, nan, inf, zero, n}; min to std are of the finite elements. Welford's recurrence. */
 static int stats_of(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
@@ -461,6 +472,7 @@ void neap_lua_open_tensor(lua_State *L) {
                                   {"__le", not_ordered},
                                   {NULL, NULL}};
   static const neap_lua_reg methods[] = {{"item", item, 1},
+                                         {"_count_not", count_not, 2},
                                          {"at", at, NEAP_LUA_ANY},
                                          {"set", set, NEAP_LUA_ANY},
                                          {"totable", totable, 1},
