@@ -140,6 +140,32 @@ describe("a run that was stopped", function()
     os.remove(path)
   end
   it("goes on from the file with the same bits, inside an epoch", function() check(3) end)
+  it("goes on with the rate and seed of its file, whatever the trainer was made with, until it is given others", function()
+    local path = os.tmpname() .. ".safetensors"
+    local function own(lr, seed)
+      local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 8 }, nn.Dropout { 0.3 }, nn.Linear { 8, 2 } }
+      return neap.trainer { model = model, seed = seed, optimizer = optim.Adam { lr = lr } }
+    end
+    local straight <close> = own(0.02, 5)
+    local expected = losses(straight, points(), with {})
+    local first <close> = own(0.02, 5)
+    local before = losses(first, points(), { steps = 4, checkpoint = path, verbose = 0 })
+    local other <close> = own(0.5, 77)
+    local got = table.move(before, 1, #before, 1, {})
+    for _, loss in ipairs(losses(other, points(), with { checkpoint = path, resume = true })) do got[#got + 1] = loss end
+    assert.are.same(expected, got)
+    assert.are.equal(0.02, other.optimizer.lr)
+    assert.are.equal(5, other.model:workspace():seed())
+    local slower <close> = own(0.5, 77)
+    assert(slower:load(path))
+    slower.optimizer.lr = 0.001
+    slower:fit(points(), with { resume = true, on_step = function(r) assert.are.equal(0.001, r.lr) end })
+    os.remove(path)
+    for _, name in ipairs { "trainer:fit", "trainer:load" } do
+      local text = tostring(neap.help(name)):gsub("%s+", " ") -- lines are wrapped
+      assert.is_truthy(text:find("learning rate and seed", 1, true), name)
+    end
+  end)
   it("after the last, smaller batch", function() check(6) end)
   it("in a later epoch, with momentum", function() check(8, { optimizer = optim.SGD { lr = 0.05, momentum = 0.9, clip = 1 } }) end)
   it("by an error goes on with the same bits", function()

@@ -143,7 +143,10 @@ local function load(self, path)
   return self
 end
 
---- Goes back to a saved state. Names and shapes that are not this trainer's raise, and change nothing.
+--- Goes back to a saved state: parameters, what the optimizer keeps, and the run with its learning rate and seed, which take the place
+-- of those that this trainer was made with (as an optimizer's load_state_dict does in PyTorch). For another rate set t.optimizer.lr
+-- afterwards. The optimizer's other settings (momentum, clip ..) are this trainer's. Names and shapes that are not this trainer's raise,
+-- and change nothing.
 -- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
   if type(path) ~= "string" then fail("trainer:load expects a path, got a " .. type(path)) end

@@ -180,7 +180,9 @@ local function begin_fit(self, set, o)
 end
 
 --- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
--- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done.
+-- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done. From a file it goes on with
+-- the learning rate and seed of the run that was stopped, whatever this trainer was made with. To go on with another rate: t:load(path),
+-- t.optimizer.lr = rate, then t:fit with resume and another checkpoint file, or none.
 -- @param set data set
 -- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path or { path, every = steps }, resume = bool,
 --   patience = epochs without a better (validation) loss after which the fit ends; the model has the parameters of the best one then,
