@@ -77,8 +77,8 @@ static bool can_reorder(const neap_layout *layout, int n) {
 }
 
 /* Asks one kernel, from a choice wiped clean of what the one before wrote; true when it takes the case as it is, with layouts
- * that Reorder can make. All inputs are at hand plain; there is no limit on scratch. */
-static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o) {
+ * that Reorder can make. `at_hand`: the inputs' layouts, plain; there is no limit on scratch. */
+static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o, const neap_layout *at_hand) {
   neap_choice *choice = &single->choice;
   choice->engine = kernel->engine;
   choice->algorithm = 0;
@@ -88,8 +88,6 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   memset(choice->out, 0, (size_t)o->n_out * sizeof *choice->out);
   /* A kernel without choose takes anything of its dtypes, plain. */
   if (kernel->choose == NULL) return true;
-  neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
-  if (at_hand == NULL) return false;
   neap_choose choose = {.op = o->op,
                         .attrs = single->call.attrs,
                         .n_in = o->n_in,
@@ -106,9 +104,12 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
   neap_dtype dtype = neap_kernel_dtype(o->n_in, single->type, o->n_out, single->type + o->n_in);
   const neap_kernel *k = NULL;
+  /* Before a kernel is asked: one that is passed over for want of memory would leave the choice to the next. */
+  const neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
+  if (at_hand == NULL) return neap_fail_memory(error, (size_t)o->n_in * sizeof *at_hand, "the choice of a kernel");
   while ((k = neap_kernel_next(o->op, k, o->force, o->engine)) != NULL) {
     if (k->dtypes != 0 && !neap_dtype_in(dtype, k->dtypes)) continue;
-    if (!takes(single, k, o)) continue;
+    if (!takes(single, k, o, at_hand)) continue;
     single->kernel = k;
     break;
   }
