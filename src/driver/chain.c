@@ -57,13 +57,14 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
   if (output == NULL || output->type.dtype != NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_GRAPH, "output \"%s\" expects an op that makes it", layer->own_output);
   /* The input is the output of the layer below, which that layer's backward reads. */
-  for (int n = 0; n < neap_net_n_ops(net); n++)
-    for (int k = 0; k < neap_net_op_at(net, n)->n_out; k++)
-      if (neap_net_op_at(net, n)->out[k] == layer->own_input) {
-        neap_hint(error, "give the output another name");
-        return neap_fail(error, NEAP_GRAPH, "%s \"%s\" writes the layer's input \"%s\"", neap_net_op_at(net, n)->op->name,
-                         neap_net_op_at(net, n)->name, layer->own_input);
-      }
+  for (int n = 0; n < neap_net_n_ops(net); n++) {
+    const neap_net_op *op = neap_net_op_at(net, n);
+    for (int k = 0; k < op->n_out; k++) {
+      if (op->out[k] != layer->own_input) continue;
+      neap_hint(error, "give the output another name");
+      return neap_fail(error, NEAP_GRAPH, "%s \"%s\" writes the layer's input \"%s\"", op->op->name, op->name, layer->own_input);
+    }
+  }
   for (int k = 0; k < i; k++)
     if (strcmp(chain->layer[k].name, layer->name) == 0) {
       neap_hint(error, "\"net NAME\" is the layer's name");

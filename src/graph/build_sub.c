@@ -109,8 +109,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   }
   NEAP_TRY(result_values(b, spec, n_result, result, error));
   build_begin_emit(b, error);
-  for (int k = 0; b->finds && k < n_result;
-       k++) /* nobody reads it: the body that is run in its place is for what this one finds */
+  /* Nobody reads it: the body that is run in its place is for what this one finds. */
+  for (int k = 0; b->finds && k < n_result; k++)
     if (result[k] == BUILD_UNKNOWN) result[k] = build_constant(b, spec->result[k], 0);
   NEAP_TRY(b->emit_status);
   if (spec->n_seed > 0) {

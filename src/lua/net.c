@@ -424,29 +424,16 @@ static int output_names(lua_State *L) {
 }
 
 /* Whether an op of a subnet writes what lasts: it does so in its turn, whatever fails later. */
-static bool commits_inside(const neap_net *net, bool inside) {
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    if (inside && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
-    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && commits_inside(op->attrs[a].net, true))
-        return true;
-  }
+static bool commits_inside(const neap_net *net) {
+  for (int i = 0; i < neap_net_n_ops(net); i++)
+    if ((neap_net_sub_effects(neap_net_op_at(net, i)) & NEAP_EFFECT_COMMIT) != 0) return true;
   return false;
 }
 
 static bool lasts(const neap_net_blob *blob) { return blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE; }
 
 /* Whether the op is one whose data may be refused, or has such an op in a subnet. */
-static bool may_fail(const neap_net_op *op) {
-  if ((op->op->effects & NEAP_EFFECT_FAULT) != 0) return true;
-  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
-    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < neap_net_n_ops(sub); i++)
-      if (may_fail(neap_net_op_at(sub, i))) return true;
-  }
-  return false;
-}
+static bool may_fail(const neap_net_op *op) { return ((op->op->effects | neap_net_sub_effects(op)) & NEAP_EFFECT_FAULT) != 0; }
 
 /* Whether an op that may fail stands behind op `from` and reads, directly or by way of others, what that writes: it then can't come
  * first. `names` is room for the names on the way. Subnets may read any of them. */
@@ -469,7 +456,7 @@ static bool fails_behind(const neap_net *net, int from, neap_map *names) {
  * that may fail reads what was written */
 static int half_written(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
-  bool all = commits_inside(net, false);
+  bool all = commits_inside(net);
   int n = 0;
   lua_newtable(L);
   for (int b = 0; b < neap_net_n_blobs(net); b++) {

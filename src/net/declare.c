@@ -342,3 +342,12 @@ bool neap_net_op_writes_declared(const neap_net *net, const neap_net_op *op) {
   }
   return false;
 }
+
+unsigned neap_net_sub_effects(const neap_net_op *op) {
+  unsigned effects = NEAP_EFFECT_NONE;
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+    for (int i = 0; sub != NULL && i < sub->n_op; i++) effects |= sub->op[i].op->effects | neap_net_sub_effects(&sub->op[i]);
+  }
+  return effects;
+}

@@ -127,6 +127,8 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
 
 /* Reading. Pointers live as long as the net is unchanged. */
 const char *neap_net_name(const neap_net *net);
+/* Effects of the ops in the op's subnets, at any depth. */
+unsigned neap_net_sub_effects(const neap_net_op *op);
 uint64_t neap_net_version(const neap_net *net); /* unique in the process; changes with every change */
 int neap_net_n_ops(const neap_net *net);
 const neap_net_op *neap_net_op_at(const neap_net *net, int index);

@@ -52,14 +52,10 @@ static bool is_parameter_gradient(const splitter *s, const neap_net_op *op, cons
 
 /* ---- what reads what --------------------------------------------------------------------------------------------- */
 
+/* The op's own, what it makes of declared blobs, and what lasts or draws in its subnets. */
 static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
   unsigned effects = op->op->effects | (neap_net_op_writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
-  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
-    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < sub->n_op; i++)
-      effects |= effects_of(sub, &sub->op[i]) & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM);
-  }
-  return effects;
+  return effects | (neap_net_sub_effects(op) & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM));
 }
 
 /* Inputs that are there, then the names that subnets take from around them. */
