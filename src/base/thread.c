@@ -51,8 +51,7 @@ bool neap_threads_complaint(char text[160]) {
   if (n < 0)
     snprintf(text, 160, "NEAP_NUM_THREADS = %.60s is no number of threads: it is ignored", getenv("NEAP_NUM_THREADS"));
   else
-    snprintf(text, 160, "NEAP_NUM_THREADS = %ld is more than the %d threads that may be of use here: %d are taken", n,
-             most_threads(), most_threads());
+    snprintf(text, 160, "NEAP_NUM_THREADS = %ld is more threads than Neap takes here: %d are taken", n, most_threads());
   return true;
 }
 
