@@ -128,7 +128,7 @@ describe("NEAP_NUM_THREADS", function()
     for _, value in ipairs { "100000", "4294967297", "99999999999999999999" } do
       local n, said = threads(value)
       assert.is_true(n >= 1 and n <= 1024, n)
-      assert.matches("more than the %d+ threads", said)
+      assert.matches("more threads than Neap takes here: %d+ are taken", said)
     end
     local n, said = threads "2"
     assert.equal(2, n)
