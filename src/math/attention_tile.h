@@ -30,13 +30,17 @@ static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head,
 
 /* ---- tiled forward ------------------------------------------------------------------------------------------------------- */
 
-/* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the sum so far. */
+/* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the sum so far. ROW_MAX passes
+ * over NaN, so a row without another maximum has unseen keys, NaN or both: the NaN go into the sum, which then keeps them. */
 static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most, REAL *sum, REAL *y,
                              int64_t value_depth) {
   REAL tile_most = ROW_MAX(score, seen), new_most = tile_most > *most ? tile_most : *most;
   for (int64_t j = seen; j < n; j++) score[j] = 0;
   if (new_most == (REAL)-INFINITY) { /* no key seen yet: exp(-inf - -inf) is no probability */
-    for (int64_t j = 0; j < seen; j++) score[j] = 0;
+    for (int64_t j = 0; j < seen; j++) {
+      score[j] = score[j] != score[j] ? score[j] : 0;
+      *sum += score[j];
+    }
     return;
   }
   REAL tile_sum = ROW_EXP(score, 1, new_most, score, seen);
@@ -140,12 +144,12 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
   for (int64_t i = query; i < query + n; i++) {
     NAME(naive_scores)(a, batch, head, i, score);
     double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < a->n_key; j++) most = (double)score[j] > most ? (double)score[j] : most;
+    for (int64_t j = 0; j < a->n_key; j++) most = score[j] != score[j] || (double)score[j] > most ? (double)score[j] : most;
     for (int64_t j = 0; j < a->n_key; j++) sum += most == -INFINITY ? 0 : exp((double)score[j] - most);
     REAL *y = NAME(at)(&a->y, batch, head, i);
     for (int64_t e = 0; e < a->value_depth; e++) {
       double total = 0;
-      for (int64_t j = 0; j < a->n_key && most > -INFINITY; j++)
+      for (int64_t j = 0; j < a->n_key && most != -INFINITY; j++)
         total += exp((double)score[j] - most) / sum * (double)NAME(at)(&a->v, batch, key_head, j)[e];
       y[e] = (REAL)total;
     }
