@@ -124,6 +124,57 @@ TEST(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works) {
   for (int i = 0; i < N_LAYER; i++) neap_net_free(net[i]);
 }
 
+/* A parameter that two layers share: the gradient of the lower one is added to that of the upper. */
+static const char *const sharing_text[] = {
+  "net below\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\ny = FC(x, w)\n",
+  "net above\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nt = Tanh(x)\ny = FC(t, w)\n"};
+enum { N_SHARING = 2, N_WEIGHT = 16 };
+
+/* Its gradient after one step. */
+static neap_status step_of_sharing(neap_chain *chain, neap_workspace *ws, float grad[N_WEIGHT], neap_error *error) {
+  NEAP_TRY(feed(ws, "x", error));
+  NEAP_TRY(feed(ws, "above/output_grad", error));
+  NEAP_TRY(neap_chain_forward(chain, true, error));
+  NEAP_TRY(neap_chain_backward(chain, error));
+  neap_chain_item item = {0};
+  NEAP_TRY(neap_chain_find_param(chain, "w", &item, error));
+  memcpy(grad, neap_tensor_data(&item.diff), N_WEIGHT * sizeof *grad);
+  neap_chain_item_fini(&item);
+  return NEAP_OK;
+}
+
+/* Where memory is refused, a step fails or has the gradients that it has otherwise; the next one has them in any case. */
+TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_net *net[N_SHARING] = {0};
+  for (int i = 0; i < N_SHARING; i++) CHECK_OK(neap_net_read(sharing_text[i], &net[i], &error));
+  float want[N_WEIGHT] = {0};
+  int n_failed = 0;
+  bool passed = false;
+  for (int n = 0; n < 100000 && !passed && check_failures < 5; n++) {
+    neap_chain *chain = NULL;
+    neap_workspace *ws = NULL;
+    neap_error said = {0};
+    float got[N_WEIGHT] = {0};
+    CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+    CHECK_OK(neap_chain_new(ws, N_SHARING, (const neap_net *const *)net, 2, &options, &chain, &error));
+    neap_memory_fail_nth(n, false); /* 0: none */
+    neap_status status = step_of_sharing(chain, ws, got, &said);
+    passed = n > 0 && !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    if (n == 0) memcpy(want, got, sizeof want);
+    CHECK(status == NEAP_OK ? memcmp(got, want, sizeof want) == 0 : status == NEAP_MEMORY);
+    CHECK_OK(step_of_sharing(chain, ws, got, &error));
+    CHECK(memcmp(got, want, sizeof want) == 0);
+    n_failed += status == NEAP_MEMORY;
+    if (check_failures > 0) printf("  allocation %d: %s\n", n, said.message);
+    neap_chain_free(chain);
+    neap_workspace_release(ws);
+  }
+  CHECK(passed && n_failed > 100);
+  for (int i = 0; i < N_SHARING; i++) neap_net_free(net[i]);
+}
+
 /* ---- halves ------------------------------------------------------------------------------------------------------------------ */
 
 TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
@@ -248,7 +299,8 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
-             T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
-             T(halves_keep_the_outputs_that_an_op_must_have), T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
+             T(a_refused_allocation_costs_no_part_of_a_gradient), T(halves_take_across_what_the_backward_reads_and_nothing_else),
+             T(halves_keep_the_outputs_that_are_read), T(halves_keep_the_outputs_that_an_op_must_have),
+             T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
              T(a_backward_that_needs_overwritten_state_is_refused));
 }
