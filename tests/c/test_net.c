@@ -740,6 +740,13 @@ TEST(a_refusal_may_go_unread) {
   neap_error error = {0};
   CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", &error) != NEAP_OK);
   CHECK(strcmp(error.blob, "x") == 0 && strcmp(error.line, "f.lua:1") == 0);
+  neap_type small = {NEAP_DTYPE_F32, NEAP_SHAPE(2, 3)};
+  CHECK(neap_net_declare(net, "y", NEAP_ROLE_INPUT, &small, false, NULL, NULL, NULL, NULL) == NEAP_OK);
+  neap_set set[] = {{"rate", {.given = true, .f = 2}}, {0}};
+  neap_net_call call = {.type = "Dropout", .n_in = 1, .in = LIST("y"), .n_out = 1, .out = LIST("z"), .attrs = set};
+  CHECK(neap_net_add(net, &call, NULL, NULL) == NEAP_ATTRIBUTE);
+  CHECK(neap_net_add(net, &call, NULL, &error) != NEAP_OK);
+  CHECK(strcmp(error.blob, "x") == 0); /* the first failure is told */
   neap_net_free(net);
 }
 

@@ -774,6 +774,20 @@ TEST(damaged_plans_are_caught) {
   }
 }
 
+TEST(a_wrong_life_is_told_in_steps_from_one) {
+  neap_graph *g = graph_new();
+  int x = input(g, "x", 64), a = transient(g, "a", 64), y = value_new(g, "y", 64, NEAP_REGION_IO);
+  NODE(g, &op_plain, 0, L(x), L(a));
+  NODE(g, &op_plain, 0, L(a), L(y));
+  neap_plan *plan = plan_simple(g);
+  plan->place[a].last--;
+  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN, "\"a\" lives in steps 1 to 2, the plan says 1 to 1");
+  plan->place[a].last++, plan->place[a].first++;
+  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN, "\"a\" lives in steps 1 to 2, the plan says 2 to 2");
+  neap_plan_free(plan);
+  graph_free(g);
+}
+
 /* ---- text ------------------------------------------------------------------------------------------------------------------ */
 
 /* The first number with so many zeros in front that it has `width` digits. */
@@ -941,7 +955,7 @@ int main(int argc, char **argv) {
              T(scratch_lies_apart_from_what_lives), T(empty_values_take_nothing), T(dag_branches_share_nothing),
              T(policy_name_shares_by_name), T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
              T(order_lowers_the_peak), T(random_graphs_pass_the_verifier), T(planned_reads_equal_unplanned_reads),
-             T(damaged_plans_are_caught), T(text_reads_back_and_refuses_the_rest), T(explain_says_who_shares),
-             T(refused_allocations_leave_nothing), T(refused_allocations_leave_nothing_on_reading),
+             T(damaged_plans_are_caught), T(a_wrong_life_is_told_in_steps_from_one), T(text_reads_back_and_refuses_the_rest),
+             T(explain_says_who_shares), T(refused_allocations_leave_nothing), T(refused_allocations_leave_nothing_on_reading),
              T(large_dags_are_planned_quickly));
 }
