@@ -5,6 +5,7 @@
 -- @module neap.help
 local core = require "neap.core"
 local guard = require "neap.guard"
+local of_c = require "neap.help_of_c"
 local help = {}
 
 --- {text = the comment, code = what follows it in its file, file =, line =}
@@ -38,7 +39,9 @@ local function read(file, text)
           by_place[file .. ":" .. line] = doc
           if not content:match "^local function" then docs[name] = doc end
         end
-        if public and not module then docs[public] = docs[public] or doc end
+        if public and not module then
+          for each in (said:match "^[^({]*"):gmatch "%l+[:.][%w_.]+" do docs[each] = docs[each] or doc end
+        end
       end
       comment = {}
     end
@@ -58,43 +61,8 @@ end
 -- How the surface calls things, and how the files that define them do.
 local prefixes = { ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim."] = "optim.", ["neap.init."] = "init.", ["neap.zoo."] = "zoo.",
   ["net:"] = "Net:", ["ws:"] = "Workspace:", ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
-  ["program:"] = "Program:", ["m:"] = "Module:", ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
-
--- What C defines; all else has a comment in a Lua file.
-local of_c = {
-  ["neap.tensor"] = "neap.tensor(value [, dtype]) -> tensor of a number, a boolean or a nested table; f32, or bool, unless dtype says other.",
-  ["neap.zeros"] = "neap.zeros(2, 3), neap.zeros { 2, 3, dtype = \"i64\" } -> tensor of zeros.",
-  ["neap.ones"] = "neap.ones(2, 3), neap.ones { 2, 3, dtype = \"i64\" } -> tensor of ones.",
-  ["neap.empty"] = "neap.empty(2, 3), neap.empty { 2, 3, dtype = \"i64\" } -> tensor whose values are whatever was in memory.",
-  ["neap.full"] = "neap.full { 3, 4, value = 7 [, dtype =] } -> tensor of one value.",
-  ["neap.like"] = "neap.like(x) -> tensor of zeros with the shape and dtype of x.",
-  ["neap.arange"] = "neap.arange(n), neap.arange(first, last [, step]) -> tensor of equidistant numbers.",
-  ["neap.linspace"] = "neap.linspace(first, last, n) -> tensor of n numbers from first to last.",
-  ["neap.eye"] = "neap.eye(n) -> tensor (n,n), ones on the diagonal.",
-  ["neap.load"] = "neap.load(path [, {map = \"r\"|\"c\"}]) -> {name = tensor} of a file; nil, message, code when it can't be read.",
-  ["neap.save"] = "neap.save(path, {name = tensor}) -> true; nil, message, code when it can't be written.",
-  ["neap.db_path"] = "neap.db_path() -> the path of the database, or nil where it is off.",
-  ["neap.threads"] = "neap.threads([n]) -> how many threads work; with n that many from now on.",
-  ["neap.clock"] = "neap.clock() -> seconds from some start, monotonic.",
-  ["neap.use_db"] = "neap.use_db(db | false): programs made from now on record there, or nowhere.",
-  ["neap.reset_peak"] = "neap.reset_peak(): the high-water marks start again from what is held now.",
-  ["ws:feed"] = "ws:feed(name, tensor|number|table|string [, {share = true}]): sets a blob; with share it has the tensor's own bytes.",
-  ["ws:fetch"] = "ws:fetch(name) -> a copy of a tensor, a string, or a scope.",
-  ["ws:view"] = "ws:view(name) -> tensor, borrowed: reading it after a later run raises `released`, unless the blob has bytes of its own.",
-  ["ws:has"] = "ws:has(name) -> whether the name means a blob, the workspace's own or one of those around it.",
-  ["ws:create"] = "ws:create(name): declares a blob of no type yet, unless the name means one already.",
-  ["ws:create_local"] = "ws:create_local(name): declares a blob of no type yet, which hides the parent's of that name.",
-  ["ws:create_scope"] = "ws:create_scope(name) -> an empty scope, as a blob of that name.",
-  ["ws:forward"] = "ws:forward(name [, target [, {skip = true}]]): from here on `name` means the parent's `target`.",
-  ["ws:copy_forwarded"] = "ws:copy_forwarded() -> ws: forwarded tensors become local copies.",
-  ["ws:seed"] = "ws:seed([n]) -> the seed that random ops draw by; with n that one from now on.",
-  ["ws:step"] = "ws:step([n]) -> how many training runs have been; with n the next ones draw as after that many.",
-  ["ws:remove"] = "ws:remove(name) -> whether there was one: the name goes; its bytes live on while a program or a view refers to them.",
-  ["ws:rename"] = "ws:rename(from, to) -> ws: an own blob gets a name that means nothing yet.",
-  ["ws:save"] = "ws:save(path [, {key = text}]) -> true, or nil, message, code: parameters, state, seed and step as a .safetensors file.",
-  ["ws:load"] = "ws:load(path [, {map = 'r'|'c'}]) -> {key = text}, or nil, message, code: tensors replace blobs of their names; with map they are the file's.",
-  ["ws:trim_pool"] = "ws:trim_pool() -> bytes: gives the pool of policy `pool` back; the next run takes it anew.",
-}
+  ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:",
+  ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
 
 --- Fields with their defaults as the definition has them: "n_in, n_out, bias = true"; nil where it has none.
 local function fields_of(doc)
@@ -126,8 +94,11 @@ function help.by_name(name)
   end
   local doc = docs["neap." .. key] or docs[key] or docs[key:gsub(":", ".")] or docs[name]
   if doc then return text_of(name, doc) end
-  for _, prefix in ipairs { "nn.", "optim.", "data.", "init.", "zoo.", "Net:", "Workspace:", "Module:", "Trainer:" } do
-    if docs[prefix .. name] then return text_of(prefix .. name, docs[prefix .. name]) end
+  for _, prefix in ipairs { "nn.", "optim.", "data.", "init.", "zoo.", "tensor:", "net:", "ws:", "m:", "t:", "plan:",
+    "program:", "scope:", "db:" } do
+    local full = prefix .. name
+    local found = docs[full] or docs[(full:gsub("^%l+:", prefixes))]
+    if found or of_c[full] then return of_c[full] or text_of(full, found) end
   end
   return nil
 end

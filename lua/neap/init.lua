@@ -140,6 +140,8 @@ local class_help = {
     .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
   ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, process_bytes of the process) p:profile{steps=} p:close().",
   ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() db:prune{} db:backup(path).",
+  ["neap.trainer"] = "trainer: t:fit(data, {epochs=}) t:step{x =, y =} t:update() t:evaluate(data) t:predict(x) t:history() t:plan() t:forecast() "
+    .. "t:program() t:run() t:save(path) t:load(path) t:close(); help \"t:fit\" shows one.",
   ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
 }
 
@@ -173,25 +175,43 @@ local function help_on_table(x)
   return nil
 end
 
+--- The record of the op that a name means: "Softmax", "softmax", "net:Softmax", "tensor:softmax", "neap.softmax"; nil for others.
+local function op_named(x)
+  local class, name = x:match "^(%l+)[:.]([%w_]+)$"
+  if name and (class == "net" or class == "tensor" or class == "neap" or class == "op") then x = name end
+  if op.records[x] then return op.records[x] end
+  for _, record in pairs(op.records) do
+    if not record.internal and op.snake(record.name) == x then return record end
+  end
+end
+
+--- What "init.normal" or "neap.init.normal" is; nil for what neap does not have.
+local function thing_named(x)
+  local at = neap
+  for part in x:gsub("^neap%.", ""):gmatch "[^.]+" do
+    at = type(at) == "table" and at[part] or nil
+  end
+  if type(at) == "table" or type(at) == "function" then return at end
+end
+
+--- Help by name.
+local function help_on_name(x)
+  local own, record = require("neap.help").by_name(x), op_named(x)
+  if record and (op.records[x] or not own) then
+    return report.new { text = core.op_help(record.name), totals = record, order = {} }
+  end
+  if own then return report.new { text = own } end
+  local class, found = rawget(neap.nn, (x:gsub("^neap%.", ""):gsub("^nn%.", ""))), thing_named(x)
+  if type(class) == "table" or found then return neap.help(type(class) == "table" and class or found) end
+  local near = core.suggest(x) or options.nearest(x, require("neap.help").names())
+  error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
+end
+
 --- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as neap.nn, any of these by name
 -- ("Linear", "data.from", "ws:run"), or what a value can do.
 -- @usage print(neap.help(neap.nn.Linear))   print(neap.help "ws:run")
 function neap.help(x)
-  if type(x) == "string" then
-    local found = op.records[x]
-    for name, r in pairs(op.records) do
-      if not found and not r.internal and op.snake(name) == x then found = r end
-    end
-    if found then return report.new { text = core.op_help(found.name), totals = found, order = {} } end
-    local text = require("neap.help").by_name(x)
-    if text then return report.new { text = text } end
-    local class = rawget(neap.nn, (x:gsub("^neap%.", ""):gsub("^nn%.", "")))
-    if type(class) == "table" then return neap.help(class) end
-    local part = neap[x:match "^neap%.([%l_]+)$" or x]
-    if type(part) == "table" or type(part) == "function" then return neap.help(part) end
-    local near = core.suggest(x) or options.nearest(x, require("neap.help").names())
-    error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
-  end
+  if type(x) == "string" then return help_on_name(x) end
   if type(x) == "function" then
     for name, f in pairs(op.functions) do
       if f == x then

@@ -20,7 +20,9 @@ end
 init.kaiming = maker("kaiming", "Kaiming", { gain = options.none })
 --- Uniform in +-sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
 init.xavier = maker("xavier", "Xavier", { gain = options.none })
+--- Gaussian with mean and standard deviation.
 init.normal = maker("normal", "Gaussian", { positions = { "mean", "std" }, mean = 0, std = 1 })
+--- Uniform in low..high.
 init.uniform = maker("uniform", "Uniform", { positions = { "low", "high" }, low = 0, high = 1 })
 
 --- Every element `value`: neap.init.constant(0.1), or { value = 0.1 }.

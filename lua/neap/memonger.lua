@@ -340,6 +340,7 @@ function memonger.topological_sort_traversal(net, kind)
   return native.sort(check_net(net, "topological_sort_traversal"), check(kind, "string", "topological_sort_traversal: kind") or "plain")
 end
 
+--- The ops in an order along the longest path: topological_sort_traversal(net, "longest_path").
 function memonger.topological_sort_traversal_longest_path(net) return memonger.topological_sort_traversal(net, "longest_path") end
 
 --- Which op must come before which, by names: {i, j} when op i writes a blob that the later op j reads.

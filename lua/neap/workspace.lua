@@ -20,6 +20,9 @@ local states = setmetatable({}, { __mode = "k" })
 --- Programs that one workspace keeps at most, per net: shapes come and go, and each holds kernels.
 local most_programs = 8
 
+--- Whether options ask for a pool, the one thing that has a soft limit.
+local function has_pool(o) return o.executor == "dynamic" or o.policy == "pool" end
+
 --- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag"|"dynamic", soft =, store = false,
 -- banks = list of neap.bank}
 -- Executor "dynamic": ws:run takes tensors of any shapes and nets with ops whose outputs' length depends on data; bytes come from
@@ -31,6 +34,7 @@ function workspace.new(given)
     mem_param = options.none, soft = options.none, banks = options.none }, given)
   local param = o.mem_param and mem_param.new(o.mem_param) -- before the workspace draws a seed
   if o.banks ~= nil then bank.check(o.banks, "neap.workspace") end
+  if o.soft ~= nil and not has_pool(o) then fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to" end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
@@ -126,6 +130,7 @@ local function with_defaults(ws, memory, net)
   local state, out = state_of(ws), {}
   for key, value in pairs(state.defaults) do out[key] = value end
   for key, value in pairs(memory or {}) do out[key] = value end
+  if not has_pool(out) and not (memory and memory.soft) then out.soft = nil end
   if #state.keeps == 0 then return out end
   local given, keep = out.keep, {}
   for _, name in ipairs(state.keeps) do

@@ -120,10 +120,14 @@ static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_
 static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, const neap_range *range,
                         neap_error *error) {
   neap_forecast forecast;
-  if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
-  if (options->dynamic && options->plan.policy != NEAP_POLICY_POOL)
+  bool pool = options->plan.policy == NEAP_POLICY_POOL;
+  if (options->dynamic && !pool)
     return neap_fail(error, NEAP_ARGUMENT, "executor dynamic takes bytes from a pool; policy %s plans them",
                      neap_policy_name(options->plan.policy));
+  if (options->soft_bytes > 0 && !pool)
+    return neap_fail(error, NEAP_ARGUMENT, "soft is what a pool is cut down to; policy %s has none: executor dynamic does",
+                     neap_policy_name(options->plan.policy));
+  if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
   if (options->dynamic) {
     NEAP_TRY(neap_dynamic_new(session->ws, net, options, &session->dynamic, error));
     use_dynamic(session);

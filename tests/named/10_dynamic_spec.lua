@@ -160,6 +160,18 @@ describe("the pool policy", function()
     assert.is_true(fits:pool().reserved <= err.least_bytes)
   end)
 
+  it("refuses a soft limit where there is no pool", function()
+    local ok, err = pcall(neap.workspace, { soft = "1KiB" })
+    assert.is_false(ok)
+    assert.matches('executor = "dynamic"', tostring(err))
+    local ws <close> = neap.workspace {}
+    ok, err = pcall(ws.compile, ws, chain(), { soft = "1KiB", x = { 2, 64 } })
+    assert.is_false(ok)
+    assert.matches("policy offset has none", tostring(err))
+    local dynamic <close> = neap.workspace { executor = "dynamic", soft = "1KiB" }
+    dynamic:compile(chain(), { executor = "simple", x = { 2, 64 } }):close() -- what the call says counts
+  end)
+
   it("trims the pool down to the soft limit as soon as a run needs less", function()
     local net = chain()
     local small, large = { 2, 64 }, { 64, 64 }

@@ -257,6 +257,7 @@ function Module.train(self, mode)
   if mode ~= nil and type(mode) ~= "boolean" then fail("m:train expects nothing, true or false, got " .. tostring(mode)) end
   return set_mode(self, mode ~= false)
 end
+--- Evaluation mode: m:train(false).
 function Module.eval(self) return set_mode(self, false) end
 
 --- Whether the net being built is for training where `self` is; without a net, the mode set. `self.training` is the same.
@@ -401,6 +402,7 @@ local function check_given(self, ...)
   end
 end
 
+--- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as ops of the net being built.
 local function call(self, ...)
   local building = context.building
   check_arity(self, ...)

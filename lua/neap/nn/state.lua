@@ -236,6 +236,7 @@ Parameter.__tostring = function(p)
     record.role == "state" and " statistic" or storage_record(record).trainable and "" or " frozen")
 end
 
+--- m:as_parameter(record): the handle of a parameter that m:param has declared.
 function Module.as_parameter(record, root) return setmetatable({ _record = record, _root = root }, Parameter) end
 
 local function find_record(self, name)

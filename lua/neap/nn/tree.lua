@@ -17,6 +17,7 @@ local tree = {}
 
 local weak_keys = { __mode = "k" }
 
+--- Whether x is a module.
 function tree.is_module(x) return type(x) == "table" and rawget(x, "_is_module") == true end
 function tree.is_class(x) return type(x) == "table" and rawget(x, "_class_name") ~= nil end
 local is_module, is_class = tree.is_module, tree.is_class
