@@ -904,6 +904,44 @@ TEST(refused_allocations_leave_nothing) {
   graph_free(g);
 }
 
+/* What a node takes by itself: operands, each once, and scratch; where outputs may lie in inputs, the larger of the two. */
+TEST(no_repetition_undercuts_what_one_node_takes) {
+  static const neap_op op_loop = {.name = "Loop", .effects = NEAP_EFFECT_CONTROL};
+  static const struct {
+    const neap_op *op;
+    size_t want;
+  } kind[] = {
+    {&op_plain, 64 + 1024 + 640}, {&op_relu, 64 + 1024}, {&op_view, 64 + 1024}, {&op_addn, 64 + 1024}, {&op_loop, 64 + 1024}};
+  for (int k = 0; k < NEAP_COUNT(kind); k++) {
+    neap_graph *g = graph_new(), *sub = graph_new();
+    int p = value_new(sub, "p", 64, NEAP_REGION_ARGUMENT), r = value_new(sub, "r", 64, NEAP_REGION_ARGUMENT);
+    int x = input(g, "x", 4096), a = transient(g, "a", 960), b = transient(g, "b", 60), c = transient(g, "c", 640);
+    node_new(sub, &op_plain, 0, 1, &p, 1, &r);
+    NODE(g, &op_plain, 0, L(x), L(a, b));
+    int n = NODE(g, kind[k].op, 10, L(a, a, x, b), L(c));
+    g->node[n].n_sub = kind[k].op == &op_loop;
+    g->node[n].sub = neap_arena_copy(&g->arena, &sub, sizeof(void *));
+    neap_plan_options options = {.policy = NEAP_POLICY_OFFSET};
+    size_t least = 1;
+    int n_failed = 0;
+    for (bool passed = false; !passed && n_failed < 1000; n_failed += !passed) {
+      int64_t live = neap_memory_read().n_live;
+      neap_error error = {0};
+      neap_memory_fail_nth(n_failed + 1, false);
+      neap_status status = neap_repeats_least(g, &options, &least, &error);
+      passed = !neap_memory_failed();
+      neap_memory_fail_nth(0, false);
+      CHECK_EQ(status, passed ? NEAP_OK : NEAP_MEMORY);
+      CHECK_EQ(error.code, status);
+      CHECK_EQ(least, passed ? kind[k].want : 1);
+      CHECK_EQ(neap_memory_read().n_live, live);
+    }
+    CHECK(n_failed > 3 && n_failed < 1000);
+    if (kind[k].op != &op_loop) graph_free(sub);
+    graph_free(g);
+  }
+}
+
 /* The same for what a stored plan goes through. */
 TEST(refused_allocations_leave_nothing_on_reading) {
   seed = 77;
@@ -956,6 +994,6 @@ int main(int argc, char **argv) {
              T(policy_name_shares_by_name), T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
              T(order_lowers_the_peak), T(random_graphs_pass_the_verifier), T(planned_reads_equal_unplanned_reads),
              T(damaged_plans_are_caught), T(a_wrong_life_is_told_in_steps_from_one), T(text_reads_back_and_refuses_the_rest),
-             T(explain_says_who_shares), T(refused_allocations_leave_nothing), T(refused_allocations_leave_nothing_on_reading),
-             T(large_dags_are_planned_quickly));
+             T(explain_says_who_shares), T(refused_allocations_leave_nothing), T(no_repetition_undercuts_what_one_node_takes),
+             T(refused_allocations_leave_nothing_on_reading), T(large_dags_are_planned_quickly));
 }
