@@ -3,6 +3,9 @@
  *
  * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata first ({0}, metatable
  * set), fill it then. Temporary arrays come from neap_lua_room, so that an error leaves nothing behind.
+ * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one. Finalisers may run whenever Lua allocates:
+ * a table that is counted and then read, or that keeps what C borrows, is copied first (neap_lua_copy), and the copy stays on
+ * the stack.
  * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the other.
  */
 #ifndef NEAP_LUA_BINDING_H
@@ -56,6 +59,13 @@ int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char
   } while (0)
 
 void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as long as it is on the stack */
+/* Pushes a copy of the table at `index` and returns how many keys it was given: at least as many as it has. What is read more than
+ * once is read from the copy, and borrowed from it. */
+int neap_lua_copy(lua_State *L, int index);
+/* Pushes field `key` of the table at `index` as it is there, and returns its type. */
+int neap_lua_field(lua_State *L, int index, const char *key);
+/* The length of the list at `index`, no metamethod asked; raises for more than 2^30 items. */
+int neap_lua_length(lua_State *L, int index);
 /* A slot for a block that the library gives, NULL yet, in a userdata; pushed. What is put there is freed (neap_free) with it:
  * so it isn't lost when Lua raises. */
 void **neap_lua_new_block(lua_State *L);

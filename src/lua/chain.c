@@ -58,14 +58,14 @@ static int cache_push(lua_State *L) {
   return 1;
 }
 
-/* What the pop expects, from nil, a label or {label =, shape =, dtype =} at index 2. */
+/* What the pop expects, from nil, a label or {label =, shape =, dtype =} at index 2. The label stays on the stack. */
 static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
   neap_cache_want want = {0};
   if (lua_istable(L, 2)) {
     neap_lua_only_fields(L, 2, "cache:pop", (const char *const[]){"label", "dtype", "shape", NULL});
-    if (lua_getfield(L, 2, "label") != LUA_TNIL) want.label = neap_lua_check_string(L, -1);
-    if (lua_getfield(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
-    if (lua_getfield(L, 2, "shape") != LUA_TNIL) {
+    if (neap_lua_field(L, 2, "label") != LUA_TNIL) want.label = neap_lua_check_string(L, -1);
+    if (neap_lua_field(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
+    if (neap_lua_field(L, 2, "shape") != LUA_TNIL) {
       neap_lua_shape(L, lua_gettop(L), shape, "pop");
       want.shape = shape;
     }
@@ -123,10 +123,12 @@ static int release(lua_State *L) {
   return 0;
 }
 
-/* Nets of the list at `index`, in order; the room stays on the stack. */
+/* Nets of the list at `index`, in order; the room stays on the stack, with a copy that keeps them. */
 static const neap_net **nets_at(lua_State *L, int index, int *n) {
   neap_lua_check_type(L, index, LUA_TTABLE);
-  *n = (int)luaL_len(L, index);
+  neap_lua_copy(L, index);
+  index = lua_gettop(L);
+  *n = neap_lua_length(L, index);
   const neap_net **net = neap_lua_room(L, (size_t)(*n + 1) * sizeof *net);
   for (int i = 0; i < *n; i++) {
     lua_rawgeti(L, index, i + 1);

@@ -19,6 +19,8 @@
 
 #define ERROR_CLASS "neap.error"
 
+enum { MOST_ITEMS = 1 << 30 }; /* of a table that is an argument */
+
 /* ---- where ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether a level of the stack is C, or one of the Lua files that come with Neap. */
@@ -288,6 +290,34 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
   return room;
 }
 
+/* Raw both ways. What a finaliser adds or takes away meanwhile is in the copy or not; no matter which. */
+int neap_lua_copy(lua_State *L, int index) {
+  int n = 0;
+  index = lua_absindex(L, index);
+  luaL_checkstack(L, 6, "too many arguments");
+  lua_newtable(L);
+  for (lua_pushnil(L); lua_next(L, index) != 0; n++) {
+    if (n == MOST_ITEMS) neap_lua_fail(L, NEAP_ARGUMENT, "a table of more than %d items", MOST_ITEMS);
+    lua_pushvalue(L, -2);
+    lua_insert(L, -2);
+    lua_rawset(L, -4);
+  }
+  return n;
+}
+
+int neap_lua_field(lua_State *L, int index, const char *key) {
+  index = lua_absindex(L, index);
+  luaL_checkstack(L, 2, "too many fields");
+  lua_pushstring(L, key);
+  return lua_rawget(L, index);
+}
+
+int neap_lua_length(lua_State *L, int index) {
+  lua_Unsigned n = lua_rawlen(L, index);
+  if (n > MOST_ITEMS) neap_lua_fail(L, NEAP_ARGUMENT, "a list of more than %d items", MOST_ITEMS);
+  return (int)n;
+}
+
 /* __gc of a block: a second call finds nothing. */
 static int free_block(lua_State *L) {
   void **slot = lua_touserdata(L, 1);
@@ -378,7 +408,11 @@ static int fail_text(lua_State *L) {
 static int make_error(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  if (lua_getfield(L, 1, "line") == LUA_TNIL && neap_lua_line(L)[0] != '\0') lua_setfield(L, 1, "line");
+  lua_pushliteral(L, "line"); /* raw: the table's metatable is about to be another */
+  if (neap_lua_field(L, 1, "line") == LUA_TNIL && neap_lua_line(L)[0] != '\0') {
+    lua_remove(L, -2); /* nil */
+    lua_rawset(L, 1);
+  }
   lua_settop(L, 1);
   set_error_class(L);
   return 1;
@@ -389,9 +423,9 @@ static int nearest(lua_State *L) {
   const char *word = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   int least = 2 + (int)strlen(word) / 3;
-  lua_Integer best = 0, n = luaL_len(L, 2);
-  for (lua_Integer i = 1; i <= n; i++) {
-    lua_geti(L, 2, i);
+  int best = 0, n = neap_lua_length(L, 2);
+  for (int i = 1; i <= n; i++) {
+    lua_rawgeti(L, 2, i);
     int distance = lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
     lua_pop(L, 1);
     if (distance >= least) continue;
@@ -399,7 +433,7 @@ static int nearest(lua_State *L) {
     best = i;
   }
   if (best == 0) return 0;
-  lua_geti(L, 2, best);
+  lua_rawgeti(L, 2, best);
   return 1;
 }
 
@@ -438,7 +472,7 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
 
 bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing) {
   if (!lua_istable(L, index)) return missing;
-  int type = lua_getfield(L, index, field);
+  int type = neap_lua_field(L, index, field);
   if (type != LUA_TNIL && type != LUA_TBOOLEAN)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: %s expects true or false, got a %s", who, field, luaL_typename(L, -1));
   bool flag = type == LUA_TNIL ? missing : lua_toboolean(L, -1);
@@ -539,7 +573,7 @@ const char *neap_lua_opt_name(lua_State *L, int index, const char *what) {
 
 const char *neap_lua_name(lua_State *L, int index, const char *what) {
   int type = lua_type(L, index);
-  bool handle = type == LUA_TTABLE && lua_getfield(L, index, "name") == LUA_TSTRING;
+  bool handle = type == LUA_TTABLE && neap_lua_field(L, index, "name") == LUA_TSTRING;
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
   if (type != LUA_TSTRING && !handle)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
@@ -558,7 +592,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
   *n = 0;
   bool list = false;
   if (lua_istable(L, index)) { /* a blob handle is a table too */
-    list = lua_getfield(L, index, "name") != LUA_TSTRING;
+    list = neap_lua_field(L, index, "name") != LUA_TSTRING;
     lua_pop(L, 1);
   }
   if (!list) {
@@ -577,7 +611,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
   if (length > 100000) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
   for (int i = 0; i < (int)length; i++) {
-    lua_geti(L, index, i + 1);
+    lua_rawgeti(L, index, i + 1);
     names[i] = absent ? neap_lua_opt_name(L, -1, what) : neap_lua_name(L, -1, what);
     lua_pop(L, 1);
   }

@@ -110,14 +110,14 @@ static neap_sql_value param_at_top(lua_State *L, const char *name) {
   return value;
 }
 
-/* {1, 2} for ?, {net = "mlp"} for :net; the rooms stay on the stack. */
+/* {1, 2} for ?, {net = "mlp"} for :net; the rooms stay on the stack, with a copy that keeps the texts. */
 static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
-  int count = 0;
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  int count = neap_lua_copy(L, index);
+  index = lua_gettop(L);
   neap_sql_value *param = neap_lua_room(L, (size_t)count * sizeof *param);
-  for (lua_Integer i = 1; lua_geti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1)) param[(*n)++] = param_at_top(L, NULL);
+  for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1)) param[(*n)++] = param_at_top(L, NULL);
   lua_pop(L, 1);
   lua_newtable(L); /* keeps the names with their colons alive */
   int names = lua_gettop(L);

@@ -27,7 +27,7 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
   if (!lua_istable(L, index))
     neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s", luaL_typename(L, index));
   neap_lua_only_fields(L, index, "load", (const char *const[]){"map", NULL});
-  if (lua_getfield(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
+  if (neap_lua_field(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
   const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
   if (strcmp(kind, "r") != 0 && strcmp(kind, "c") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "load: map expects \"r\" (read-only) or \"c\" (copy on write)");
@@ -59,17 +59,18 @@ static int compare_items(const void *a, const void *b) {
   return strcmp(((const neap_io_item *)a)->name, ((const neap_io_item *)b)->name);
 }
 
-/* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on the stack. */
+/* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on the stack, with a copy of the
+ * table that keeps names and tensors. */
 static neap_io_item *take_items(lua_State *L, int index, int *n) {
-  int count = 0;
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  int count = neap_lua_copy(L, index);
+  index = lua_gettop(L);
   neap_io_item *item = neap_lua_room(L, (size_t)count * sizeof *item);
   *n = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
     item[(*n)++] =
-      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the table keeps both */
+      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the copy keeps both */
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
   return item;
@@ -87,11 +88,10 @@ static int save(lua_State *L) {
   else
     single.tensor = *neap_lua_tensor_at(L, 2);
   neap_lua_only_fields(L, 3, "neap.save", (const char *const[]){"meta", NULL});
-  if (lua_istable(L, 3) && lua_getfield(L, 3, "meta") != LUA_TNIL) {
+  if (lua_istable(L, 3) && neap_lua_field(L, 3, "meta") != LUA_TNIL) {
     if (!lua_istable(L, -1))
       neap_lua_fail(L, NEAP_ARGUMENT, "neap.save: meta expects a table of texts, got a %s", luaL_typename(L, -1));
-    int at = lua_gettop(L), count = 0;
-    for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) count++;
+    int count = neap_lua_copy(L, -1), at = lua_gettop(L);
     meta = neap_lua_room(L, (size_t)count * sizeof *meta);
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
       if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
@@ -226,19 +226,21 @@ static int reader_release(lua_State *L) {
 }
 
 static double number_field(lua_State *L, const char *key, double missing) {
-  if (lua_getfield(L, -1, key) != LUA_TNIL) missing = neap_lua_check_number(L, -1);
+  if (neap_lua_field(L, -1, key) != LUA_TNIL) missing = neap_lua_check_number(L, -1);
   lua_pop(L, 1);
   return missing;
 }
 
-/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack */
+/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack; a copy of it takes its place. */
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
   neap_lua_check_type(L, -1, LUA_TTABLE);
-  lua_getfield(L, -1, "source");
-  field.source = *neap_lua_tensor_at(L, -1); /* borrowed: the reader retains it */
+  neap_lua_copy(L, -1);
+  lua_replace(L, -2);
+  neap_lua_field(L, -1, "source");
+  field.source = *neap_lua_tensor_at(L, -1); /* borrowed from a copy: the reader retains it */
   lua_pop(L, 1);
-  lua_getfield(L, -1, "dtype");
+  neap_lua_field(L, -1, "dtype");
   field.dtype = neap_lua_dtype(L, -1, field.source.dtype);
   lua_pop(L, 1);
   field.scale = number_field(L, "scale", 1);
@@ -252,19 +254,19 @@ static neap_batch_field field_at_top(lua_State *L) {
 static int batch_reader(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
-  int n_field = (int)luaL_len(L, 1);
-  lua_Integer n_batch = neap_lua_check_integer(L, 2), n_index = luaL_len(L, 3);
+  int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 3);
+  lua_Integer n_batch = neap_lua_check_integer(L, 2);
   bool drop_last = lua_toboolean(L, 4);
   if (n_batch < 1) neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
   int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
+  luaL_checkstack(L, n_field + 8, "too many fields");
   for (int i = 0; i < n_field; i++) {
-    lua_geti(L, 1, i + 1);
-    field[i] = field_at_top(L);
-    lua_pop(L, 1);
+    lua_rawgeti(L, 1, i + 1);
+    field[i] = field_at_top(L); /* and stays there */
   }
-  for (lua_Integer i = 0; i < n_index; i++) {
-    lua_geti(L, 3, i + 1);
+  for (int i = 0; i < n_index; i++) {
+    lua_rawgeti(L, 3, i + 1);
     index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }

@@ -34,10 +34,10 @@ static int *positions(lua_State *L, int index, int *n) {
   if (lua_isnoneornil(L, index)) return NULL;
   index = lua_absindex(L, index);
   neap_lua_check_type(L, index, LUA_TTABLE);
-  *n = (int)luaL_len(L, index);
+  *n = neap_lua_length(L, index);
   int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
   for (int i = 0; i < *n; i++) {
-    lua_geti(L, index, i + 1);
+    lua_rawgeti(L, index, i + 1);
     if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s", luaL_typename(L, -1));
     list[i] = neap_lua_to_int(L, NEAP_MAX(lua_tointeger(L, -1), 0), "a position") - 1;
     lua_pop(L, 1);
@@ -46,7 +46,7 @@ static int *positions(lua_State *L, int index, int *n) {
 }
 
 static bool flag(lua_State *L, int index, const char *key) {
-  lua_getfield(L, index, key);
+  neap_lua_field(L, index, key);
   bool set = lua_toboolean(L, -1);
   lua_pop(L, 1);
   return set;
@@ -54,21 +54,22 @@ static bool flag(lua_State *L, int index, const char *key) {
 
 /* The names of field `key`; what it was made of stays on the stack. */
 static const char *const *names(lua_State *L, int index, const char *key, int *n) {
-  lua_getfield(L, index, key);
+  neap_lua_field(L, index, key);
   return neap_lua_names(L, lua_gettop(L), key, false, n);
 }
 
-/* Text of a field, which must stay in its table; NULL for nil. */
+/* Text of a field, interned: its table may change; NULL for nil. */
 static const char *word(lua_State *L, int index, const char *key) {
-  lua_getfield(L, index, key);
+  neap_lua_field(L, index, key);
   const char *text = neap_lua_opt_string(L, -1, NULL);
+  if (text != NULL && (text = neap_intern(text)) == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
   lua_pop(L, 1);
   return text;
 }
 
 /* Of an exact search; 0: the default. */
 static int64_t most_steps(lua_State *L, int index) {
-  lua_getfield(L, index, "most_steps");
+  neap_lua_field(L, index, "most_steps");
   int64_t steps = neap_lua_opt_integer(L, -1, 0);
   if (steps < 0 || (steps == 0 && !lua_isnil(L, -1)))
     neap_lua_fail(L, NEAP_ARGUMENT, "most_steps expects a number of steps, at least 1");
@@ -89,13 +90,13 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   o.prefix = word(L, index, "prefix");
   o.order = word(L, index, "order");
   o.most_steps = most_steps(L, index);
-  lua_getfield(L, index, "keep_last");
+  neap_lua_field(L, index, "keep_last");
   o.keep_last = neap_lua_to_int(L, neap_lua_opt_integer(L, -1, 0), "keep_last");
   lua_pop(L, 1);
   o.head = names(L, index, "heads", &o.n_head);
   o.shareable = names(L, index, "shareable", &o.n_shareable);
   o.dont_share = names(L, index, "dont_share", &o.n_dont_share);
-  lua_getfield(L, index, "ops");
+  neap_lua_field(L, index, "ops");
   o.op = positions(L, lua_gettop(L), &o.n_op);
   return o;
 }
@@ -247,13 +248,18 @@ static int release(lua_State *L) {
 static int estimate(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
-  int n = (int)luaL_len(L, 1);
+  neap_lua_copy(L, 1);
+  lua_replace(L, 1); /* it keeps the nets */
+  int n = neap_lua_length(L, 1);
   const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
   neap_compile_options compile = {0};
   for (int i = 0; i < n; i++) {
-    lua_geti(L, 1, i + 1);
+    lua_rawgeti(L, 1, i + 1);
     net[i] = neap_lua_net_at(L, -1)->net;
-    if (i == 0) compile = neap_lua_compile_options(L, 2, lua_gettop(L));
+    if (i == 0)
+      compile = neap_lua_compile_options(L, 2, lua_gettop(L)); /* its rooms stay */
+    else
+      lua_pop(L, 1);
   }
   neap_memory_estimate e;
   NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
@@ -342,7 +348,7 @@ static int interference(lua_State *L) {
 /* ---- assignments ------------------------------------------------------------------------------------------------------ */
 
 static int64_t field(lua_State *L, int index, const char *key, int64_t missing) {
-  lua_getfield(L, index, key);
+  neap_lua_field(L, index, key);
   if (lua_isnil(L, -1) && missing >= 0) lua_pushinteger(L, missing);
   if (!lua_isinteger(L, -1))
     neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key, luaL_typename(L, -1));
@@ -351,12 +357,13 @@ static int64_t field(lua_State *L, int index, const char *key, int64_t missing) 
   return value;
 }
 
-/* Items from the ranges {name, defined, used, size = 1, class = 1} of the list at `index`. Names stay in their tables. */
+/* Items from the ranges {name, defined, used, size = 1, class = 1} of the list at `index`. */
 static neap_assign_item *read_items(lua_State *L, int index, int *n) {
-  *n = (int)luaL_len(L, index);
+  neap_lua_check_type(L, index, LUA_TTABLE);
+  *n = neap_lua_length(L, index);
   neap_assign_item *item = neap_lua_room(L, ((size_t)*n + 1) * sizeof *item);
   for (int i = 0; i < *n; i++) {
-    lua_geti(L, index, i + 1);
+    lua_rawgeti(L, index, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
     int row = lua_gettop(L);
     item[i] = (neap_assign_item){.bytes = field(L, row, "size", 1),
@@ -428,11 +435,11 @@ static int verify(lua_State *L) {
 static int best_slot(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_Integer want = neap_lua_check_integer(L, 2);
-  int n = (int)luaL_len(L, 1);
+  int n = neap_lua_length(L, 1);
   int64_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
   bool *usable = neap_lua_room(L, (size_t)n + 1);
   for (int i = 0; i < n; i++) {
-    lua_geti(L, 1, i + 1);
+    lua_rawgeti(L, 1, i + 1);
     usable[i] = lua_isinteger(L, -1);
     bytes[i] = usable[i] ? lua_tointeger(L, -1) : 0;
     lua_pop(L, 1);

@@ -166,18 +166,17 @@ static int split_hold(lua_State *L) {
 static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
-  int n = 0;
-  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) n++;
+  int n = neap_lua_copy(L, 2), copy = lua_gettop(L);
   const char **old = neap_lua_room(L, (size_t)n * sizeof *old), **new = neap_lua_room(L, (size_t)n * sizeof *new);
   int i = 0;
-  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1), i++) {
+  for (lua_pushnil(L); lua_next(L, copy) != 0; lua_pop(L, 1), i++) {
     lua_pushvalue(L, -2); /* a copy: lua_next must see the key as it was */
     old[i] = neap_lua_name(L, -1, "rename");
     lua_pop(L, 1);
     new[i] = neap_lua_name(L, -1, "rename");
   }
   neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  NEAP_LUA_TRY(L, neap_net_rename(from->net, n, old, new, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_net_rename(from->net, i, old, new, &net->net, &error));
   NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error)); /* two blobs may have become one */
   return 1;
 }
@@ -205,7 +204,7 @@ static int declare(lua_State *L) {
   lua_settop(L, 8);
   neap_set *attrs = NULL;
   if (lua_istable(L, 6)) {
-    if (lua_getfield(L, 6, "op") != LUA_TSTRING) lua_geti(L, 6, 1);
+    if (neap_lua_field(L, 6, "op") != LUA_TSTRING) lua_rawgeti(L, 6, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
     const neap_op *op = neap_lua_op(L, lua_gettop(L));

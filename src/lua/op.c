@@ -64,16 +64,16 @@ static bool is_list_at_top(lua_State *L) {
 static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
   bool single = lua_type(L, -1) == LUA_TNUMBER;
   if (!single && !is_list_at_top(L)) fail_type(L, op, attr, "a list of numbers");
-  lua_Integer n = single ? 1 : luaL_len(L, -1);
+  int n = single ? 1 : neap_lua_length(L, -1);
   if (n > 1 << 26) fail_type(L, op, attr, "a list of at most 67,108,864 numbers");
   int list = lua_gettop(L);
   int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
   double *floats = (double *)(void *)ints;
-  for (int i = 0; i < (int)n; i++) {
+  for (int i = 0; i < n; i++) {
     if (single)
       lua_pushvalue(L, list);
     else
-      lua_geti(L, list, i + 1);
+      lua_rawgeti(L, list, i + 1);
     if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, "a list of numbers");
     if (attr->type == NEAP_ATTR_FLOATS)
       floats[i] = lua_tonumber(L, -1);
@@ -82,17 +82,17 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
     lua_pop(L, 1);
   }
   lua_replace(L, list);
-  value->n = (int)n;
+  value->n = n;
   value->ints = ints;
 }
 
 /* A list of names; it stays on the stack and keeps them. */
 static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
   if (!is_list_at_top(L)) fail_type(L, op, attr, "a list of names");
-  int list = lua_gettop(L), n = (int)luaL_len(L, -1);
+  int list = lua_gettop(L), n = neap_lua_length(L, -1);
   const char **names = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *names);
   for (int i = 0; i < n; i++) {
-    lua_geti(L, list, i + 1);
+    lua_rawgeti(L, list, i + 1);
     names[i] = lua_type(L, -1) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
     if (names[i] == NULL) fail_type(L, op, attr, "a list of names");
     lua_pop(L, 1);
@@ -187,6 +187,8 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   int n_key = 0, n_item = 0;
   if (!lua_isnoneornil(L, index)) {
     neap_lua_check_type(L, index, LUA_TTABLE);
+    neap_lua_copy(L, index); /* also keeps names and nets that the attributes borrow */
+    index = lua_gettop(L);
     for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
       n_key++;
       if (lua_type(L, -2) != LUA_TSTRING) n_item++;
@@ -237,13 +239,14 @@ static int n_required_outputs(const neap_op *op) {
 static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
-  int n_in = (int)NEAP_MIN(luaL_len(L, 2), 4096), n_out = (int)neap_lua_opt_integer(L, 4, n_required_outputs(op));
-  if (n_out < 0 || n_out > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "%s: %d outputs are asked for", op->name, n_out);
+  lua_Integer asked = neap_lua_opt_integer(L, 4, n_required_outputs(op));
+  if (asked < 0 || asked > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", op->name, (long long)asked);
+  int n_in = NEAP_MIN(neap_lua_length(L, 2), 4096), n_out = (int)asked;
   neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in), *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
+  luaL_checkstack(L, n_in + 8, "too many inputs");
   for (int k = 0; k < n_in; k++) {
-    lua_geti(L, 2, k + 1);
-    if (lua_toboolean(L, -1)) in[k] = *neap_lua_tensor_at(L, -1); /* borrowed: the table keeps it */
-    lua_pop(L, 1);
+    lua_rawgeti(L, 2, k + 1); /* and stays there: what C borrows is the stack's, not a table's that may change */
+    if (lua_toboolean(L, -1)) in[k] = *neap_lua_tensor_at(L, -1);
   }
   neap_set *attrs = neap_lua_attrs(L, 3, op, NULL);
   luaL_checkstack(L, n_out + 4, "too many outputs");

@@ -82,6 +82,13 @@ static bool boolean_at_top(lua_State *L, const char *key) {
   return lua_toboolean(L, -1);
 }
 
+/* A number becomes a text here, which no table keeps. */
+static const char *interned_at_top(lua_State *L) {
+  const char *text = neap_intern(neap_lua_check_string(L, -1));
+  if (text == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
+  return text;
+}
+
 /* "60%": of the arena planned without a budget. */
 static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net, const neap_compile_options *o) {
   double percent;
@@ -138,7 +145,7 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case KEEP_ALL: o->graph.keep_all = boolean_at_top(L, key); break;
     case REWRITE: o->graph.no_rewrite = !boolean_at_top(L, key); break;
     case FUSE: take_fuse(L, o); break;
-    case ENGINE: o->engine = neap_lua_check_string(L, -1); break;
+    case ENGINE: o->engine = interned_at_top(L); break;
     case THREADS:
       if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > 4096)
         neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %s", luaL_tolstring(L, -1, NULL));
@@ -161,12 +168,13 @@ static void take_option(lua_State *L, enum option option, neap_compile_options *
     case RECOMPUTE: o->no_recompute = !boolean_at_top(L, key); break;
     case EXACT: o->inexact = !boolean_at_top(L, key); break;
     case BESIDE: /* { bytes, arena }, as core.micro_beside gives them */
-      lua_geti(L, -1, 1);
-      lua_geti(L, -2, 2);
+      neap_lua_check_type(L, -1, LUA_TTABLE);
+      lua_rawgeti(L, -1, 1);
+      lua_rawgeti(L, -2, 2);
       o->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, key), .arena_bytes = neap_lua_bytes(L, -1, key)};
       break;
     case SOFT: o->soft_bytes = neap_lua_bytes(L, -1, key); break;
-    case TAG: o->tag = neap_lua_check_string(L, -1); break;
+    case TAG: o->tag = interned_at_top(L); break;
     case KEEP:
     case MEM_PARAM:
     case BANKS: /* all three need room that outlives the walk over the options */
@@ -206,13 +214,13 @@ static void take_inputs(lua_State *L, const neap_net *net, neap_compile_options 
   }
 }
 
-/* How many names the table at the top has. */
-static int count_names(lua_State *L) {
-  int n = 0;
+/* A copy takes the place of the table at the top; returns how many names it has. nil has none. */
+static int copy_names(lua_State *L) {
   if (lua_isnil(L, -1)) return 0;
   if (!lua_istable(L, -1))
     neap_lua_fail(L, NEAP_ARGUMENT, "inputs expects shapes by name, { x = {64, 784} }, got a %s", luaL_typename(L, -1));
-  for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) n++;
+  int n = neap_lua_copy(L, -1);
+  lua_replace(L, -2);
   return n;
 }
 
@@ -229,10 +237,10 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at)) neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
   neap_mem_param *param = neap_lua_room(L, sizeof *param);
-  param->no_optimize_train = lua_getfield(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
-  param->optimize_test = lua_getfield(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
-  param->debug_info = lua_getfield(L, at, "debug_info") == LUA_TBOOLEAN && lua_toboolean(L, -1);
-  lua_getfield(L, at, "exclude_blob");
+  param->no_optimize_train = neap_lua_field(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
+  param->optimize_test = neap_lua_field(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  param->debug_info = neap_lua_field(L, at, "debug_info") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  neap_lua_field(L, at, "exclude_blob");
   param->exclude_blob = neap_lua_names(L, -1, "exclude_blob", false, &param->n_exclude_blob);
   return param;
 }
@@ -241,18 +249,18 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at))
     neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it", luaL_typename(L, at));
-  if (lua_getfield(L, at, "name") != LUA_TSTRING)
+  if (neap_lua_field(L, at, "name") != LUA_TSTRING)
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got one without a name");
-  bank->name = lua_tostring(L, -1); /* the table keeps it */
+  bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
       neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind", bank->name,
                     luaL_tolstring(L, -2, NULL));
   }
-  if (lua_getfield(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
-  if (lua_getfield(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
+  if (neap_lua_field(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
+  if (neap_lua_field(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
     neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"", bank->name, lua_tostring(L, -1));
   lua_settop(L, at);
 }
@@ -261,9 +269,9 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
 static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
   if (!lua_istable(L, at))
     neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
-  *alone = lua_getfield(L, at, "name") == LUA_TSTRING;
+  *alone = neap_lua_field(L, at, "name") == LUA_TSTRING;
   lua_pop(L, 1);
-  lua_Integer n = luaL_len(L, at), n_key = 0;
+  lua_Integer n = neap_lua_length(L, at), n_key = 0;
   for (lua_pushnil(L); !*alone && lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
   if (n_key != n && !*alone)
     neap_lua_fail(L, NEAP_ARGUMENT,
@@ -286,7 +294,7 @@ static void take_banks(lua_State *L, neap_graph_options *o) {
     if (alone)
       lua_pushvalue(L, at);
     else
-      lua_geti(L, at, i + 1);
+      lua_rawgeti(L, at, i + 1);
     neap_lua_take_bank(L, &bank[i]);
     lua_pop(L, 1);
   }
@@ -304,9 +312,11 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   o.profile = profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0;
   if (lua_isnoneornil(L, index)) return o;
   neap_lua_check_type(L, index, LUA_TTABLE);
-  lua_getfield(L, index, "inputs");
-  int n = count_names(L), inputs_at = lua_gettop(L);
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  int n = neap_lua_copy(L, index); /* it keeps the texts that the options borrow */
+  index = lua_gettop(L);
+  neap_lua_field(L, index, "inputs");
+  n += copy_names(L);
+  int inputs_at = lua_gettop(L);
   const char **names = neap_lua_room(L, (size_t)n * sizeof *names);
   neap_type *types = neap_lua_room(L, (size_t)n * sizeof *types);
   o.graph.input = names;
@@ -325,13 +335,13 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
       take_input(L, key, net, &o, names, types);
     lua_settop(L, key_at);
   }
-  lua_getfield(L, index, "keep");
+  neap_lua_field(L, index, "keep");
   o.graph.keep = neap_lua_names(L, -1, "keep", false, &o.graph.n_keep); /* its room stays, so not in the loop */
-  lua_getfield(L, index, "mem_param");
+  neap_lua_field(L, index, "mem_param");
   o.mem_param = take_mem_param(L);
-  lua_getfield(L, index, "banks");
+  neap_lua_field(L, index, "banks");
   take_banks(L, &o.graph);
-  if (lua_getfield(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
+  if (neap_lua_field(L, index, "budget") == LUA_TSTRING && strchr(lua_tostring(L, -1), '%') != NULL)
     o.plan.budget_bytes = percent_of_plan(L, lua_tostring(L, -1), net, &o);
   return o;
 }
@@ -429,31 +439,37 @@ static int run_micro(lua_State *L) {
   neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
   lua_settop(L, 7);
-  neap_micro_step step = {.n_part = (int)lua_rawlen(L, 3), .after[1] = program_at(L, 4)->session};
+  int n_input = neap_lua_copy(L, 2);
+  lua_replace(L, 2); /* the copies keep tensors and programs */
+  neap_lua_copy(L, 3);
+  lua_replace(L, 3);
+  neap_micro_step step = {.n_part = neap_lua_length(L, 3), .after[1] = program_at(L, 4)->session};
   if (!lua_isnil(L, 5)) step.after[0] = program_at(L, 5)->session;
   step.kept = lua_isnil(L, 6) ? 0 : neap_lua_check_number(L, 6);
   step.added = lua_isnil(L, 7) ? 0 : neap_lua_check_number(L, 7);
-  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) step.n_input++;
-  neap_micro_input *input = neap_lua_room(L, (size_t)step.n_input * sizeof *input);
+  neap_micro_input *input = neap_lua_room(L, (size_t)n_input * sizeof *input);
   neap_micro_part *part = neap_lua_room(L, (size_t)step.n_part * sizeof *part);
   step.input = input;
   step.part = part;
-  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1), input++) {
+  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1), input++, step.n_input++) {
     lua_pushvalue(L, -2); /* lua_next must see the key as it was */
     input->name = neap_lua_name(L, -1, "an input");
     input->rows = *neap_lua_tensor_at(L, -2);
     lua_pop(L, 1);
   }
   for (int p = 0; p < step.n_part; p++) {
-    int top = lua_gettop(L);
+    luaL_checkstack(L, 8, "too many parts");
     lua_rawgeti(L, 3, p + 1);
-    lua_getfield(L, -1, "program");
-    part[p].session = program_at(L, -1)->session;
-    lua_getfield(L, top + 1, "n");
+    neap_lua_check_type(L, -1, LUA_TTABLE);
+    int row = lua_gettop(L);
+    neap_lua_field(L, row, "n");
     part[p].n = neap_lua_check_integer(L, -1);
-    lua_getfield(L, top + 1, "weight");
+    neap_lua_field(L, row, "weight");
     part[p].weight = neap_lua_check_number(L, -1);
-    lua_settop(L, top);
+    neap_lua_field(L, row, "program");
+    part[p].session = program_at(L, -1)->session;
+    lua_replace(L, row); /* kept by the stack */
+    lua_settop(L, row);
   }
   neap_error error = {0};
   if (neap_driver_run_micro(ws, &step, &error) != NEAP_OK) neap_lua_raise_run(L, &error);

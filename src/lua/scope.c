@@ -52,10 +52,10 @@ typedef struct bindings {
 /* {inner = outer, ..}, or {"x"} for {x = "x"}; nil is none. Rooms stay on the stack. */
 static bindings take_bindings(lua_State *L, int index) {
   bindings b = {0};
-  int n = 0;
   if (lua_isnoneornil(L, index)) return b;
   neap_lua_check_type(L, index, LUA_TTABLE);
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  int n = neap_lua_copy(L, index);
+  index = lua_gettop(L);
   b.inner = neap_lua_room(L, (size_t)n * sizeof *b.inner);
   b.outer = neap_lua_room(L, (size_t)n * sizeof *b.outer);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
@@ -147,14 +147,14 @@ static int trim(lua_State *L) {
 
 static int64_t integer_field(lua_State *L, int index, const char *key) {
   int is_integer = 1;
-  lua_Integer i = lua_getfield(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
+  lua_Integer i = neap_lua_field(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
   if (!is_integer) neap_lua_fail(L, NEAP_ARGUMENT, "run_steps: %s expects an integer, got a %s", key, luaL_typename(L, -1));
   lua_pop(L, 1);
   return i;
 }
 
 static bool bool_field(lua_State *L, int index, const char *key) {
-  lua_getfield(L, index, key);
+  neap_lua_field(L, index, key);
   bool is = lua_toboolean(L, -1);
   lua_pop(L, 1);
   return is;
@@ -162,7 +162,7 @@ static bool bool_field(lua_State *L, int index, const char *key) {
 
 /* Interned, so that it may leave the stack. */
 static const char *text_field(lua_State *L, int index, const char *key) {
-  const char *text = lua_getfield(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+  const char *text = neap_lua_field(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
   lua_pop(L, 1);
   return text;
 }
@@ -179,24 +179,29 @@ static neap_step take_step(lua_State *L, int index) {
                     .report_net = text_field(L, index, "report"),
                     .report_every_ms = integer_field(L, index, "report_every_ms"),
                     .run_every_ms = integer_field(L, index, "run_every_ms")};
-  if (lua_getfield(L, index, "given_report") != LUA_TNIL) step.given_report = neap_lua_net_at(L, -1)->net;
-  lua_getfield(L, index, "nets");
+  if (neap_lua_field(L, index, "given_report") != LUA_TNIL) step.given_report = neap_lua_net_at(L, -1)->net;
+  neap_lua_field(L, index, "nets");
   const char **net = neap_lua_names(L, -1, "run_steps", false, &step.n_net);
   const neap_net **given = neap_lua_room(L, (size_t)NEAP_MAX(step.n_net, 1) * sizeof *given);
-  lua_getfield(L, index, "given");
+  neap_lua_field(L, index, "given");
+  neap_lua_check_type(L, -1, LUA_TTABLE);
+  neap_lua_copy(L, -1);
   for (int i = 0; i < step.n_net; i++) {
     net[i] = neap_intern(net[i]);
-    if (lua_geti(L, -1, i + 1) == LUA_TUSERDATA) given[i] = neap_lua_net_at(L, -1)->net;
+    if (lua_rawgeti(L, -1, i + 1) == LUA_TUSERDATA) given[i] = neap_lua_net_at(L, -1)->net;
     lua_pop(L, 1);
   }
   step.net = net;
   step.given = given;
-  lua_getfield(L, index, "steps");
+  neap_lua_field(L, index, "steps");
+  neap_lua_check_type(L, -1, LUA_TTABLE);
+  neap_lua_copy(L, -1);
   int list = lua_gettop(L);
-  step.n_step = (int)luaL_len(L, list);
+  step.n_step = neap_lua_length(L, list);
   neap_step *sub = neap_lua_room(L, (size_t)NEAP_MAX(step.n_step, 1) * sizeof *sub);
   for (int i = 0; i < step.n_step; i++) {
-    lua_geti(L, list, i + 1);
+    lua_rawgeti(L, list, i + 1);
+    neap_lua_check_type(L, -1, LUA_TTABLE);
     sub[i] = take_step(L, lua_gettop(L));
   }
   step.step = sub;

@@ -273,7 +273,7 @@ static int equal(lua_State *L) {
 
 /* A number by name from the table at `index`. */
 static double option(lua_State *L, int index, const char *key, double missing) {
-  if (lua_isnoneornil(L, index) || lua_getfield(L, index, key) == LUA_TNIL) return missing;
+  if (lua_isnoneornil(L, index) || neap_lua_field(L, index, key) == LUA_TNIL) return missing;
   if (lua_type(L, -1) != LUA_TNUMBER)
     neap_lua_fail(L, NEAP_ARGUMENT, "x:close: %s expects a number, got a %s", key, luaL_typename(L, -1));
   return lua_tonumber(L, -1);

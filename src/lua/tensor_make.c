@@ -81,6 +81,8 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
   }
   if (lua_gettop(L) > 1) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
   lua_newtable(L); /* the sizes */
+  neap_lua_copy(L, 1);
+  lua_replace(L, 1);
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
     if (key == NULL) {
@@ -95,9 +97,9 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
     }
   }
   neap_lua_shape(L, 2, shape, who);
-  lua_getfield(L, 1, "dtype");
+  neap_lua_field(L, 1, "dtype");
   neap_dtype dtype = neap_lua_dtype(L, -1, NEAP_DTYPE_F32);
-  if (lua_getfield(L, 1, "value") != LUA_TNIL) *value = lua_gettop(L);
+  if (neap_lua_field(L, 1, "value") != LUA_TNIL) *value = lua_gettop(L);
   return dtype;
 }
 

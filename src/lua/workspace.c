@@ -88,9 +88,8 @@ static int to_text(lua_State *L) {
 
 /* forward = {name here = name in parent}: fills the options' lists; rooms stay on the stack. */
 static void take_forward(lua_State *L, int index, neap_workspace_options *o) {
-  index = lua_absindex(L, index);
-  int n = 0;
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) n++;
+  int n = neap_lua_copy(L, index);
+  index = lua_gettop(L);
   const char **here = neap_lua_room(L, (size_t)n * sizeof *here), **there = neap_lua_room(L, (size_t)n * sizeof *there);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     there[o->n_forward] = neap_lua_name(L, -1, "forward");
@@ -108,13 +107,16 @@ static int new_workspace(lua_State *L) {
   neap_workspace_options o = {.unseeded = true};
   lua_settop(L, 1);
   if (lua_istable(L, 1)) {
-    bool seeded = lua_getfield(L, 1, "seed") != LUA_TNIL;
+    bool seeded = neap_lua_field(L, 1, "seed") != LUA_TNIL;
     o.seed = seeded ? (uint64_t)neap_lua_check_integer(L, -1) : 0;
     o.unseeded = !seeded;
-    if (lua_getfield(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
-    if (lua_getfield(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
-    if (lua_getfield(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
-    if (lua_getfield(L, 1, "forward") != LUA_TNIL) take_forward(L, lua_gettop(L), &o);
+    if (neap_lua_field(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
+    if (neap_lua_field(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
+    if (neap_lua_field(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
+    if (neap_lua_field(L, 1, "forward") != LUA_TNIL) {
+      neap_lua_check_type(L, -1, LUA_TTABLE);
+      take_forward(L, -1, &o);
+    }
   }
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
@@ -457,8 +459,8 @@ static int held_bytes(lua_State *L) {
 static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
-  int count = 0;
-  for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) count++;
+  int count = neap_lua_copy(L, index);
+  index = lua_gettop(L);
   neap_io_pair *pair = neap_lua_room(L, (size_t)count * sizeof *pair);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)

@@ -1,0 +1,128 @@
+-- Tables whose metamethods add keys, lie about their length or close what is at work: C reads arguments raw, from a copy where it
+-- counts them first, so that no metamethod is asked and nothing grows under its feet.
+local neap = require "neap"
+local core = require "neap.core"
+
+local asked = 0
+local events = { "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__concat", "__call", "__add", "__unm", "__close" }
+
+--- A table of `content` whose metamethods call `evil`; each counts as asked.
+local function hostile(content, evil)
+  local meta = {}
+  for _, event in ipairs(events) do
+    meta[event] = function(...)
+      asked = asked + 1
+      return evil(...)
+    end
+  end
+  return setmetatable(content, meta)
+end
+
+--- Metamethods that make `t` many times as large, and answer with a name.
+local function grows(t)
+  return function()
+    for i = 1, 2000 do t["grown" .. i] = "v" .. i end
+    return "x"
+  end
+end
+
+local function small_net()
+  local net = neap.net "small"
+  local x = net:input("x", { 2, 3 })
+  net:gradient(net:Sum(net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu(), "loss"))
+  net:outputs { "loss" }
+  return net
+end
+
+--- f(t, item): t a table to be handed to C, item a hostile value that grows it.
+local function with_growing(f)
+  local t = {}
+  return pcall(f, t, hostile({}, grows(t)))
+end
+
+local parent = neap.workspace { seed = 1, store = false }
+parent:feed("x", neap.ones(2, 3))
+local net = small_net()
+parent:init(net)
+local program = parent:compile(net, { store = false })
+
+local readers = {
+  function(t, item) t.a = item; core.new_workspace { parent = parent, forward = t } end,
+  function(t, item) t.a = item; core.Scope._push(parent:create_scope "frames", parent, t) end,
+  function(t, item) t.a = item; core.Scope.check_bindings_match(parent:create_scope "frames", t) end,
+  function(t, item) t.x = item; net:rename(t) end,
+  function(t, item) t[item] = "z"; net:rename(t) end,
+  function(t, item) t[item] = neap.ones(2, 3); core.run_micro(parent, t, { { program = program, n = 1, weight = 1 } }, program) end,
+  function(t, item) core.run_micro(parent, {}, hostile({ item }, grows(t)), program) end,
+  function(t, item) t.x = item; core.Net._plan(net, hostile({ inputs = t }, grows(t))) end,
+  function(t, item) t.budget = item; core.Net._plan(net, t) end,
+  function(t, item) core.Net._plan(net, { banks = hostile(t, item) }) end,
+  function(t, item) core.Net._plan(net, { mem_param = hostile(t, item), keep = hostile(t, item) }) end,
+  function(t, item) t.axes = item; core.eager("Sum", { neap.ones(2, 3) }, t) end,
+  function(t, item) core.eager("Add", hostile(t, item), {}) end,
+  function(t, item) core.new_chain(parent, hostile(t, item), 1, {}) end,
+  function(t, item) core.memonger.assign(hostile(t, item), {}) end,
+  function(t, item) core.memonger.estimate(hostile(t, item), {}) end,
+  function(t, item) core.memonger.best_slot(hostile(t, item), 4) end,
+  function(t, item) core.memonger.reorder(net, hostile(t, item)) end,
+  function(t, item) core.batch_reader(hostile(t, item), 1, { 0 }) end,
+  function(t, item) core.batch_reader({ { source = neap.ones(3), window = item } }, 1, { 0 }) end,
+  function(t, item) core.batch_reader({ { source = neap.ones(3) } }, 1, hostile(t, item)) end,
+  function(t, item) core.run_steps(parent, { nets = { item }, given = {}, steps = {} }) end,
+  function(t, item) core.run_steps(parent, { nets = {}, given = {}, steps = hostile(t, item) }) end,
+  function(t, item) core.save("/nonexistent/file", hostile(t, item)) end,
+  function(t, item) t.a = neap.ones(2); core.save("/nonexistent/file", t, { meta = hostile({}, grows(t)) }) end,
+  function(t, item) parent:save("/nonexistent/file", hostile(t, item)) end,
+  function(t, item) core.Net._outputs(net, { item }) end,
+  function(t, item) core.Net._declare(small_net(), "q", "parameter", hostile(t, item), "f32", hostile({}, grows(t))) end,
+  function(t, item) core.Net._add(small_net(), "Relu", { item }) end,
+  function(t, item) neap.zeros(hostile(t, item)) end,
+  function(t, item) neap.ones(6):view(hostile(t, item)) end,
+  function(t, item) neap.ones(2, 3):permute(hostile(t, item)) end,
+  function(t, item) return neap.ones(2, 3)[hostile(t, item)] end,
+  function(t, item) neap.ones(2):close(neap.ones(2), hostile(t, item)) end,
+  function(t, item) neap.model_memory.cache "c":pop(hostile(t, item)) end,
+  function(t, item) core.error(hostile(t, item)) end,
+  function(t, item) core.nearest("word", hostile(t, item)) end,
+  function(t, item) core.encode_bytes("abc", hostile(t, item)) end,
+}
+
+for i, reader in ipairs(readers) do
+  asked = 0
+  with_growing(reader)
+  assert(asked == 0, "reader " .. i .. " asked a metamethod")
+end
+
+-- Finalisers run whenever Lua allocates, so also between counting and filling.
+local function grow_by_finaliser(f)
+  local t, stop = {}, false
+  for i = 1, 20 do t["k" .. i] = "x" end
+  local n = 0
+  local function again()
+    setmetatable({}, { __gc = function()
+      if stop or n > 5000 then return end
+      for _ = 1, 50 do
+        n = n + 1
+        t["grown" .. n] = "x"
+      end
+      again()
+    end })
+  end
+  for _ = 1, 20 do again() end
+  for _ = 1, 20 do pcall(f, t) end
+  stop = true
+end
+
+collectgarbage("incremental", 1, 10000)
+grow_by_finaliser(function(t) core.new_workspace { parent = parent, forward = t } end)
+grow_by_finaliser(function(t) core.Scope._push(parent:create_scope "frames", parent, t) end)
+grow_by_finaliser(function(t) net:rename(t) end)
+grow_by_finaliser(function(t) parent:save("/nonexistent/file", t) end)
+grow_by_finaliser(function(t) core.Net._plan(net, { inputs = t }) end)
+grow_by_finaliser(function(t) core.eager("Sum", { neap.ones(2, 3) }, t) end)
+grow_by_finaliser(function(t) core.run_micro(parent, t, {}, program) end)
+collectgarbage("incremental", 200, 100)
+
+program:run()
+assert(parent:fetch "loss":item() == parent:fetch "loss":item())
+print "held"
