@@ -19,12 +19,25 @@ local counter = "micro.steps"
 --- Steps that the update program has finished in this workspace.
 function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0 end
 
---- How many labels a mean loss counts: all, but those that are the loss's ignore_index. Probabilities are all counted.
+--- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net says. Probabilities are all counted.
 -- @return nil where each row counts as one
 local function counted(loss, y)
-  local ignored = loss.o and loss.o.ignore_index
-  if ignored == nil or not y.dtype:find "^[iu]" then return nil end
-  return y:_count_not(ignored)
+  local counts = rawget(loss, "_counts")
+  if not counts or not counts.alone or not y.dtype:find "^[iu]" then return nil end
+  return y:_count_not(counts.ignored)
+end
+
+--- Raises for a mean whose share in the mean over a larger batch is not told by its rows or labels.
+local function check_shares(loss, y)
+  local counts = rawget(loss, "_counts")
+  if not counts then return end
+  if counts.weighted then
+    core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means over parts of a batch do not add up to "
+      .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
+  end
+  if counts.alone or not y.dtype:find "^[iu]" or y:_count_not(counts.ignored) == y:n_element() then return end
+  core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and this batch has such labels: means over "
+    .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer reduces = \"sum\")"):format(counts.ignored))
 end
 
 --- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused: gradients of micro-batches can't be
@@ -47,6 +60,7 @@ end
 -- @param program_for f(n) -> the program of a micro-batch of n rows
 function micro.parts(loss, reduces, batch, size, program_for)
   local rows, parts = batch.rows, {}
+  if reduces == "mean" then check_shares(loss, batch.y) end
   local all = reduces == "mean" and counted(loss, batch.y)
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
@@ -57,7 +71,7 @@ function micro.parts(loss, reduces, batch, size, program_for)
   return parts
 end
 
---- What the mean over a batch counts: rows, but those with the loss's ignore_index.
+--- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores. Its net has been made.
 function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.rows end
 
 --- What holding a batch and joining it to those held takes, of a net that split_micro gave for the update (src/net/hold.c).

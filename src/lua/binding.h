@@ -166,6 +166,8 @@ void neap_lua_walk_next(neap_lua_walk *walk, const neap_tensor *t);
 
 /* ---- ops (op.c) ----------------------------------------------------------------------------------------------------------- */
 
+/* Pushes an attribute's value as a user would write it: axes from 1, choices by name; nil for subnets and names. */
+void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_value *value);
 /* Attributes of `op` from the table at `index` (nil: none), as a list that ends with {0}; rooms for it and its lists stay
  * on the stack. Items of the array part are attributes in the record's order; where the first of these is a list, the numbers
  * that begin the array are its items. With `skip` (a NULL-ended list, may be NULL) the table is an initialiser: those keys and

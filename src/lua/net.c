@@ -376,6 +376,20 @@ static int ops(lua_State *L) {
   return 1;
 }
 
+/* net:_attrs(i) -> the attributes of op i by name, those that were not given too. */
+static int attributes(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int64_t i = neap_lua_check_integer(L, 2);
+  if (i < 1 || i > neap_net_n_ops(net)) return 0;
+  const neap_net_op *op = neap_net_op_at(net, (int)i - 1);
+  lua_createtable(L, 0, neap_op_n_attrs(op->op));
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    neap_lua_push_attr(L, &op->op->attrs[a], &op->attrs[a]);
+    lua_setfield(L, -2, op->op->attrs[a].name);
+  }
+  return 1;
+}
+
 static void push_blob(lua_State *L, const neap_net_blob *blob) {
   lua_createtable(L, 0, 8);
   neap_lua_set_text(L, "name", blob->name);
@@ -576,6 +590,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_name", name, 1},
                                          {"_type", type_of, 2},
                                          {"_ops", ops, 1},
+                                         {"_attrs", attributes, 2},
                                          {"_blobs", blobs, 1},
                                          {"_blob", blob, 2},
                                          {"_output_names", output_names, 1},

@@ -294,28 +294,28 @@ static void push_args(lua_State *L, const neap_arg *args, int n) {
 }
 
 /* As a user would write it: axes from 1, choices by name; nil for subnets and names, which have none. */
-static void push_default(lua_State *L, const neap_attr *attr) {
+void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_value *value) {
   switch (attr->type) {
-    case NEAP_ATTR_FLOAT: lua_pushnumber(L, attr->value.f); return;
-    case NEAP_ATTR_BOOL: lua_pushboolean(L, attr->value.i != 0); return;
-    case NEAP_ATTR_INT: lua_pushinteger(L, attr->value.i); return;
-    case NEAP_ATTR_AXIS: lua_pushinteger(L, attr->value.i >= 0 ? attr->value.i + 1 : attr->value.i); return;
-    case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)attr->value.i)); return;
+    case NEAP_ATTR_FLOAT: lua_pushnumber(L, value->f); return;
+    case NEAP_ATTR_BOOL: lua_pushboolean(L, value->i != 0); return;
+    case NEAP_ATTR_INT: lua_pushinteger(L, value->i); return;
+    case NEAP_ATTR_AXIS: lua_pushinteger(L, value->i >= 0 ? value->i + 1 : value->i); return;
+    case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)value->i)); return;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;
-      for (int64_t i = 0; i < attr->value.i; i++) text += strcspn(text, "|") + 1;
+      for (int64_t i = 0; i < value->i; i++) text += strcspn(text, "|") + 1;
       lua_pushlstring(L, text, strcspn(text, "|"));
       return;
     }
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
     case NEAP_ATTR_AXES:
-      lua_createtable(L, attr->value.n, 0);
-      for (int i = 0; i < attr->value.n; i++) {
+      lua_createtable(L, value->n, 0);
+      for (int i = 0; i < value->n; i++) {
         if (attr->type == NEAP_ATTR_FLOATS)
-          lua_pushnumber(L, attr->value.floats[i]);
+          lua_pushnumber(L, value->floats[i]);
         else
-          lua_pushinteger(L, attr->value.ints[i] + (attr->type == NEAP_ATTR_AXES && attr->value.ints[i] >= 0));
+          lua_pushinteger(L, value->ints[i] + (attr->type == NEAP_ATTR_AXES && value->ints[i] >= 0));
         lua_seti(L, -2, i + 1);
       }
       return;
@@ -345,7 +345,7 @@ static void push_attrs(lua_State *L, const neap_op *op) {
       lua_pushnumber(L, attr->most);
       lua_setfield(L, -2, "most");
     }
-    push_default(L, attr);
+    neap_lua_push_attr(L, attr, &attr->value);
     lua_setfield(L, -2, "default");
     lua_seti(L, -2, i + 1);
   }

@@ -120,6 +120,38 @@ describe("accumulated batches", function()
     assert.is_true(distance(t, whole) < 1e-6)
   end)
 
+  it("count the labels of an own loss's cross entropy as its net ignores them, and refuse what no count makes one mean of", function()
+    local function alone(out, target) return out:softmax_cross_entropy(target:cast { to = "i64" }, { ignore_index = 0 }) end
+    local function mixed(out, target) return alone(out, target) + out:square():mean() end
+    local function weighted(out, target) return out:softmax_cross_entropy(target, neap.tensor { 1, 2, 3 }) end
+    local function list(...)
+      local out = batches(6, 3)
+      out[1].y, out[2].y = neap.tensor({ ... }, "i64"), neap.tensor({ 1, 2, 1 }, "i64")
+      return out
+    end
+    for _, micro in ipairs { false, 2 } do
+      local o = { accumulate = 2, micro = micro or nil, reduces = "mean" }
+      local function with(loss)
+        local given = { loss = loss }
+        for key, value in pairs(o) do given[key] = value end
+        return trainer(given)
+      end
+      local t <close> = with(alone)
+      local whole <close> = trainer { loss = alone }
+      steps(t, list(0, 0, 0, 1, 0, 2))
+      whole:step(joined(list(0, 0, 0, 1, 0, 2)))
+      assert.is_true(distance(t, whole) < 1e-6)
+      local both <close> = with(mixed)
+      local one <close> = trainer { loss = mixed }
+      steps(both, list(1, 2, 2, 1, 1, 2)) -- nothing is ignored
+      one:step(joined(list(1, 2, 2, 1, 1, 2)))
+      assert.is_true(distance(both, one) < 1e-6)
+      raises({ "labels other than 0", "reduces = \"sum\"" }, both.step, both, list(0, 1, 1, 1, 1, 1)[1])
+      local w <close> = with(weighted)
+      raises({ "class weights" }, w.step, w, list(1, 2, 2, 1, 1, 2)[1])
+    end
+  end)
+
   it("of a loss that sums add up", function()
     local function sum(y, target) return (y - target):pow(2):sum() end
     local function list()

@@ -72,6 +72,25 @@ local function metric_of(o, name, output, y)
   return o.loss:metric(name, output, y)
 end
 
+-- Ops that give labels another look, and leave their number.
+local same_labels = { Reshape = true, Flatten = true, Cast = true, Alias = true, Copy = true }
+
+--- What the means of cross entropy in a loss count, where they count labels y: { ignored = the label that does not count, weighted =
+-- whether by class weights, alone = whether nothing else is in the loss }; nil where each row counts as one.
+local function counts_of(net, loss, y)
+  local ops, labels, counts = net:_ops(), { [y.name] = true }, nil
+  for i, row in ipairs(ops) do
+    if same_labels[row.type] and labels[row.inputs[1]] then labels[row.outputs[1]] = true end
+    if row.type == "SoftmaxCrossEntropy" and labels[row.inputs[2]] then
+      local attrs, last = net:_attrs(i), counts
+      if attrs.reduction == "mean" then
+        counts = { ignored = attrs.ignore_index, weighted = row.inputs[3] or false, alone = not last and row.outputs[1] == loss.name }
+      end
+    end
+  end
+  return counts
+end
+
 --- Names of metrics in order: those of the list, then those given as functions by name.
 function build.metric_names(metrics)
   local names, named = {}, {}
@@ -166,6 +185,7 @@ function Module.net(self, given)
       fail(("the loss gives %s; one blob of one number is expected"):format(losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
     end
     blobs.loss = losses[1]
+    rawset(o.loss, "_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
     if o.train and not reads_parameters(net, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
     end
