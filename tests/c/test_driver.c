@@ -225,6 +225,30 @@ TEST(a_stored_plan_is_checked) {
   drop_path();
 }
 
+/* One that names a kernel which is not there, as of a build with another library, is right by itself and can't be bound. */
+TEST(a_stored_plan_that_cannot_be_bound_is_made_again) {
+  fresh_path();
+  neap_store *store = open_store();
+  mlp first, again;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(mlp_open(&first, true, &options, &error));
+  CHECK_EQ(sqlite3_exec(store->db, "UPDATE plan SET choices = replace(choices, 'ref ', 'blas ')", NULL, NULL, NULL), SQLITE_OK);
+  for (int k = 0; k < 2; k++) {
+    CHECK_OK(mlp_open(&again, true, &options, &error));
+    CHECK(k > 0 || strstr(neap_session_warning(again.session), "could not be bound and was made again") != NULL);
+    CHECK(k == 0 || neap_session_warning(again.session)[0] == '\0');
+    CHECK_OK(neap_session_run(again.session, &error));
+    if (k == 0) CHECK_OK(neap_session_run(first.session, &error));
+    CHECK(mlp_same_bits(first.ws, again.ws, "loss"));
+    CHECK(mlp_same_bits(first.ws, again.ws, "w1"));
+    mlp_close(&again);
+  }
+  mlp_close(&first);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 1);
+  neap_store_close(store);
+  drop_path();
+}
+
 TEST(a_run_is_recorded_with_its_ops_and_metrics) {
   fresh_path();
   neap_store *store = open_store();
@@ -1003,14 +1027,15 @@ TEST(what_a_net_makes_first_is_taken_from_the_pool_too) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
-             T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans),
-             T(a_store_that_cannot_write_stops_nothing), T(every_refused_allocation_is_survived_with_a_store),
-             T(every_refused_allocation_is_survived_in_banks), T(the_verifier_refuses_plans_that_mix_banks),
-             T(a_refusal_may_go_unread), T(every_refused_allocation_is_survived_by_micro_batches),
-             T(refused_memory_is_no_batch_that_does_not_fit), T(refused_memory_leaves_the_blobs_of_one_op_as_they_were),
-             T(a_budget_is_kept_or_refused_with_what_would_do), T(a_budget_recomputes_no_more_than_it_must),
-             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
-             T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(a_stored_plan_that_cannot_be_bound_is_made_again), T(a_run_is_recorded_with_its_ops_and_metrics),
+             T(a_dynamic_run_leaves_no_plans), T(a_store_that_cannot_write_stops_nothing),
+             T(every_refused_allocation_is_survived_with_a_store), T(every_refused_allocation_is_survived_in_banks),
+             T(the_verifier_refuses_plans_that_mix_banks), T(a_refusal_may_go_unread),
+             T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
+             T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
+             T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
+             T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
+             T(every_refused_allocation_is_survived_by_a_dynamic_session),
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),
