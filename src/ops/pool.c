@@ -2,12 +2,15 @@
  *
  * MaxPool's stash holds, per output, the number of the window's element that won (u8 when the window has at most 256,
  * else i32), so the backward reads neither x nor y. Under oneDNN the stash is its workspace: forward and backward are of
- * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only. A NaN wins its window
- * in the plain loops; oneDNN passes over it.
+ * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only.
+ *
+ * INVARIANT: a NaN wins its window, whatever the engine. oneDNN's maximum passes over NaN and begins at -FLT_MAX, so where x
+ * holds a NaN, or what is not above that, its windows are gone through again (see "what oneDNN passes over").
  */
 #include "math/vec.h"
 #include "ops/window.h"
 
+#include <float.h>
 #include <string.h>
 
 enum { CEIL = NEAP_WINDOW_N_ATTR, COUNT_PAD, SHAPE };
@@ -291,6 +294,98 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
+/* ---- what oneDNN passes over: NaN, and windows with nothing above -FLT_MAX ----------------------------------------- */
+
+/* Channels that lie side by side in a layout that oneDNN pools in: 1 plain, a block's, or all of them; 0 for any other layout.
+ * Elements of one plane are as many steps apart. */
+static int64_t side_by_side(const neap_layout *layout, const neap_shape *shape) {
+  if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
+  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;
+  bool in_order = true, channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
+  for (int d = 0; d < shape->n_dim; d++) in_order &= layout->order[d] == d;
+  for (int d = 1; d < shape->n_dim - 1; d++) channels_last &= layout->order[d] == d + 1;
+  if (layout->n_inner == 1) return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
+  return channels_last ? shape->dim[1] : in_order;
+}
+
+/* Where plane p = n C + c of `elems` elements begins. */
+static int64_t plane_at(const neap_window *w, int64_t p, int64_t elems, int64_t side) {
+  int64_t n = p / w->channels, c = p % w->channels, blocks = (w->channels + side - 1) / side;
+  return (n * blocks + c / side) * side * elems + c % side;
+}
+
+typedef struct look {
+  const float *x;
+  bool found; /* a NaN, or what is not above -FLT_MAX */
+} look;
+
+NEAP_MULTIVERSION static bool is_passed_over(const float *x, int64_t n) {
+  int32_t found = 0;
+  for (int64_t i = 0; i < n; i++) found |= !(x[i] > -FLT_MAX);
+  return found != 0;
+}
+
+static void look_over(void *context, int64_t begin, int64_t end) {
+  look *l = context;
+  if (is_passed_over(l->x + begin, end - begin)) __atomic_store_n(&l->found, true, __ATOMIC_RELAXED);
+}
+
+/* Again by the rule of the plain loops, in the layout and with the stash of oneDNN. */
+typedef struct again {
+  neap_window w;
+  const float *x;
+  float *y;
+  void *index; /* as y, of index_bytes each; NULL when nobody reads it */
+  size_t index_bytes;
+  int64_t side_x, side_y;
+} again;
+
+static void pool_again(void *context, int64_t begin, int64_t end) {
+  const again *j = context;
+  const neap_window *w = &j->w;
+  for (int64_t p = begin; p < end; p++) {
+    const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
+    int64_t y = plane_at(w, p, w->n_out, j->side_y), o[3] = {0};
+    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, next_output(w, o)) {
+      float best = -INFINITY;
+      int64_t won = -1;
+      EACH_TAP({
+        float v = x[at * j->side_x];
+        if (won < 0 || v > best || (v != v && best == best)) best = v, won = tap;
+      })
+      j->y[y] = best;
+      if (j->index == NULL) continue;
+      if (j->index_bytes == 1)
+        ((uint8_t *)j->index)[y] = (uint8_t)NEAP_MAX(won, 0);
+      else
+        ((int32_t *)j->index)[y] = (int32_t)NEAP_MAX(won, 0);
+    }
+  }
+}
+
+/* The price of ordinary numbers is one more read of x. */
+static void run_dnnl_max(const neap_call *call) {
+  neap_dnnl_run(call);
+  const neap_operand *x = &call->in[0], *y = &call->out[0];
+  look l = {.x = x->data};
+  neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
+  if (!l.found) return;
+  again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL), .x = x->data, .y = y->data};
+  j.side_x = side_by_side(&x->layout, &x->type.shape), j.side_y = side_by_side(&y->layout, &y->type.shape);
+  j.index = call->n_out > 1 ? call->out[1].data : NULL;
+  j.index_bytes = call->choice->stash_bytes / (size_t)neap_operand_lanes(y);
+  neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, pool_again, &j);
+}
+
+/* In layouts that we can go through again. */
+static bool choose_dnnl_max(neap_choose *choose) {
+  const neap_choice *choice = choose->choice;
+  return choose_dnnl(choose) && side_by_side(&choice->in[0], &choose->in[0].shape) > 0 &&
+         side_by_side(&choice->out[0], &choose->out[0].shape) > 0;
+}
+
+/* ---- oneDNN backward ------------------------------------------------------------------------------------------------------ */
+
 /* With a pair the forward's engine and layouts are followed. MaxPool needs one, for its workspace; averages do not. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   if (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL) return false;
@@ -310,11 +405,12 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-#define DNNL_KERNEL(suffix)                                                                                        \
-  {                                                                                                                \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix, .bind = bind_dnnl##suffix, \
-    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run                                                               \
+#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                                                               \
+  {                                                                                                                            \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind, \
+    .unbind = neap_dnnl_unbind, .run = (run_function)                                                                          \
   }
+#define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(suffix, suffix, neap_dnnl_run)
 
 /* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
 
@@ -364,9 +460,9 @@ const neap_op neap_op_MaxPool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_max,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max}, {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, "
     "stride={2}},"

@@ -5,8 +5,8 @@ local nan, inf = 0 / 0, math.huge
 
 local function is_nan(x) return x ~= x end
 
---- Runs one op by one engine. `inputs` {{name, tensor}..}; `dy`, where given, arrives at the first output. Returns the outputs and
--- {input name = its gradient}, as flat lists.
+--- Runs one op by one engine. `inputs` {{name, tensor}..}; `dy`, where given, arrives at the first output: a tensor, or "drawn".
+-- Returns the outputs and {input name = its gradient}, as flat lists.
 local function run(op, inputs, attrs, engine, dy)
   local net, ins, wrt, names = neap.net(op), {}, {}, {}
   for i, input in ipairs(inputs) do
@@ -15,6 +15,7 @@ local function run(op, inputs, attrs, engine, dy)
   end
   local outputs, grads = { net:op(op, ins, 1, attrs) }, {}
   names[1] = outputs[1]
+  if dy == "drawn" then dy = neap.randn { shape = outputs[1].shape, dtype = outputs[1].dtype } end
   if dy then
     local loss = net:Sum(net:Mul({ outputs[1], net:input("dy", dy.shape, dy.dtype) }, "product"), "loss")
     grads = net:gradient(loss, { wrt = wrt })
@@ -111,12 +112,93 @@ describe("attention", function()
   it("all of it NaN gives NaN alone, gradients included", function()
     for _, dtype in ipairs { "f32", "f64" } do
       for _, engine in ipairs { "ref", "blas", "dnnl" } do
-        local x = neap.full { 2, 5, 24, value = nan, dtype = dtype }
-        local out, grads = run("PackedAttention", { { "qkv", x } }, { heads = 2, causal = true }, engine, neap.ones { 2, 5, 8, dtype = dtype })
+        local qkv = neap.full { 2, 5, 24, value = nan, dtype = dtype }
+        local out, grads = run("PackedAttention", { { "qkv", qkv } }, { heads = 2, causal = true }, engine, "drawn")
         for _, list in ipairs { out[1], grads.qkv } do
           for i, e in ipairs(list) do assert.is_true(is_nan(e), ("%s %s element %d"):format(dtype, engine, i)) end
         end
       end
+    end
+  end)
+end)
+
+describe("a max-pool", function()
+  --- Equal within rounding, NaN where the other is NaN.
+  local function assert_same(want, got, what)
+    assert.are.equal(#want, #got, what)
+    for i, w in ipairs(want) do
+      local same = w == got[i] or is_nan(w) and is_nan(got[i]) or math.abs(w - got[i]) < 1e-5
+      if not same then error(("%s, element %d: expected %s, got %s"):format(what, i, w, got[i])) end
+    end
+  end
+
+  it("gives NaN where its window holds one, and the gradient goes there", function()
+    for _, dtype in ipairs { "f32", "f64" } do
+      for _, engine in ipairs { "ref", "dnnl" } do
+        local x = neap.tensor({ 1, 2, 3, 4, 5, nan, 7, 8, -inf, -inf, 1, inf, -inf, -inf, nan, 2 }, dtype):reshape(1, 1, 4, 4)
+        local out, grads = run("MaxPool", { { "x", x } }, { kernel = 2 }, engine, neap.tensor({ 1, 2, 3, 4 }, dtype):reshape(1, 1, 2, 2))
+        assert_same({ nan, 8, -inf, nan }, out[1], dtype .. " " .. engine)
+        assert_same({ 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0, 0, 0, 0, 4, 0 }, grads.x, "dx " .. dtype .. " " .. engine)
+      end
+    end
+  end)
+
+  local cases = {
+    { { 2, 3, 6, 7 }, { kernel = 2 } },
+    { { 2, 16, 8, 8 }, { kernel = 3, stride = 2, pad = 1 } },
+    { { 2, 20, 7, 8 }, { kernel = { 3, 2 }, stride = { 2, 1 }, pad = { 1, 0 } } },
+    { { 1, 2, 9 }, { kernel = 3, stride = 2, ceil_mode = true } },
+    { { 1, 2, 4, 4, 4 }, { kernel = 2 } },
+    { { 1, 3, 40, 40 }, { kernel = 16 } },
+    { { 1, 3, 40, 40 }, { kernel = 17 } }, -- more taps than a byte counts
+  }
+  it("gives the same by every engine, whatever stands in x", function()
+    for _, case in ipairs(cases) do
+      for _, special in ipairs { nan, -inf, inf, 1e-40, -3.4028234663852886e38 } do
+        neap.seed(11)
+        local x = neap.randn(case[1])
+        local flat = x:reshape(-1)
+        for i = 1, flat.shape[1] do
+          if i % 5 == 1 or i <= 30 then flat[i] = special end
+        end
+        local want, want_grads = run("MaxPool", { { "x", x } }, case[2], "ref", neap.seed(12) or "drawn")
+        local got, got_grads = run("MaxPool", { { "x", x } }, case[2], "dnnl", neap.seed(12) or "drawn")
+        local what = ("%s of x (%s)"):format(special, table.concat(case[1], ","))
+        assert_same(want[1], got[1], what)
+        assert_same(want_grads.x, got_grads.x, "dx, " .. what)
+      end
+    end
+  end)
+
+  it("does so in the layouts of convolutions, too", function()
+    for _, channels in ipairs { 16, 20, 32 } do
+      local function step(engine)
+        local net = neap.net "blocked"
+        local x, w = net:param("x", { 2, channels, 9, 9 }), net:input("w", { channels, channels, 1, 1 })
+        local y = net:MaxPool(net:Conv({ x, w }, "before"), "pooled", { kernel = 3, stride = 2, pad = 1 })
+        local z = net:Conv({ y, w }, "z")
+        local grads = net:gradient(net:Sum(z, "loss"), { wrt = { x } })
+        net:outputs { z, y, grads[x] }
+        local ws <close> = neap.workspace { store = false, seed = 1 }
+        ws:init(net)
+        neap.seed(5)
+        local values = neap.randn { 2, channels, 9, 9 }
+        for c = 1, channels do
+          values[{ 2, c, 4, 4 }] = nan
+          for i = 1, 2 do
+            for j = 1, 2 do values[{ 1, c, i, j }] = -inf end
+          end
+        end
+        ws:feed("x", values)
+        ws:feed("w", neap.full { channels, channels, 1, 1, value = 1 / channels })
+        local program <close> = ws:compile(net, { engine = engine })
+        program:run()
+        local lists = {}
+        for i, name in ipairs { "z", "pooled", grads[x].name } do lists[i] = ws:fetch(name):reshape(-1):totable() end
+        return lists
+      end
+      local want, got = step "ref", step()
+      for i, what in ipairs { "z", "pooled", "dx" } do assert_same(want[i], got[i], what .. " of " .. channels) end
     end
   end)
 end)
