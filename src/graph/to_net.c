@@ -90,12 +90,12 @@ static neap_status name_values(writer *w, neap_error *error) {
 static neap_status declare(writer *w, const char *name, neap_role role, const neap_type *type, const neap_net_blob *blob,
                            neap_error *error) {
   const neap_net_op *init = blob != NULL && blob->init >= 0 ? neap_net_init_at(w->from, blob->init) : NULL;
-  neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
-  int n = 0;
-  for (int a = 0; init != NULL && a < neap_op_n_attrs(init->op); a++)
-    if (init->attrs[a].given) set[n++] = (neap_set){init->op->attrs[a].name, init->attrs[a]};
-  return neap_net_declare(w->net, name, role, type, blob != NULL ? blob->trainable : role == NEAP_ROLE_PARAMETER,
-                          init != NULL ? init->op->name : NULL, set, blob != NULL ? blob->line : NULL, error);
+  neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
+  if (init != NULL && set == NULL) return graph_no_memory(error);
+  neap_status status = neap_net_declare(w->net, name, role, type, blob != NULL ? blob->trainable : role == NEAP_ROLE_PARAMETER,
+                                        init != NULL ? init->op->name : NULL, set, blob != NULL ? blob->line : NULL, error);
+  neap_free(set);
+  return status;
 }
 
 /* First as the net it came from declares them, unread ones too: the order decides which random numbers fill a parameter. Types
