@@ -102,6 +102,21 @@ describe("recomputation", function()
     raises("recompute expects true or false", net.plan, net, { recompute = "all", store = false })
   end)
 
+  it("repeats nothing where kernels of less scratch alone meet the budget", function()
+    local net, memory = neap.net "scratch", { engine = "blas", exact = false, store = false }
+    local image = net:Conv({ net:input("x", { 1, 8, 32, 32 }), net:param("k", { 2, 8, 3, 3 }) }, "c", { kernel = { 3, 3 }, stride = { 3, 3 } })
+    local h = net:Flatten(image, "h0")
+    for i = 1, 8 do h = net:FC({ h, net:param("w" .. i, { 200, 200 }) }, "s" .. i):tanh() end
+    net:gradient(h:mean())
+    local free = net:plan(memory)
+    memory.budget = free.arena_bytes // 2 -- most of it are the columns of the convolution's matrix
+    local fewer = net:plan(memory)
+    assert.is_true(fewer.n_changed > 0 and fewer.arena_bytes <= memory.budget)
+    assert.are.equal(0, fewer.n_recomputed)
+    memory.budget = fewer.arena_bytes - 1
+    assert.is_true(net:plan(memory).n_recomputed > 0)
+  end)
+
   it("needs one order of steps: in a dag nothing is repeated, and the refusal names the way out", function()
     local net = training "chargpt:2"
     local free = net:plan { executor = "dag", store = false }
