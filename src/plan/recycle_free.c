@@ -45,9 +45,9 @@ static bool may_free(const neap_recycle_blob *blob, const use *u) {
 /* From a recycle that is open. */
 static neap_status release(const neap_recycle *r, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
                            int *n_freed, neap_error *error) {
-  use *uses = neap_alloc(((size_t)r->n_blob + 1) * sizeof *uses);
-  const char **name = neap_alloc(((size_t)r->n_blob + 1) * sizeof *name);
-  int *after = neap_alloc(((size_t)r->n_blob + 1) * sizeof *after), n = 0;
+  use *uses = neap_alloc((size_t)r->n_blob * sizeof *uses);
+  const char **name = neap_alloc((size_t)r->n_blob * sizeof *name);
+  int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
   neap_status status = uses == NULL || name == NULL || after == NULL ? no_memory(error) : neap_recycle_by_op(r, "Free", error);
   if (status == NEAP_OK) find_uses(r, uses);
   for (int i = 0; i < n_keep && status == NEAP_OK; i++) {

@@ -1,5 +1,6 @@
 -- The database as users ask it: by plain SQL after runs of the program, and what happens when the file is in trouble.
 local neap = require "neap"
+local core = require "neap.core"
 local support = require "support"
 local program, shell = support.program, support.shell
 local folder
@@ -107,6 +108,31 @@ describe("the database", function()
       where mode = 'train' and role = 'parameter' and value_no = storage_no]])[1].n
     assert.equal(all, sum.n)
     assert.is_true(sum.peak <= rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes)
+  end)
+
+  it("counts an op that runs again to the layer of the first run, behind an earlier backward pass too", function()
+    local net = neap.net "two"
+    local x = net:input("x", { 64, 32 })
+    for _, name in ipairs { "a", "b" } do
+      local h = x
+      for i = 1, 6 do
+        net:scope(name .. i, function() h = net:FC({ h, net:param("w", { 32, 32 }, { "Xavier" }) }):tanh() end)
+      end
+      net:gradient((h * h):mean())
+    end
+    local free = net:plan { store = false }
+    local own <close> = assert(neap.db(folder .. "/again.db"))
+    core.use_db(own)
+    net:plan { budget = math.floor(0.7 * free.arena_bytes) }
+    core.use_db(false)
+    local n = { a = 0, b = 0 }
+    for _, r in ipairs(rows(own, [[select o.layer, first.layer as expected from plan_op o
+      join plan_op first on first.plan_id = o.plan_id and first.step = o.recomputes]])) do
+      assert.equal(r.expected, r.layer)
+      local name = r.layer:match "^%a"
+      n[name] = n[name] + 1
+    end
+    assert.is_true(n.a > 0 and n.b > 0, "ops of both passes run again")
   end)
 
   it("answers every example of its manual and every canned query", function()
