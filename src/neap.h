@@ -458,8 +458,11 @@ typedef struct neap_session neap_session;
  * freed afterwards, the workspace must outlive the session. `options` NULL: the defaults. */
 NEAP_API neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options,
                                        neap_session **out, neap_error *error);
-/* One run of the net. DATA: an op met a value it can't use, such as a label out of range, and no parameter has changed.
- * INTERRUPTED after neap_interrupt. */
+/* One run of the net. DATA: an op met a value it can't use, such as a label out of range. INTERRUPTED after neap_interrupt. A run that
+ * fails has not been: parameters, state and inputs are as before, whatever ops in place and subnets of If and loops have written by
+ * then, and so is the step counter. What the net gives out (outputs, kept blobs, gradients) may be of the failed run. Where an op that
+ * may fail reads what another one has updated, the workspace holds copies of all that the net updates, which `state_bytes` counts; most
+ * nets need none. */
 NEAP_API neap_status neap_session_run(neap_session *session, neap_error *error);
 NEAP_API neap_figures neap_session_figures(neap_session *session);
 /* Gives back the frames that loops without `max` hold from run to run; returns their bytes. */
@@ -871,8 +874,9 @@ typedef struct neap_step {
     *given; /* NULL, or n_net nets: where one is not NULL it runs, whatever the workspace calls by that name */
   const neap_net *given_report; /* the same for report_net; NULL: by name */
 } neap_step;
-/* Runs the tree. What is wrong with it is said before anything runs; later the first failure stops the rest, as
- * neap_interrupt does. */
+/* Runs the tree. What is wrong with it is said before anything runs, and leaves the workspace as it was; later the first failure stops
+ * the rest, as neap_interrupt does. Then the run of the net that failed has not been (see neap_session_run), the runs before it have:
+ * all is as if the tree had ended there. */
 NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
                                               neap_error *error);
 

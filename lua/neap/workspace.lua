@@ -171,8 +171,17 @@ local function shape_key(feeds)
   return table.concat(parts, " ")
 end
 
---- What ws:run keeps of a net as it is now: its programs, and what a run that fails may leave half written, so that no run walks the
--- net. Both are of one version of it.
+--- Names of what a run of the net gives out: outputs and what is kept.
+local function results_of(net)
+  local names = {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.keep or row.role == "output" then names[#names + 1] = row.name end
+  end
+  return names
+end
+
+--- What ws:run keeps of a net as it is now: its programs, and the names of its results, so that no run walks the net. Both are of one
+-- version of it.
 local function fresh_table(self, net)
   local state = state_of(self)
   local entry = state.programs[net]
@@ -181,7 +190,7 @@ local function fresh_table(self, net)
     if entry then
       for _, program in pairs(entry.by_key) do program:close() end
     end
-    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0, half_written = net:_half_written() }
+    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0, results = results_of(net) }
     state.programs[net] = entry
   end
   return entry
@@ -331,8 +340,8 @@ function Workspace:run(net, feeds, memory)
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })
-  -- Outputs that were there are put back with the inputs: the two belong together.
-  for _, name in ipairs(entry.half_written) do
+  -- Results that were there are put back with the inputs: the two belong together. What lasts from run to run is put back by the run.
+  for _, name in ipairs(entry.results) do
     if not tensors[name] then fed[#fed + 1] = name end
   end
   local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key)
@@ -479,7 +488,8 @@ end
 -- thread and in a child workspace of its own; results land here; substeps that would write what another one reads or writes
 -- are refused), `instances` (of the step, side by side), `create_workspace` (runs in a child that ends with each execution),
 -- `report` with `report_every_ms` (a net that runs between iterations, and at the end), `run_every_ms`, `name`. The root may list
--- `nets` that its steps name. What is wrong with a tree is said before anything runs; later the first failure stops the rest.
+-- `nets` that its steps name. What is wrong with a tree is said before anything runs; later the first failure stops the rest: the run
+-- of the net that failed has not been, those before it have, as if the tree had ended there.
 -- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
 function Workspace:run_steps(tree, memory)
   if type(tree) ~= "table" then fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree)) end

@@ -156,7 +156,8 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
   return neap_workspace_attach(session->ws, session->program, error);
 }
 
-/* The session holds a reference of the workspace, so that closing in any order is safe. */
+/* The session holds a reference of the workspace, so that closing in any order is safe. One that can't be made leaves no blobs: what
+ * the net declares is made before the last that may be refused. */
 neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
                              const neap_range *range, neap_session **out, neap_error *error) {
   *out = NULL;
@@ -169,7 +170,9 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   session->started_at = (int64_t)time(NULL);
   session->n_thread = neap_threads_for(options->n_thread);
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
-  neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
+  neap_workspace_mark *before = NULL;
+  neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
+  if (status == NEAP_OK) status = neap_mem_param_resolve(net, options, &room, &full, error);
   if (status == NEAP_OK) {
     neap_graph_options asked = full.graph;
     session->keep = full.graph.keep = with_forwarded(ws, net, &asked, &full.graph.n_keep);
@@ -181,10 +184,12 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);
-    return status;
+    if (before != NULL) neap_workspace_mark_undo(before, 0, NULL);
+  } else {
+    *out = session;
   }
-  *out = session;
-  return NEAP_OK;
+  neap_workspace_mark_free(before);
+  return status;
 }
 
 neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
@@ -194,7 +199,7 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const n
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
-/* A failed step is not counted and leaves no time; its error goes to the run row. */
+/* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its error goes to the run row. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();

@@ -480,14 +480,28 @@ static void run_node(tree *t, node *n) {
   if (!is_stopped(t, n->step)) repeat_body(t, n);
 }
 
-/* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. */
+/* Makes all of the tree, or nothing: blobs that the nets of the first steps have made go with the one that fails. */
+static neap_status build(const tree *t, node *top, neap_error *error) {
+  neap_workspace_mark *before = NULL;
+  NEAP_TRY(neap_workspace_mark_new(t->ws, true, 0, NULL, &before, error));
+  neap_status status = build_node(t, top, error);
+  if (status != NEAP_OK) {
+    empty_node(top);
+    neap_workspace_mark_undo(before, 0, NULL);
+  }
+  neap_workspace_mark_free(before);
+  return status;
+}
+
+/* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. Where one fails, its run has not
+ * been, and those before it have. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
                                   neap_error *error) {
   tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
   NEAP_TRY(check_step(&t, root, 0, error));
   if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
   node top = {.step = root, .outer = neap_workspace_retain(ws)};
-  neap_status status = build_node(&t, &top, error);
+  neap_status status = build(&t, &top, error);
   if (status == NEAP_OK) {
     run_node(&t, &top);
     status = t.first.code;

@@ -2,7 +2,7 @@
  * order of first mention, and the explicit edge list.
  *
  * INVARIANT: a fault stops a run before anything that lasts has changed, unless the fault lies in what reads what was
- * committed.
+ * committed; then the workspace puts it back.
  * INVARIANT: the edges say everything about order: planner, verifier and runner look at nothing else. A pair of nodes has one
  * edge; that of the data where there are both.
  * INVARIANT: numbers of values depend on the ops and their order alone, so that equal nets have equal canonical texts.
@@ -237,13 +237,13 @@ static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_
   return add_edge(graph, graph->value[v].node, last, NEAP_EDGE_ORDER, error);
 }
 
-/* Every node that can fault comes before the first node that commits. The last faulting ones stand for all: edges from
- * each faulting to each committing node. A fault after a commit (it reads what was committed) is left where it is. */
+/* Every node that can stop the run comes before the first node that commits. The last ones stand for all: edges from each such to
+ * each committing node. One after a commit (it reads what was committed) is left where it is: neap_graph_stops_late. */
 static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   for (int c = 0; c < graph->n_node; c++) {
     if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
     for (int f = 0; f < c; f++)
-      if ((graph->node[f].effects & NEAP_EFFECT_FAULT) != 0) NEAP_TRY(add_edge(graph, f, c, NEAP_EDGE_ORDER, error));
+      if (neap_node_may_stop(&graph->node[f])) NEAP_TRY(add_edge(graph, f, c, NEAP_EDGE_ORDER, error));
   }
   return NEAP_OK;
 }

@@ -186,10 +186,53 @@ static size_t growing_bytes(const neap_graph *graph) {
   return total;
 }
 
+/* ---- what a failed run must put back --------------------------------------------------------------------------------------- */
+
+bool neap_node_may_stop(const neap_node *node) {
+  bool may = (node->effects & NEAP_EFFECT_FAULT) != 0;
+  may = may || (node->loop != NULL && node->loop->grows && !node->loop->is_backward && node->loop->frames >= 0);
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; !may && n < node->sub[s]->n_node; n++) may = neap_node_may_stop(&node->sub[s]->node[n]);
+  return may;
+}
+
+/* Whether a run of the node alone may stop behind a commit of its own: in another iteration, or in a branch. */
+static bool stops_behind_itself(const neap_node *node) {
+  if ((node->effects & NEAP_EFFECT_COMMIT) == 0 || !neap_node_may_stop(node)) return false;
+  bool late = node->loop != NULL || node->n_sub == 0;
+  for (int s = 0; s < node->n_sub && !late; s++) late = neap_graph_stops_late(node->sub[s]);
+  return late;
+}
+
+/* Nodes are in an order of definition in which all that does not follow from a commit comes before the first one; so what stands
+ * behind it runs behind it, whatever order the plan has. */
+bool neap_graph_stops_late(const neap_graph *graph) {
+  bool committed = false, late = false;
+  for (int n = 0; n < graph->n_node && !late; n++) {
+    const neap_node *node = &graph->node[n];
+    late = (committed && neap_node_may_stop(node)) || stops_behind_itself(node);
+    committed = committed || (node->effects & NEAP_EFFECT_COMMIT) != 0;
+  }
+  return late;
+}
+
+/* Of each storage that is there before the graph runs and gets a new version. */
+static size_t copied_bytes(const neap_graph *graph) {
+  size_t total = 0;
+  if (!neap_graph_stops_late(graph)) return 0;
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    bool is_copied = value->root == v && value->node < 0 && value->region != NEAP_REGION_ARGUMENT, has_next = false;
+    for (int u = v + 1; is_copied && !has_next && u < graph->n_value; u++) has_next = graph->value[u].root == v;
+    if (has_next) total += neap_align(value->bytes);
+  }
+  return total;
+}
+
 /* Each storage once, by its first version, aligned as a workspace lays it out. Frames are those that grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
-  size_t total = 0;
   if (region == NEAP_REGION_FRAME) return growing_bytes(graph);
+  size_t total = region == NEAP_REGION_STATE ? copied_bytes(graph) : 0;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].region == region && graph->value[v].root == v) total += neap_align(graph->value[v].bytes);
   return total;

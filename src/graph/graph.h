@@ -330,8 +330,13 @@ int64_t neap_graph_batch(const neap_graph *graph);
 /* Length of "x" in the label "x.grad"; 0: it is no gradient's label. */
 size_t neap_gradient_stem(const char *label);
 
-/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. FRAME: bytes an
- * iteration of the loops whose frames grow at run time. */
+/* Whether a run of the node may find that it can't go on: by its data, or as memory for its frames is refused. */
+bool neap_node_may_stop(const neap_node *node);
+/* Whether such a node, or a part of it, stands behind one that commits: a run that fails may then have committed, some or all of it. */
+bool neap_graph_stops_late(const neap_graph *graph);
+
+/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. STATE: with copies of what
+ * a graph that stops late writes, from which a failed run is put back. FRAME: bytes an iteration of the loops whose frames grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region);
 
 #endif

@@ -436,66 +436,6 @@ static int output_names(lua_State *L) {
   return 1;
 }
 
-/* Whether an op of a subnet writes what lasts: it does so in its turn, whatever fails later. */
-static bool commits_inside(const neap_net *net) {
-  for (int i = 0; i < neap_net_n_ops(net); i++)
-    if ((neap_net_sub_effects(neap_net_op_at(net, i)) & NEAP_EFFECT_COMMIT) != 0) return true;
-  return false;
-}
-
-static bool lasts(const neap_net_blob *blob) { return blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE; }
-
-/* Whether the op is one whose data may be refused, or has such an op in a subnet. */
-static bool may_fail(const neap_net_op *op) { return ((op->op->effects | neap_net_sub_effects(op)) & NEAP_EFFECT_FAULT) != 0; }
-
-/* Whether an op that may fail stands behind op `from` and reads, directly or by way of others, what that writes: it then can't come
- * first. `names` is room for the names on the way. Subnets may read any of them. */
-static bool fails_behind(const neap_net *net, int from, neap_map *names) {
-  bool behind = false;
-  for (int i = from; i < neap_net_n_ops(net) && !behind; i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    bool reads = i == from || (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
-    for (int k = 0; k < op->n_in; k++) reads = reads || (op->in[k] != NULL && neap_map_get(names, op->in[k], 0) != 0);
-    if (!reads) continue;
-    behind = i > from && may_fail(op);
-    for (int k = 0; k < op->n_out; k++)
-      if (op->out[k] != NULL && !neap_map_set(names, op->out[k], 1)) behind = true; /* no memory: to be on the safe side */
-  }
-  return behind;
-}
-
-/* net:_half_written() -> names of blobs that a run which fails may leave otherwise than it found them: outputs, what is kept, and
- * what is there before the run and not written behind all that may fail: by control ops and in their subnets, and in place where an op
- * that may fail reads what was written */
-static int half_written(lua_State *L) {
-  const neap_net *net = neap_lua_net_at(L, 1)->net;
-  bool all = commits_inside(net);
-  int n = 0;
-  lua_newtable(L);
-  for (int b = 0; b < neap_net_n_blobs(net); b++) {
-    const neap_net_blob *blob = neap_net_blob_at(net, b);
-    if (!blob->keep && blob->role != NEAP_ROLE_OUTPUT && !(all && lasts(blob))) continue;
-    lua_pushstring(L, blob->name);
-    lua_seti(L, -2, ++n);
-  }
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    bool half = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
-    if (!half && op->op->n_enforced > 0) {
-      neap_map names = {0};
-      half = fails_behind(net, i, &names);
-      neap_map_fini(&names);
-    }
-    for (int k = 0; k < op->n_out && half; k++) {
-      const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
-      if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE || (all && lasts(blob))) continue; /* an input is there too */
-      lua_pushstring(L, blob->name);
-      lua_seti(L, -2, ++n);
-    }
-  }
-  return 1;
-}
-
 /* net:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
@@ -594,7 +534,6 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_blobs", blobs, 1},
                                          {"_blob", blob, 2},
                                          {"_output_names", output_names, 1},
-                                         {"_half_written", half_written, 1},
                                          {"_version", version, 1},
                                          {"_mark", mark, 1},
                                          {"_end_mark", end_mark, 3},

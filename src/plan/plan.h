@@ -11,7 +11,7 @@
 
 #include "graph/graph.h"
 
-#define NEAP_PLANNER_VERSION "8"
+#define NEAP_PLANNER_VERSION "9"
 
 typedef enum neap_policy { NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_OFFSET, NEAP_POLICY_POOL } neap_policy;
 const char *neap_policy_name(neap_policy policy);

@@ -69,9 +69,14 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   program->n_blob = n;
   program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
   if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
+  bool late = neap_graph_stops_late(graph);
   for (int v = 0; v < graph->n_value; v++) { /* a root comes before its later versions */
     const neap_value *value = &graph->value[v];
-    if (index[v] < 0 && value->node >= 0 && index[value->root] >= 0) program->blob[index[value->root]].written = true;
+    if (index[v] < 0 && value->node >= 0 && index[value->root] >= 0) {
+      neap_program_blob *blob = &program->blob[index[value->root]];
+      blob->written = true;
+      blob->half_written = late && blob->defined_before;
+    }
     if (index[v] >= 0)
       program->blob[index[v]] = (neap_program_blob){.name = value->name,
                                                     .value = v,

@@ -6,8 +6,9 @@
  * between iterations.
  *
  * A loop looks for faults and for the interrupt after each instruction of its body and before each iteration. INVARIANT: once its
- * body has committed, an interrupt or fault ends the loop where an iteration ends, as if its condition had become false,
- * and the step is finished; the interrupt's flag stays set for the caller to see.
+ * body has committed, an interrupt or fault ends the loop where an iteration ends, as if its condition had become false, and the run
+ * goes to its end: after an interrupt the step is finished, with the flag still set for the caller to see; after a fault the workspace
+ * puts back what was committed.
  *
  * Scratch: the largest of the subprograms' frames, then the states' buffers, then the condition's flag.
  */

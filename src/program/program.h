@@ -7,7 +7,8 @@
  * of its own, set when its bytes are taken from the pool and forgotten when they are given back.
  *
  * INVARIANT: after a fault or an interrupt before the first commit instruction, no resident byte has changed but declared
- * outputs and gradients, and the step counter is as before; later than that the step is finished.
+ * outputs and gradients. After it an interrupt stops nothing, and a fault is said when the run has ended: what that has written to
+ * blobs that were there before are those that are `half_written`.
  * INVARIANT: under policy `pool` all that a run takes it has given back when it ends, however it ends.
  */
 #ifndef NEAP_PROGRAM_H
@@ -41,6 +42,7 @@ typedef struct neap_program_blob {
   neap_region region;
   bool defined_before;  /* read before it is written: must hold data when the run starts */
   bool written;         /* the run writes it */
+  bool half_written;    /* a run that fails may have committed to it */
   bool feeds_constant;  /* a constant is computed from it */
   size_t reserve_bytes; /* its bytes are to have room for so many: those of the largest batch; 0: its own */
   void *base;           /* attached by the workspace */

@@ -53,7 +53,7 @@ typedef struct neap_instruction {
   neap_instruction_kind kind;
   int node;
   bool makes_constant; /* need not run while the constants are valid */
-  bool commits;        /* writes resident storage: after the first of these a step is finished whatever happens */
+  bool commits;        /* writes resident storage: after the first of these a run goes to its end whatever happens */
   bool any_team;       /* the same bits on one lane of a dag as on the team of threads that its choice was made for */
   neap_call call;
   neap_address *address; /* n_in inputs, then n_out outputs */

@@ -1,6 +1,7 @@
 /* attach.c: programs in a workspace: their resident blobs asked for (resident.c), the arena grown, base pointers set, runs counted.
  *
  * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does not start.
+ * INVARIANT: a run that fails has not been: what lasts from run to run is as before, and nothing is counted.
  * A run whose names and bytes have not moved walks the program's blobs a few times, and looks up and allocates nothing.
  */
 #include "workspace/workspace_int.h"
@@ -56,6 +57,12 @@ static size_t arena_need(const neap_program *program) {
   return plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
 }
 
+/* Bytes that the workspace's copies, which programs share, have too few for the program. */
+static size_t missing_undo(const neap_workspace *ws, const neap_program *program) {
+  size_t need = neap_undo_bytes(program), has = ws->undo != NULL ? neap_storage_bytes(ws->undo) : 0;
+  return need > has ? need - has : 0;
+}
+
 /* Arena and pool are two regions, which the programs of a workspace share; each is as large as the largest of its programs needs.
  * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. MEMORY errors that say the least that would do. */
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, const neap_tensor *fresh,
@@ -84,7 +91,7 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
   size_t constants = own != NULL && own->constants != NULL ? 0 : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   size_t held = neap_workspace_held_bytes(ws) - has + want + constants + fresh_bytes(program, fresh);
-  held += banks - neap_workspace_bank_bytes(ws, NULL);
+  held += banks - neap_workspace_bank_bytes(ws, NULL) + missing_undo(ws, program);
   if (held <= ws->total_bytes) return NEAP_OK;
   if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
   return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
@@ -272,15 +279,24 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
   neap_storage *arena = need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
-  neap_status status = neap_workspace_make_banks(ws, a->program, banks, error);
+  size_t undo_bytes = missing_undo(ws, a->program) > 0 ? neap_undo_bytes(a->program) : 0;
+  neap_storage *undo = undo_bytes > 0 ? neap_storage_new(undo_bytes) : NULL;
+  neap_status status =
+    undo == NULL && undo_bytes > 0 ? neap_fail_memory(error, undo_bytes, "copies of what a run may leave half written") : NEAP_OK;
+  if (status == NEAP_OK) status = neap_workspace_make_banks(ws, a->program, banks, error);
   if (status == NEAP_OK) status = neap_resident_publish(ws, a->program, a, fresh, error);
   if (status != NEAP_OK) {
     neap_storage_release(arena);
+    neap_storage_release(undo);
     for (int b = 0; b < NEAP_MAX_BANKS; b++) neap_storage_release(banks[b]);
     return status;
   }
   neap_workspace_take_banks(ws, a->program, banks);
   if (arena != NULL) replace_arena(ws, arena);
+  if (undo != NULL) {
+    neap_storage_release(ws->undo);
+    ws->undo = undo;
+  }
   return NEAP_OK;
 }
 
@@ -437,10 +453,14 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
                   .interrupted = &neap_interrupted,
                   .poison = ws->poison,
                   .times = times};
+  neap_undo_save(ws, a);
   neap_status status = neap_program_run(program, &run, error);
   a->constants_made = valid || run.finished; /* a run that stopped may have left some as they were */
   touch_written(a);
-  if (!run.finished) return status;
+  if (status != NEAP_OK) {
+    neap_undo_put_back(ws, a);
+    return status;
+  }
   mark_written(a);
   neap_newest_mark(a);
   ws->last = program;

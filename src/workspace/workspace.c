@@ -106,6 +106,7 @@ void neap_workspace_release(neap_workspace *ws) {
   for (int c = 0; c < ws->n_cell; c++) neap_cell_clear(&ws->cell[c]);
   for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
   neap_storage_release(ws->arena);
+  neap_storage_release(ws->undo);
   for (int b = 0; b < ws->n_bank; b++) neap_storage_release(ws->bank[b].arena);
   neap_free(ws->bank);
   neap_pool_free(ws->pool);
@@ -361,6 +362,7 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws) {
     bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);
     if (ws->cell[c].scope != NULL) bytes += neap_scope_held_bytes(ws->cell[c].scope);
   }
+  if (ws->undo != NULL) bytes += neap_storage_bytes(ws->undo);
   for (int a = 0; a < ws->n_attachment; a++)
     if (ws->attachment[a].constants != NULL) bytes += neap_storage_bytes(ws->attachment[a].constants);
   return bytes;

@@ -97,6 +97,7 @@ struct neap_workspace {
 
   neap_storage *arena;
   size_t arena_bytes;
+  neap_storage *undo;        /* what a run that fails is put back from; NULL: no program needs it */
   neap_workspace_bank *bank; /* memory banks that programs have named; main's arena is `arena` */
   int n_bank, cap_bank;
   struct neap_move *move; /* blobs on their way to a bank (assign.c) */
@@ -163,6 +164,14 @@ void neap_newest_mark(neap_attachment *a);
 neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error *error);
 /* RELEASED: what has happened to the blob. */
 neap_status neap_newest_fail(const char *verb, const char *name, const char *outdated, neap_error *error);
+
+/* ---- undo.c: a run that fails leaves its blobs as they were --------------------------------------------------------- */
+
+/* Bytes of the copies of what a run of the program may leave half written; 0 for most. */
+size_t neap_undo_bytes(const neap_program *program);
+/* Before a run, into ws->undo, which has room, and after a failed one. */
+void neap_undo_save(const neap_workspace *ws, const neap_attachment *a);
+void neap_undo_put_back(const neap_workspace *ws, const neap_attachment *a);
 
 /* ---- resident.c: blobs of a program that have bytes of their own ---------------------------------------------------- */
 

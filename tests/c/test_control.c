@@ -30,6 +30,24 @@ static const char committing_text[] =
   "subnet body\n  m = Add(m, one)\n  takes m, one\n  gives m\nend\n"
   "m = While(m, one) { cond_net = cond, body_net = body, n_state = 1 }\nsum = Mul(m, one)\noutputs sum\n";
 
+/* A branch counts in m; then what may fail. */
+#define ONE "state one f32 () = Constant { value = 1 }\n"
+#define COUNTS                                                 \
+  "state m f32 () = Constant { value = 0 }\ninput c bool ()\n" \
+  "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = up }\n"
+static const char faulting_text[] = "net faulting\n" ONE COUNTS
+                                    "input ids i64 (2)\nparam w f32 (7,2) = Constant { value = 2 }\n"
+                                    "z = Mul(w, m)\ny = Embedding(ids, z)\noutputs y\n";
+/* What can fail reads none of it, and so comes before the branch. */
+static const char early_text[] = "net early\n" ONE COUNTS
+                                 "input ids i64 (2)\nparam w f32 (7,2) = Constant { value = 2 }\n"
+                                 "y = Embedding(ids, w)\noutputs y\n";
+/* What can fail reads what one update has written; the other one comes behind it. */
+static const char late_text[] =
+  "net late\ninput ids i64 (2)\nstate lr f32 () = Constant { value = 1 }\nparam w f32 (7,2) = Constant { value = 2 }\n"
+  "param v f32 (7,2) = Constant { value = 2 }\nparam g f32 (7,2) = Constant { value = 1 }\n"
+  "w = Sgd(w, g, lr) { momentum = 0 }\nv = Sgd(v, g, lr) { momentum = 0 } as other\ny = Embedding(ids, w)\noutputs y\n";
+
 static neap_status read_loop(const char *max, neap_net **out, neap_error *error) {
   char text[2048];
   snprintf(text, sizeof text, loop_text, max);
@@ -195,6 +213,85 @@ TEST(an_endless_loop_that_commits_ends_where_an_iteration_ends_and_its_step_is_f
   }
 }
 
+/* ---- what a run that fails has written ------------------------------------------------------------------------------------ */
+
+static neap_status feed_ids(opened *o, int last, neap_error *error) {
+  neap_tensor t;
+  neap_shape shape = NEAP_SHAPE(2);
+  NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_I64, &shape, error));
+  neap_element_set(NEAP_DTYPE_I64, neap_tensor_data(&t), 0, 0);
+  neap_element_set(NEAP_DTYPE_I64, neap_tensor_data(&t), 1, last);
+  neap_status status = neap_workspace_feed(o->ws, "ids", &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
+static neap_status feed_true(neap_workspace *ws, neap_error *error) {
+  neap_tensor t;
+  NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_BOOL, &(neap_shape){0}, error));
+  neap_element_set(NEAP_DTYPE_BOOL, neap_tensor_data(&t), 0, 1);
+  neap_status status = neap_workspace_feed(ws, "c", &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
+TEST(a_run_that_fails_has_not_been) {
+  static const struct {
+    const char *text, *blob[2];
+    double first, second;
+  } net[] = {{faulting_text, {"m", "m"}, 1, 2}, {early_text, {"m", "m"}, 1, 2}, {late_text, {"w", "v"}, 1, 0}};
+  for (int k = 0; k < NEAP_COUNT(net); k++)
+    for (int executor = 0; executor < 2; executor++) {
+      opened o = {0};
+      CHECK_OK(neap_net_read(net[k].text, &o.net, &error));
+      CHECK_OK(open_net(&o, (neap_executor)executor, &error));
+      if (k < 2) CHECK_OK(feed_true(o.ws, &error));
+      CHECK_OK(feed_ids(&o, 6, &error));
+      CHECK_OK(neap_session_run(o.session, &error));
+      CHECK_OK(feed_ids(&o, 7, &error));
+      for (int again = 0; again < 2; again++) {
+        CHECK_FAILS(neap_session_run(o.session, &error), NEAP_DATA, "out of range");
+        CHECK_NEAR(number(&o, net[k].blob[0]), net[k].first, 0);
+        CHECK_NEAR(number(&o, net[k].blob[1]), net[k].first, 0);
+      }
+      CHECK_OK(feed_ids(&o, 6, &error));
+      CHECK_OK(neap_session_run(o.session, &error));
+      CHECK_NEAR(number(&o, net[k].blob[0]), net[k].second, 0);
+      CHECK_NEAR(number(&o, net[k].blob[1]), net[k].second, 0);
+      CHECK_EQ(neap_session_stats_read(o.session).n_alloc_last, 0);
+      opened_close(&o);
+    }
+}
+
+/* Planned and held bytes have the copies; what nothing can be half written of has none. */
+TEST(copies_of_what_may_be_half_written_are_counted) {
+  const struct {
+    const char *text;
+    size_t state_bytes;                       /* each blob rounded to NEAP_ALIGN */
+  } net[] = {{faulting_text, 3 * NEAP_ALIGN}, /* m, one, and m once more */
+             {late_text, 3 * NEAP_ALIGN},     /* lr; w and v once more */
+             {early_text, 2 * NEAP_ALIGN},    /* m, one */
+             {endless_text, 2 * NEAP_ALIGN}}; /* zero, one */
+  for (int k = 0; k < NEAP_COUNT(net); k++) {
+    opened o = {0};
+    CHECK_OK(neap_net_read(net[k].text, &o.net, &error));
+    CHECK_OK(open_net(&o, NEAP_EXECUTOR_SIMPLE, &error));
+    if (o.session == NULL) break;
+    const neap_plan *plan = neap_program_plan(neap_session_program(o.session));
+    CHECK_EQ(plan->region_bytes[NEAP_REGION_STATE], net[k].state_bytes);
+    neap_session_stats stats = neap_session_stats_read(o.session);
+    CHECK_EQ(stats.held_bytes, stats.planned_bytes);
+    size_t total = (size_t)stats.planned_bytes;
+    neap_forecast forecast;
+    neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref", .total_bytes = total};
+    CHECK_OK(neap_driver_plan(o.net, &options, &forecast, &error));
+    neap_forecast_fini(&forecast);
+    options.total_bytes = total - 1;
+    CHECK_FAILS(neap_driver_plan(o.net, &options, &forecast, &error), NEAP_MEMORY, "");
+    opened_close(&o);
+  }
+}
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
 TEST(a_frame_that_memory_is_refused_for_fails_the_step_only) {
@@ -217,6 +314,38 @@ TEST(a_frame_that_memory_is_refused_for_fails_the_step_only) {
   CHECK_EQ(neap_program_frames_bytes(program), neap_program_trim(program));
   CHECK_EQ(neap_program_frames_bytes(program), 0);
   CHECK_OK(step(&o, 100, &error));
+  opened_close(&o);
+}
+
+/* Frames that grow are taken behind the branch, while the net runs. */
+TEST(a_frame_that_memory_is_refused_for_leaves_what_a_branch_has_written) {
+  opened o = {0};
+  char text[2048], counting[4096];
+  snprintf(text, sizeof text, loop_text, "");
+  char *rest = strstr(text, "subnet cond");
+  CHECK(rest != NULL);
+  if (rest == NULL) return;
+  snprintf(counting, sizeof counting, "%.*s" COUNTS "from = Mul(x, m)\n%s", (int)(rest - text), text, rest);
+  char *start = strstr(counting, "While(zero, x,");
+  CHECK(start != NULL);
+  if (start == NULL) return;
+  memmove(start + strlen("While(zero, from,"), start + strlen("While(zero, x,"), strlen(start + strlen("While(zero, x,")) + 1);
+  memcpy(start, "While(zero, from,", strlen("While(zero, from,"));
+  CHECK_OK(neap_net_read(counting, &o.net, &error));
+  CHECK_OK(open_net(&o, NEAP_EXECUTOR_SIMPLE, &error));
+  CHECK_OK(feed_true(o.ws, &error));
+  CHECK_OK(step(&o, 3, &error));
+  CHECK_NEAR(number(&o, "m"), 1, 0);
+  CHECK_OK(feed_number(o.ws, "n", neap_shape_of(0, NULL), 10000, &error));
+  for (int again = 0; again < 2; again++) {
+    neap_memory_fail_nth(1, true);
+    neap_status status = neap_session_run(o.session, NULL);
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(status, NEAP_MEMORY);
+    CHECK_NEAR(number(&o, "m"), 1, 0);
+  }
+  CHECK_OK(step(&o, 100, &error));
+  CHECK_NEAR(number(&o, "m"), 2, 0);
   opened_close(&o);
 }
 
@@ -254,6 +383,8 @@ TEST(any_allocation_may_fail_on_the_way_of_a_loop_and_nothing_stays) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_frame_that_was_tampered_with_is_refused), T(an_endless_loop_is_stopped_by_the_interrupt),
              T(an_endless_loop_that_commits_ends_where_an_iteration_ends_and_its_step_is_finished),
+             T(a_run_that_fails_has_not_been), T(copies_of_what_may_be_half_written_are_counted),
              T(a_frame_that_memory_is_refused_for_fails_the_step_only),
+             T(a_frame_that_memory_is_refused_for_leaves_what_a_branch_has_written),
              T(any_allocation_may_fail_on_the_way_of_a_loop_and_nothing_stays));
 }

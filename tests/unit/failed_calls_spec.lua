@@ -2,6 +2,7 @@
 local neap = require "neap"
 local support = require "support"
 local raises = support.raises
+local fail_nth, failed = require("neap.core").fail_nth, require("neap.core").failed
 local nn, optim = neap.nn, neap.optim
 
 --- A net with an input and a parameter, the same each time.
@@ -386,6 +387,164 @@ describe("a run that fails", function()
       end)
     end
   end
+
+  --- However a net is run: door(net, memory) -> a workspace and run(x), which feeds x and runs the net once.
+  local doors = {
+    ["ws:run"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      return ws, function(x) ws:run(net, { x = x }, memory) end
+    end,
+    ["program:run"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      local program = ws:compile(net, memory)
+      return ws, function(x)
+        ws:feed("x", x)
+        program:run()
+      end
+    end,
+    ["program:run(3)"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      local program = ws:compile(net, memory)
+      return ws, function(x)
+        ws:feed("x", x)
+        program:run(3)
+      end
+    end,
+    ["ws:run_once"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      return ws, function(x)
+        ws:feed("x", x)
+        ws:run_once(net, memory)
+      end
+    end,
+    ["ws:run_steps"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      return ws, function(x)
+        ws:feed("x", x)
+        ws:run_steps({ net }, memory)
+      end
+    end,
+    ["a program of a child"] = function(net, memory)
+      local ws = neap.workspace { store = false, seed = 3 }
+      ws:init(net)
+      local child = ws:child()
+      local program = child:compile(net, memory)
+      return ws, function(x)
+        child:feed("x", x)
+        program:run()
+      end
+    end,
+  }
+  local memories = { { executor = "simple" }, { executor = "dag" }, { executor = "dynamic" }, { policy = "pool" } }
+
+  for door, open in pairs(doors) do
+    it(("twice, by %s, leaves all that lasts, and the next right ones do what they would have done"):format(door), function()
+      for where, place in pairs(places) do
+        for _, memory in ipairs(memories) do
+          local net = writing("state", place, writers.WeightedAccumulate)
+          local ws, run = open(net, memory)
+          local fresh, run_fresh = open(net, memory)
+          local what = where .. ", " .. (memory.executor or memory.policy)
+          for _, each in ipairs { run, run_fresh } do each(neap.tensor({ 0, 1 }, "i64")) end
+          for _ = 1, 2 do
+            raises("out of range", run, neap.tensor({ 0, 7 }, "i64"))
+            assert.are.equal(support.state_of(fresh), support.state_of(ws), what)
+          end
+          for _, each in ipairs { run, run_fresh } do each(neap.tensor({ 2, 1 }, "i64")) end
+          assert.are.equal(support.state_of(fresh), support.state_of(ws), what)
+          assert.are.equal(fresh:fetch("m"):item(), ws:fetch("m"):item())
+          ws:close()
+          fresh:close()
+        end
+      end
+    end)
+  end
+
+  --- What can fail reads one update, so the other comes behind the failure, and the step is not counted.
+  it("behind an update has not updated anything", function()
+    local net = neap.net "late"
+    net:input("x", { 2 }, "i64")
+    net:param("w", { 3, 2 }, 1)
+    net:param("v", { 3, 2 }, 1)
+    net:declare("lr", "state", {}, "f32", { op = "Constant", value = 0.5 })
+    net:gradient(net:Sum(net:Mul { "w", "v" }))
+    net:Sgd({ "w", "w_grad", "lr" }, "w", { momentum = 0 })
+    net:Sgd({ "v", "v_grad", "lr" }, "v", { momentum = 0 })
+    net:Embedding({ "x", "w" }, "out")
+    net:outputs { "out" }
+    for door, open in pairs(doors) do
+      for _, memory in ipairs(memories) do
+        local ws, run = open(net, memory)
+        run(neap.tensor({ 0, 1 }, "i64"))
+        local before = support.state_of(ws)
+        for _ = 1, 2 do
+          raises("out of range", run, neap.tensor({ 0, 7 }, "i64"))
+          assert.are.equal(before, support.state_of(ws), door)
+        end
+        run(neap.tensor({ 0, 1 }, "i64"))
+        assert.are_not.equal(before, support.state_of(ws))
+        ws:close()
+      end
+    end
+  end)
+
+  it("in the middle of steps leaves those before it", function()
+    local net = writing("state", places["a Recurrent that fails"], writers.Accumulate)
+    local next_x = neap.net "next"
+    next_x:input("x", { 2 }, "i64")
+    next_x:input("two", { 2 }, "i64")
+    next_x:Add({ "x", "two" }, "x") -- ids 0, 2, then 4, which is none
+    local ws <close> = neap.workspace { store = false, seed = 3 }
+    ws:feed("x", neap.tensor({ 0, 0 }, "i64"))
+    ws:feed("two", neap.tensor({ 2, 2 }, "i64"))
+    raises("out of range", ws.run_steps, ws, { net, next_x, iterations = 5 })
+    local fresh <close> = neap.workspace { store = false, seed = 3 }
+    fresh:feed("x", neap.tensor({ 0, 0 }, "i64"))
+    fresh:feed("two", neap.tensor({ 2, 2 }, "i64"))
+    fresh:run_steps { net, next_x, iterations = 2 }
+    assert.are.equal(support.state_of(fresh), support.state_of(ws))
+    assert.are.same({ 4, 4 }, ws:fetch("x"):totable())
+  end)
+
+  it("to be made leaves no blobs of the steps before it", function()
+    local good = writing("state", places["the net"], writers.Accumulate)
+    local bad = neap.net "bad"
+    bad:input("x", { 3 }, "i64") -- another shape than the workspace has
+    bad:param("other", { 2 }, 1)
+    bad:Copy("x", "z")
+    bad:outputs { "z" }
+    local ws <close> = neap.workspace { store = false, seed = 3 }
+    ws:feed("x", neap.tensor({ 0, 1 }, "i64"))
+    local before = blobs_text(ws)
+    assert.is_false((pcall(ws.run_steps, ws, { good, bad }, { total = 64 })))
+    assert.are.equal(before, blobs_text(ws))
+  end)
+
+  it("as memory is refused leaves all that lasts, whichever allocation it is", function()
+    for door, open in pairs(doors) do
+      for _, memory in ipairs(memories) do
+        local net = writing("state", places["a Recurrent that fails"], writers.WeightedAccumulate)
+        local ws, run = open(net, memory)
+        local good = neap.tensor({ 0, 1 }, "i64")
+        run(good)
+        local n, passed = 0, false
+        while not passed do
+          n = n + 1
+          local before = support.state_of(ws)
+          fail_nth(n)
+          local ok = pcall(run, good)
+          passed = not failed()
+          fail_nth(0)
+          if ok then
+            assert.are_not.equal(before, support.state_of(ws), door)
+          else
+            assert.are.equal(before, support.state_of(ws), door)
+          end
+        end
+        ws:close()
+      end
+    end
+  end)
 
   it("leaves what a scope shares", function()
     local net, asks = neap.net "a", neap.net "asks"
