@@ -256,6 +256,18 @@ describe("net:expand", function()
     end
   end)
 
+  it("says whose gradient each blob is, and so do its copies and its text read back", function()
+    local net = neap.net "said"
+    net:Exp(net:Mul({ net:input("x", { 4, 3 }), net:param("w", { 3 }, 1) }, "h"), "y")
+    net:gradient(net:Sum("y", "loss"))
+    local written = net:expand {}
+    for _, one in ipairs { written, written:clone(), neap.net_from(written:text()) } do
+      local of = {}
+      for _, blob in ipairs(one:blobs()) do of[blob.name] = blob.gradient_of end
+      assert.are.same({ ["loss.grad"] = "loss", ["y.grad"] = "y", ["h.grad"] = "h", w_grad = "w" }, of)
+    end
+  end)
+
   it("refuses an op of more operands than it can write, and takes as many as it can", function()
     for n = 255, 300, 45 do
       local net, list = neap.net "wide", {}
