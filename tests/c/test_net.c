@@ -728,6 +728,39 @@ TEST(the_nets_of_a_step_ask_for_what_they_read) {
   neap_net_free(update);
 }
 
+/* Whether the net has an op of that name. */
+static bool has_op(const neap_net *net, const char *name) {
+  for (int i = 0; net != NULL && i < neap_net_n_ops(net); i++)
+    if (strcmp(neap_net_op_at(net, i)->name, name) == 0) return true;
+  return false;
+}
+
+TEST(what_follows_from_no_example_stands_where_it_is_read) {
+  neap_net *net = NULL, *micro = NULL, *update = NULL;
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nsize = Mean(w) as unread\n"
+                  "noise = Uniform() { shape = {1} } as for_update\nrate = Mul(lr, noise) as for_update_too\n"
+                  "v = Abs(w) as for_micro\nu = Tanh(w) as for_both\nz = Add(u, v)\ny = FC(x, z)\nloss = Mean(y)\n"
+                  "w_grad = Gradient(loss, w)\nd = Mul(w_grad, u)\nw = Sgd(w, d, rate)\n",
+                  &net, &error));
+  CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
+  static const struct {
+    const char *op;
+    bool in_micro, in_update;
+  } expected[] = {{"unread", true, false},
+                  {"for_update", false, true},
+                  {"for_update_too", false, true},
+                  {"for_micro", true, false},
+                  {"for_both", true, true}};
+  for (int i = 0; i < NEAP_COUNT(expected); i++) {
+    CHECK(has_op(micro, expected[i].op) == expected[i].in_micro);
+    CHECK(has_op(update, expected[i].op) == expected[i].in_update);
+  }
+  neap_net_free(net);
+  neap_net_free(micro);
+  neap_net_free(update);
+}
+
 TEST(a_refusal_may_go_unread) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
   CHECK_OK(
@@ -861,8 +894,9 @@ int main(int argc, char **argv) {
              T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
-             T(the_nets_of_a_step_ask_for_what_they_read), T(a_subnet_that_overwrites_an_outer_name_reads_it),
-             T(what_is_taken_back_was_not_read), T(names_are_of_any_script_without_what_the_text_form_needs),
-             T(words_of_a_list_are_read_whole), T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
+             T(the_nets_of_a_step_ask_for_what_they_read), T(what_follows_from_no_example_stands_where_it_is_read),
+             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
+             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
+             T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
              T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }
