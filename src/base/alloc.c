@@ -27,7 +27,7 @@ _Static_assert(sizeof(header) <= HEADER_BYTES, "the header must fit before the a
 
 /* fail_in counts down to the allocation that is refused; at 0 injection is off. */
 static _Atomic int64_t held[NEAP_N_ACCOUNT], high[NEAP_N_ACCOUNT], n_live, n_alloc, fail_in;
-static _Atomic bool fail_persist, fail_happened;
+static _Atomic bool fail_persist, fail_blocks, fail_happened;
 
 void (*neap_memory_on_data)(int64_t delta) = NULL;
 
@@ -143,12 +143,17 @@ void neap_memory_reset_high(void) {
   for (int a = 0; a < NEAP_N_ACCOUNT; a++) atomic_store(&high[a], atomic_load(&held[a]));
 }
 
-/* fail_in is set last: who sees it sees `persist` as well. */
-void neap_memory_fail_nth(int64_t n, bool persist) {
+/* fail_in is set last: who sees it sees the rest as well. */
+static void fail_at(int64_t n, bool persist, bool blocks) {
   atomic_store(&fail_happened, false);
   atomic_store(&fail_persist, persist);
+  atomic_store(&fail_blocks, blocks);
   atomic_store(&fail_in, n);
 }
+
+void neap_memory_fail_nth(int64_t n, bool persist) { fail_at(n, persist, false); }
+void neap_memory_fail_nth_block(int64_t n) { fail_at(n, false, true); }
+bool neap_memory_refuses_block(void) { return atomic_load(&fail_in) != 0 && atomic_load(&fail_blocks) && refused(); }
 
 bool neap_memory_failed(void) { return atomic_load(&fail_happened); }
 

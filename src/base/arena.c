@@ -17,7 +17,7 @@ struct neap_arena_chunk {
 };
 
 void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
-  if (bytes > SIZE_MAX / 4) return NULL; /* so that no sum below wraps */
+  if (bytes > SIZE_MAX / 4 || neap_memory_refuses_block()) return NULL; /* so that no sum below wraps */
   size_t need = (bytes + NEAP_GAP_BYTES + 15) & ~(size_t)15;
   struct neap_arena_chunk *chunk = arena->chunk;
   if (chunk == NULL || chunk->room - chunk->used < need) {

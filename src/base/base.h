@@ -59,7 +59,11 @@ neap_memory_stats neap_memory_read(void);
 void neap_memory_reset_high(void);
 /* The n-th allocation from now (1 = the next) fails, once; with `persist`, all from there on. 0 switches it off. */
 void neap_memory_fail_nth(int64_t n, bool persist);
-/* Whether a failure asked for by neap_memory_fail_nth has happened since. */
+/* The same, once, with every block of an arena counted as an allocation, whether the arena must grow for it or not: so that each
+ * call which may be refused is, sometime. */
+void neap_memory_fail_nth_block(int64_t n);
+bool neap_memory_refuses_block(void); /* arena.c asks for each of its blocks */
+/* Whether a failure that one of these asked for has happened since. */
 bool neap_memory_failed(void);
 /* Bytes the process has resident now, and its high-water mark, from /proc; 0 where unknown. */
 size_t neap_process_resident_bytes(void);

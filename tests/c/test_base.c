@@ -46,6 +46,21 @@ TEST(the_nth_allocation_fails_once) {
   neap_free(a), neap_free(b), neap_free(d), neap_free(e);
 }
 
+TEST(each_block_of_an_arena_may_be_the_nth_that_fails) {
+  neap_arena arena = {0};
+  for (int asked = 0; asked < 2; asked++) { /* counted where that is asked for, else only what the arena takes: one chunk */
+    if (asked)
+      neap_memory_fail_nth_block(3);
+    else
+      neap_memory_fail_nth(2, false);
+    void *a = neap_arena_alloc(&arena, 8), *b = neap_arena_alloc(&arena, 8), *c = neap_arena_alloc(&arena, 8);
+    CHECK(a != NULL && (b == NULL) == asked && c != NULL);
+    CHECK_EQ(neap_memory_failed(), asked);
+    neap_memory_fail_nth(0, false);
+    neap_arena_fini(&arena);
+  }
+}
+
 TEST(absurd_sizes_are_refused) {
   CHECK(neap_alloc(SIZE_MAX) == NULL);
   CHECK(neap_alloc_data(SIZE_MAX / 2 + 1) == NULL);
@@ -313,8 +328,8 @@ TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group), T(memory_counters_follow_every_block),
-             T(high_water_mark_restarts), T(the_nth_allocation_fails_once), T(absurd_sizes_are_refused),
-             T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
+             T(high_water_mark_restarts), T(the_nth_allocation_fails_once), T(each_block_of_an_arena_may_be_the_nth_that_fails),
+             T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
              T(arena_blocks_are_zeroed_aligned_and_apart), T(interned_names_are_one),
              T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
              T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),

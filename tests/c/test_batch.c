@@ -168,7 +168,7 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
   for (int64_t n = 1; n < 40 && !passed; n++) {
     neap_batch_reader *reader = NULL;
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_batch_reader_new(1, &field, 2, 4, index, false, &reader, &error);
     neap_memory_fail_nth(0, false);
     passed = status == NEAP_OK;

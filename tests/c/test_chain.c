@@ -109,7 +109,7 @@ TEST(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works) {
     neap_chain *chain = NULL;
     neap_workspace *ws = NULL;
     neap_error said = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = live((const neap_net *const *)net, &chain, &ws, &said);
     neap_memory_fail_nth(0, false);
     CHECK(status == NEAP_OK || (status == NEAP_MEMORY && said.message[0] != '\0'));
@@ -158,7 +158,7 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
     float got[N_WEIGHT] = {0};
     CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
     CHECK_OK(neap_chain_new(ws, N_SHARING, (const neap_net *const *)net, 2, &options, &chain, &error));
-    neap_memory_fail_nth(n, false); /* 0: none */
+    neap_memory_fail_nth_block(n); /* 0: none */
     neap_status status = step_of_sharing(chain, ws, got, &said);
     passed = n > 0 && !neap_memory_failed();
     neap_memory_fail_nth(0, false);

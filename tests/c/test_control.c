@@ -366,7 +366,7 @@ TEST(any_allocation_may_fail_on_the_way_of_a_loop_and_nothing_stays) {
     int64_t live = neap_memory_read().n_live, nth = 1;
     neap_status status;
     do {
-      neap_memory_fail_nth(nth, false);
+      neap_memory_fail_nth_block(nth);
       status = whole_way(max[k]);
       bool failed = neap_memory_failed();
       neap_memory_fail_nth(0, false);

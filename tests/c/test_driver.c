@@ -318,7 +318,7 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
     mlp m;
     neap_error error = {0};
     next.plan.budget_bytes = n % 2 == 0 ? 0 : (size_t)(1 << 30) + (size_t)n; /* every other time a new key: planned and stored */
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = mlp_open(&m, true, &next, &error);
     if (status == NEAP_OK) status = neap_session_run(m.session, &error);
     if (m.session != NULL) neap_session_metric(m.session, "loss", 1, 2.0);
@@ -380,7 +380,7 @@ TEST(every_refused_allocation_is_survived_in_banks) {
   bool done = false;
   for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
     neap_error own = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = step_in_banks(net, &options, &loss, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -458,7 +458,7 @@ TEST(refused_memory_leaves_the_blobs_of_one_op_as_they_were) {
     CHECK_OK(neap_workspace_open(1, &ws, &error));
     CHECK_OK(neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){3}, a, &error));
     CHECK_OK(neap_workspace_write(ws, "b", NEAP_DTYPE_F32, 1, (int64_t[]){3}, a, &error));
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_error own = {0};
     neap_status status = neap_workspace_run_op(ws, "b, i = Split(a) { axis = 0, sizes = {2, 1} }", &own);
     passed = status == NEAP_OK && !neap_memory_failed();
@@ -517,7 +517,7 @@ TEST(every_refused_allocation_is_survived_by_micro_batches) {
     bool done = false;
     for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
       neap_error own = {0};
-      neap_memory_fail_nth(n, false);
+      neap_memory_fail_nth_block(n);
       neap_status status = step_in_parts(net, dag, &same, &own);
       done = !neap_memory_failed();
       neap_memory_fail_nth(0, false);
@@ -545,7 +545,7 @@ TEST(refused_memory_is_no_batch_that_does_not_fit) {
   for (int64_t n = 1; !done && n < 1000000 && check_failures < 5; n += 1 + n / 50) {
     neap_error own = {0};
     int64_t found = 0;
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_driver_fit_net(net, &options, 1000, &found, NULL, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -647,7 +647,7 @@ TEST(every_refused_allocation_is_survived_by_a_dynamic_session) {
   bool done = false;
   for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
     neap_error own = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = run_masked(net, &got, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -741,7 +741,7 @@ TEST(every_refused_allocation_is_survived_by_recomputation) {
   bool done = false;
   for (int64_t n = 1; !done && check_failures < 5; n += step, step = n / 64 + 1) {
     neap_error own = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_driver_plan(net, &o, &forecast, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -795,7 +795,7 @@ TEST(every_refused_allocation_is_survived_by_eviction) {
   int64_t live = neap_memory_read().n_live, pool_reserved, pool_used, n = 1;
   for (bool done = false; !done && check_failures < 5; n++) {
     neap_error own = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = run_evicting(net, budget, &got, &n_evicted, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -842,7 +842,7 @@ TEST(every_refused_allocation_is_survived_by_dry_runs_and_counts) {
     bool done = false;
     for (int64_t n = 1; !done && n < 100000 && check_failures < 5; n++) {
       neap_error own = {0};
-      neap_memory_fail_nth(n, false);
+      neap_memory_fail_nth_block(n);
       neap_status status = tell(net, dag, &own);
       done = !neap_memory_failed();
       neap_memory_fail_nth(0, false);
@@ -874,7 +874,7 @@ TEST(every_refused_allocation_is_survived_by_gradients_made_again) {
     int64_t bytes = neap_workspace_drop_gradients(m.ws);
     CHECK(bytes > 0);
     CHECK_EQ(held - neap_memory_read().held_bytes[NEAP_DATA_BYTES], bytes);
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_session_run(m.session, &own);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -933,7 +933,7 @@ TEST(every_refused_allocation_of_a_verifier_is_said) {
   CHECK(f.plan->script.n_turn > 0);
   int64_t n = 1;
   for (bool done = false; !done && check_failures == 0; n++) {
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_plan_verify(f.plan, f.graph, NULL);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);

@@ -235,7 +235,7 @@ TEST(refused_choices_leave_nothing) {
   for (int64_t n = 1; !done && check_failures == 0; n++) {
     int64_t live = neap_memory_read().n_live;
     neap_choices choices;
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status =
       neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, NULL);
     done = !neap_memory_failed();
@@ -306,7 +306,7 @@ TEST(refused_memory_is_told_by_an_error) {
   for (int64_t n = 1; !done && check_failures == 0; n++) {
     int64_t live = neap_memory_read().n_live;
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_graph_prepare(net, NULL, &graph, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);

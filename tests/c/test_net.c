@@ -631,7 +631,7 @@ TEST(every_refused_allocation_is_an_error_and_leaks_nothing) {
   int64_t n = 1;
   for (;; n++) {
     neap_error_clear(&error);
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = build_all(&error);
     if (status == NEAP_OK) status = read_full(&error);
     bool failed = neap_memory_failed();
@@ -650,7 +650,7 @@ TEST(a_refused_op_can_be_added_again) {
   for (int64_t n = 1; n < 40; n++) {
     neap_net *net = built();
     char *before = text_of(net, true);
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_error error = {0};
     neap_status status = add(net, "FC", 3, LIST("x", "w", "b"), NULL, &error);
     neap_memory_fail_nth(0, false);

@@ -266,7 +266,7 @@ TEST(refused_allocations_leave_nothing) {
   for (int64_t nth = 1; nth < 10000; nth++) {
     neap_pack_result r;
     neap_error error = {0};
-    neap_memory_fail_nth(nth, false);
+    neap_memory_fail_nth_block(nth);
     neap_status status = neap_pack(40, b, &(neap_pack_options){.most_steps = 20000000}, &r, &error);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);

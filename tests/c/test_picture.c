@@ -62,7 +62,7 @@ TEST(refused_memory_is_an_error_that_leaves_nothing_behind) {
     for (bool done = false; !done && n < 10000 && check_failures < 5; n++) {
       char *text = NULL;
       neap_error error = {0};
-      neap_memory_fail_nth(n, false);
+      neap_memory_fail_nth_block(n);
       neap_status status = draw[i](&s, &text, &error);
       done = !neap_memory_failed();
       neap_memory_fail_nth(0, false);

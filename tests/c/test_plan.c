@@ -885,7 +885,7 @@ TEST(refused_allocations_leave_nothing) {
       neap_plan *plan = NULL;
       neap_error error = {0};
       neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000};
-      neap_memory_fail_nth(nth, false);
+      neap_memory_fail_nth_block(nth);
       neap_status status = neap_plan_make(g, &options, &plan, &error);
       bool failed = neap_memory_failed();
       neap_memory_fail_nth(0, false);
@@ -927,7 +927,7 @@ TEST(no_repetition_undercuts_what_one_node_takes) {
     for (bool passed = false; !passed && n_failed < 1000; n_failed += !passed) {
       int64_t live = neap_memory_read().n_live;
       neap_error error = {0};
-      neap_memory_fail_nth(n_failed + 1, false);
+      neap_memory_fail_nth_block(n_failed + 1);
       neap_status status = neap_repeats_least(g, &options, &least, &error);
       passed = !neap_memory_failed();
       neap_memory_fail_nth(0, false);
@@ -955,7 +955,7 @@ TEST(refused_allocations_leave_nothing_on_reading) {
     int64_t live = neap_memory_read().n_live;
     neap_plan *copy = NULL;
     neap_error error = {0};
-    neap_memory_fail_nth(nth, false);
+    neap_memory_fail_nth_block(nth);
     neap_status status = neap_plan_read(text.text, g, &copy, &error);
     if (status == NEAP_OK) status = neap_plan_verify(copy, g, &error);
     bool failed = neap_memory_failed();

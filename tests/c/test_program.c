@@ -301,7 +301,7 @@ TEST(every_refused_allocation_is_survived) {
   for (int64_t n = 1; !done && n < 100000; n++) {
     mlp m;
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = mlp_open(&m, train, NULL, &error);
     if (status == NEAP_OK) status = neap_session_run(m.session, &error);
     done = !neap_memory_failed();
@@ -481,7 +481,7 @@ TEST(eager_survives_every_refused_allocation) {
   int64_t live = neap_memory_read().n_live;
   bool done = false;
   for (int64_t n = 1; !done && n < 1000; n++) {
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_eager("Softmax", 1, &in, NULL, 1, &y, NULL);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);

@@ -46,7 +46,7 @@ static void refuse_each(const neap_net *net, trial *run, int least) {
   for (int64_t nth = 1; nth < 100000; nth++) {
     neap_error error = {0};
     live = neap_memory_read().n_live;
-    neap_memory_fail_nth(nth, false);
+    neap_memory_fail_nth_block(nth);
     neap_status status = run(net, &error);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);

@@ -234,7 +234,7 @@ TEST(every_refused_allocation_is_survived) {
   int n = 1;
   for (bool done = false; !done && n < 5000; n += 7) {
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_workspace_run_steps(ws, &tree, NULL, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -278,7 +278,7 @@ TEST(scopes_survive_every_refused_allocation) {
   int n = 1;
   for (bool done = false; !done && n < 5000; n++) {
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = use_scopes(ws, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);

@@ -605,7 +605,7 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
   for (int64_t n = 1; n < 100; n++) {
     neap_store *store = NULL;
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_store_open(path, &store, &error);
     int64_t id;
     fixture f;

@@ -552,7 +552,7 @@ TEST(refused_memory_leaves_nothing_behind) {
   int failures = 0;
   for (int n = 1;; n++) {
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_tensor_clone(&mt, NEAP_DTYPE_F64, &c, &error);
     if (status == NEAP_OK) neap_tensor_fini(&c);
     if (status == NEAP_OK) status = neap_tensor_copy(&t, &mt, &error); /* overlaps: needs memory */

@@ -399,7 +399,7 @@ TEST(every_refused_allocation_is_survived) {
   bool done = false;
   for (int64_t n = 1; !done && n < 10000 && check_failures < 5; n++) {
     neap_error error = {0};
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = do_everything(parent, net, path, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -423,7 +423,7 @@ TEST(a_refused_call_changes_nothing) {
   for (int64_t n = 1; n < 1000; n++) {
     int before[2] = {0}, after[2] = {0};
     neap_workspace_each(ws, count_blob, before);
-    neap_memory_fail_nth(n, false);
+    neap_memory_fail_nth_block(n);
     neap_status status = neap_workspace_init(ws, net, NULL);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);
