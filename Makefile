@@ -41,12 +41,14 @@ ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
 EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
 C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_TESTS := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/tests/%)
 
 .PHONY: all lib objects c-tests
 all: $(BUILD)/neap $(BUILD)/neap.so ## the program build/neap and the Lua module build/neap.so
 lib: $(BUILD)/libneap.so ## the C library build/libneap.so, for src/neap.h
 objects: $(OBJ)
-c-tests: $(C_TESTS) ## the C test programs
+c-tests: $(C_TESTS) $(FUZZ_TESTS) ## the C test programs
 
 # ---- what is made ---------------------------------------------------------------------------------------------------
 
@@ -101,6 +103,12 @@ $(BUILD)/tests/%: tests/c/%.c $(OBJ)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
+# A fuzz target on its seeds and changes of them, as a test; fuzz-targets below are the same files with libFuzzer.
+FUZZ_FLAGS = $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/fuzz
+$(FUZZ_TESTS): $(BUILD)/tests/%: tests/fuzz/%.c tests/fuzz/replay.c $(OBJ)
+	@mkdir -p $(@D)
+	@$(CC) $(FUZZ_FLAGS) $< tests/fuzz/replay.c $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
+
 # The example at the head of the manual, as a program: test_api runs it.
 $(BUILD)/manual_example.c: src/neap.h
 	@mkdir -p $(@D)
@@ -114,7 +122,7 @@ $(API_TESTS): $(BUILD)/tests/%: tests/c/%.c $(BUILD)/libneap.so
 	  -Wl,-rpath,'$$ORIGIN/..' -lm
 $(BUILD)/tests/test_api: $(BUILD)/manual_example.c
 
--include $(OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d)
+-include $(OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d) $(FUZZ_TESTS:=.d)
 
 # ---- set up, test, show ---------------------------------------------------------------------------------------------
 
@@ -143,6 +151,17 @@ asan: ## all tests under AddressSanitizer and UBSan, built in build-asan
 .PHONY: asan-run
 asan-run: all c-tests
 	@$(call RUN_TESTS,ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/leaks.supp:print_suppressions=0)
+
+# libFuzzer is clang's. Warnings are gcc's: clang has others.
+SECONDS ?= 60
+TARGET ?=
+.PHONY: fuzz fuzz-targets
+fuzz: ## hunt with every fuzz target of tests/fuzz for SECONDS=60, or with TARGET=net alone; built with clang in build-fuzz
+	@$(MAKE) BUILD=build-fuzz CC=clang OPT='-O1 -g' WARN=-w EXTRA_CFLAGS='$(SANITIZE) -fsanitize=fuzzer-no-link' fuzz-targets
+	@SECONDS='$(SECONDS)' TARGET='$(TARGET)' scripts/tools/fuzz
+fuzz-targets: $(FUZZ_TESTS) $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(BUILD)/hunt_%)
+$(BUILD)/hunt_%: tests/fuzz/fuzz_%.c $(OBJ)
+	@$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
 # As for the sanitizers without function multiversioning: valgrind 3.19 takes an ordered comparison of AVX (NaN is not unequal)
 # for an unordered one. oneDNN is held to SSE4.1: the AVX2 matrix product it generates reads a vector past a buffer of its own.
@@ -226,4 +245,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 clean: ## remove what was built
-	@rm -rf $(BUILD) build-asan build-valgrind
+	@rm -rf $(BUILD) build-asan build-fuzz build-valgrind

@@ -183,7 +183,9 @@ local function run_program(path)
 end
 
 local function run_programs()
-  for _, source in ipairs(find("tests/c", "test_*.c")) do
+  local sources = find("tests/c", "test_*.c")
+  for _, source in ipairs(find("tests/fuzz", "fuzz_*.c")) do sources[#sources + 1] = source end
+  for _, source in ipairs(sources) do
     local path = build .. "/tests/" .. source:match "([%w_]+)%.c$"
     if wanted(path) then
       local file = io.open(path)

@@ -93,10 +93,10 @@ static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out,
   memcpy(&c, in + 2 * in_stride, sizeof c);
   memcpy(&d, in + 3 * in_stride, sizeof d);
   /* Interleaves pairs of rows, then pairs of pairs; memcpy, since neither side needs to be aligned. */
-  quad ab_low = __builtin_shuffle(a, b, (quad){0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, (quad){2, 6, 3, 7});
-  quad cd_low = __builtin_shuffle(c, d, (quad){0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, (quad){2, 6, 3, 7});
-  quad r0 = __builtin_shuffle(ab_low, cd_low, (quad){0, 1, 4, 5}), r1 = __builtin_shuffle(ab_low, cd_low, (quad){2, 3, 6, 7});
-  quad r2 = __builtin_shuffle(ab_high, cd_high, (quad){0, 1, 4, 5}), r3 = __builtin_shuffle(ab_high, cd_high, (quad){2, 3, 6, 7});
+  quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  quad r0 = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), r1 = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  quad r2 = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), r3 = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
   memcpy(out, &r0, sizeof r0);
   memcpy(out + out_stride, &r1, sizeof r1);
   memcpy(out + 2 * out_stride, &r2, sizeof r2);

@@ -311,7 +311,7 @@ static void run(const neap_call *call) {
   const stages *s = call->kernel;
   int64_t batch = call->in[NEAP_FUSED_X].type.shape.dim[0];
   neap_operand between = {.data = call->scratch, .type = s->conv.out, .layout = s->conv.out_layout};
-  void *scratch = (char *)call->scratch + s->between_bytes;
+  void *scratch = call->scratch != NULL ? (char *)call->scratch + s->between_bytes : NULL; /* none: the batch is empty */
   for (int64_t n = 0; n < batch; n += s->n_chunk) {
     int64_t first = NEAP_MIN(n, batch - s->n_chunk);
     neap_operand in[N_IN], y = images(&call->out[0], &s->pool.out, first);

@@ -1,0 +1,168 @@
+/* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx, gzip, checkpoints and models with their
+ * nets. The first byte says which reader. What a reader takes can be written and read again. */
+#include "neap.h"
+
+#include "driver/driver.h"
+#include "fuzz.h"
+#include "io/io.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { TENSORS, MAPPED, IDX, GZIP, CHECKPOINT, MAPPED_CHECKPOINT, MODEL, N_READER };
+
+/* The bytes as a file without a name; its path lasts until the next call. */
+static const char *file_of(const uint8_t *data, size_t n, int *descriptor) {
+  static char path[40];
+  *descriptor = memfd_create("fuzz", 0);
+  if (*descriptor < 0 || write(*descriptor, data, n) != (ssize_t)n) abort();
+  snprintf(path, sizeof path, "/proc/self/fd/%d", *descriptor);
+  return path;
+}
+
+/* ---- seeds -------------------------------------------------------------------------------------------------------------- */
+
+static void add_file(int reader, const char *path, neap_buffer *out) {
+  char first = (char)reader;
+  neap_error error = {0};
+  neap_io_bytes bytes;
+  neap_buffer_add_n(out, &first, 1);
+  PROMISE(neap_io_read_text(path, &bytes, &error) == NEAP_OK);
+  neap_buffer_add_n(out, bytes.data, bytes.n);
+  neap_free(bytes.data);
+}
+
+static void add_tensors(int reader, const char *path, neap_buffer *out) {
+  neap_error error = {0};
+  neap_io_item item[2] = {{.name = "a"}, {.name = "b"}};
+  neap_shape shape[2] = {NEAP_SHAPE(3, 2), NEAP_SHAPE(5)};
+  PROMISE(neap_tensor_new(&item[0].tensor, NEAP_DTYPE_F32, &shape[0], &error) == NEAP_OK);
+  PROMISE(neap_tensor_new(&item[1].tensor, NEAP_DTYPE_I64, &shape[1], &error) == NEAP_OK);
+  int n = strstr(path, ".npy") != NULL ? 1 : 2;
+  PROMISE(neap_io_save(path, n, item, 0, NULL, &error) == NEAP_OK);
+  for (int i = 0; i < 2; i++) neap_tensor_fini(&item[i].tensor);
+  add_file(reader, path, out);
+}
+
+static void add_model(int reader, const char *path, neap_buffer *out) {
+  neap_error error = {0};
+  neap_workspace *ws = NULL;
+  neap_net *net = NULL;
+  neap_session *session = NULL;
+  PROMISE(neap_workspace_open(1, &ws, &error) == NEAP_OK);
+  PROMISE(neap_net_read("net m\ninput x f32 (2,3)\nparam w f32 (2,3) = Xavier\ny = FC(x, w)\noutputs y\n", &net, &error) ==
+          NEAP_OK);
+  PROMISE(neap_session_open(ws, net, NULL, &session, &error) == NEAP_OK);
+  if (reader == MODEL)
+    PROMISE(neap_workspace_export(ws, net, path, &error) == NEAP_OK);
+  else
+    PROMISE(neap_workspace_save_file(ws, path, &error) == NEAP_OK);
+  neap_session_free(session);
+  neap_net_free(net);
+  neap_workspace_release(ws);
+  add_file(reader, path, out);
+}
+
+/* One image of 2x2, as MNIST has them; the same gzipped, stored. */
+static const char idx[] = "\0\0\x08\x03\0\0\0\1\0\0\0\2\0\0\0\2\1\2\3\4";
+static const char gzip[] =
+  "\x1f\x8b\x08\0\0\0\0\0\0\x03\x01\x02\0\xfd\xff"
+  "ab"
+  "\x6d\x48\x83\x9e\2\0\0\0";
+
+bool fuzz_seed(int k, neap_buffer *out) {
+  static const char *const ending[] = {"npy", "npz", "safetensors"};
+  char folder[] = "/tmp/neap-fuzz-XXXXXX", path[60], first;
+  if (k >= 11) return false;
+  if (mkdtemp(folder) == NULL) abort();
+  if (k < 6) {
+    snprintf(path, sizeof path, "%s/a.%s", folder, ending[k % 3]);
+    add_tensors(k / 3 == 0 ? TENSORS : MAPPED, path, out);
+  } else if (k < 9) {
+    snprintf(path, sizeof path, "%s/a.safetensors", folder);
+    add_model(k == 6 ? CHECKPOINT : k == 7 ? MAPPED_CHECKPOINT : MODEL, path, out);
+  } else {
+    first = k == 9 ? IDX : GZIP;
+    neap_buffer_add_n(out, &first, 1);
+    neap_buffer_add_n(out, k == 9 ? idx : gzip, k == 9 ? sizeof idx - 1 : sizeof gzip - 1);
+    path[0] = '\0';
+  }
+  if (path[0] != '\0') unlink(path);
+  rmdir(folder);
+  return true;
+}
+
+/* ---- readers ------------------------------------------------------------------------------------------------------------ */
+
+/* Reads every element, by a copy. */
+static void touch(const neap_tensor *t) {
+  neap_tensor dense = {0};
+  neap_error error = {0};
+  neap_status status = neap_tensor_clone(t, t->dtype, &dense, &error);
+  PROMISE_SAID(status, error);
+  neap_tensor_fini(&dense);
+}
+
+static void read_tensors(const char *path, neap_io_map map) {
+  neap_io_list list = {0};
+  neap_error error = {0};
+  neap_status status = neap_io_load(path, map, &list, &error);
+  PROMISE_SAID(status, error);
+  for (int i = 0; status == NEAP_OK && i < list.n_item; i++) touch(&list.item[i].tensor);
+  neap_io_list_fini(&list);
+}
+
+static void read_idx(const char *path) {
+  neap_tensor t = {0};
+  neap_error error = {0};
+  neap_status status = neap_io_read_idx(path, &t, &error);
+  PROMISE_SAID(status, error);
+  if (status == NEAP_OK) touch(&t);
+  neap_tensor_fini(&t);
+}
+
+static void read_gzip(const char *path) {
+  neap_io_bytes bytes = {0};
+  neap_error error = {0};
+  neap_status status = neap_io_read_gz_bytes(path, &bytes, &error);
+  PROMISE_SAID(status, error);
+  if (status == NEAP_OK) neap_free(bytes.data);
+}
+
+/* A file that is refused leaves the workspace as it was. */
+static void read_checkpoint(const char *path, int reader) {
+  neap_workspace *ws = NULL;
+  neap_net *net = NULL;
+  neap_error error = {0};
+  float one = 1;
+  PROMISE(neap_workspace_open(1, &ws, &error) == NEAP_OK);
+  PROMISE(neap_workspace_write(ws, "kept", NEAP_DTYPE_F32, 0, NULL, &one, &error) == NEAP_OK);
+  neap_status status = reader == MODEL        ? neap_workspace_import(ws, path, NULL, &net, &error)
+                       : reader == CHECKPOINT ? neap_workspace_load_file(ws, path, &error)
+                                              : neap_workspace_map_file(ws, path, false, &error);
+  PROMISE_SAID(status, error);
+  if (status != NEAP_OK) {
+    int n = 0;
+    neap_blob_row *row = NULL;
+    PROMISE(neap_workspace_blobs(ws, &row, &n, &error) == NEAP_OK);
+    PROMISE(n == 1 && strcmp(row[0].name, "kept") == 0);
+    neap_free(row);
+  }
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+  if (n == 0) return 0;
+  int descriptor, reader = data[0] % N_READER;
+  const char *path = file_of(data + 1, n - 1, &descriptor);
+  switch (reader) {
+    case TENSORS: read_tensors(path, NEAP_IO_COPY); break;
+    case MAPPED: read_tensors(path, data[0] & 8 ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ); break;
+    case IDX: read_idx(path); break;
+    case GZIP: read_gzip(path); break;
+    default: read_checkpoint(path, reader);
+  }
+  close(descriptor);
+  return 0;
+}
