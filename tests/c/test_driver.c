@@ -702,6 +702,30 @@ TEST(a_budget_recomputes_no_more_than_it_must) {
   neap_net_free(net);
 }
 
+/* Recomputation would let more rows into a budget, and each would cost more. */
+TEST(micro_batches_that_are_fitted_repeat_nothing) {
+  neap_net *net = NULL;
+  neap_forecast whole;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  double work;
+  CHECK_OK(build_chain(&net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_driver_plan(net, &options, &whole, &error));
+  options.plan.budget_bytes = whole.plan->arena_bytes / 2;
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 3}, &ws, &error));
+  CHECK_OK(neap_workspace_init(ws, net, &error));
+  CHECK_OK(neap_micro_new(ws, net, 0, &options, &micro, &error));
+  if (micro != NULL) {
+    CHECK(neap_micro_rows(micro) > 8 && neap_micro_rows(micro) < 64);
+    CHECK_EQ(neap_plan_repeated(neap_program_graph(neap_session_program(neap_micro_part_session(micro))), &work), 0);
+  }
+  neap_micro_free(micro);
+  neap_workspace_release(ws);
+  neap_forecast_fini(&whole);
+  neap_net_free(net);
+}
+
 /* What a stranger may have written into a store: none of it is taken for a repetition. */
 TEST(choices_that_repeat_what_must_not_be_are_refused) {
   neap_net *net = NULL;
@@ -1033,9 +1057,9 @@ int main(int argc, char **argv) {
              T(the_verifier_refuses_plans_that_mix_banks), T(a_refusal_may_go_unread),
              T(every_refused_allocation_is_survived_by_micro_batches), T(refused_memory_is_no_batch_that_does_not_fit),
              T(refused_memory_leaves_the_blobs_of_one_op_as_they_were), T(a_budget_is_kept_or_refused_with_what_would_do),
-             T(a_budget_recomputes_no_more_than_it_must), T(choices_that_repeat_what_must_not_be_are_refused),
-             T(every_refused_allocation_is_survived_by_recomputation), T(every_refused_allocation_is_survived_by_eviction),
-             T(every_refused_allocation_is_survived_by_a_dynamic_session),
+             T(a_budget_recomputes_no_more_than_it_must), T(micro_batches_that_are_fitted_repeat_nothing),
+             T(choices_that_repeat_what_must_not_be_are_refused), T(every_refused_allocation_is_survived_by_recomputation),
+             T(every_refused_allocation_is_survived_by_eviction), T(every_refused_allocation_is_survived_by_a_dynamic_session),
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),

@@ -277,6 +277,29 @@ TEST(choices_like_those_of_a_larger_batch_have_their_algorithms) {
   neap_graph_free(large), neap_graph_free(small);
 }
 
+/* Two sizes of one net have one form; whatever else differs, one thing at a time, makes another. */
+TEST(a_form_is_all_but_sizes) {
+  neap_graph *large = product_of(512), *small = product_of(2);
+  CHECK_OK(neap_graph_check_form(small, large, &error));
+  for (int k = 0; k < 10; k++) {
+    neap_value *value = &small->value[small->output[0]], was = *value;
+    if (k == 0) value->keep = !was.keep;
+    if (k == 1) value->node--;
+    if (k == 2) value->role = NEAP_ROLE_STATE;
+    if (k == 3) value->region = NEAP_REGION_ARENA == was.region ? NEAP_REGION_IO : NEAP_REGION_ARENA;
+    if (k == 4) value->is_stash = !was.is_stash;
+    if (k == 5) value->position++;
+    if (k == 6) value->root--;
+    if (k == 7) value->argument++;
+    if (k == 8) value->type.dtype = NEAP_DTYPE_F64;
+    if (k == 9) value->type.shape.n_dim--;
+    CHECK_FAILS(neap_graph_check_form(small, large, &error), NEAP_GRAPH, "of another kind");
+    *value = was;
+  }
+  CHECK_OK(neap_graph_check_form(small, large, &error));
+  neap_graph_free(large), neap_graph_free(small);
+}
+
 TEST(what_depends_on_parameters_alone_is_constant_unless_that_is_refused) {
   neap_graph *graph = product_of(2), *laid = NULL;
   neap_choices choices = {0};
@@ -339,7 +362,7 @@ int main(int argc, char **argv) {
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
              T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
-             T(choices_like_those_of_a_larger_batch_have_their_algorithms),
+             T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
              T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),
              T(refused_memory_is_told_by_an_error));
 }
