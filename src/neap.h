@@ -526,7 +526,7 @@ NEAP_API neap_status neap_micro_open(neap_workspace *workspace, const neap_net *
                                      neap_micro **out, neap_error *error);
 /* One step of all rows that the workspace's inputs have now, any number of them; the last micro-batch may be smaller. `weight`
  * (NULL: by rows) has one entry a micro-batch: for a loss whose mean does not count every row. A failed step, an interrupted one
- * too, leaves parameters, optimizer state and the step counter as before; running statistics of a batch norm may have moved. */
+ * too, leaves parameters, optimizer state, running statistics and the step counter as before. */
 NEAP_API neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error);
 /* Accumulation over several batches, with options.accumulate: as neap_micro_run, but without an update. The gradients are added to
  * those of the batches added since the last update, and the next neap_micro_run, or neap_micro_update, updates by them all: of a
@@ -759,8 +759,8 @@ NEAP_API neap_status neap_chain_open(neap_workspace *workspace, int n, const nea
 NEAP_API neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error);
 /* Reads the first layer's input in the workspace, whose first dimension is the batch. Without `train` Dropout does nothing, norms
  * read their running statistics, state stays as it is, and nothing is cached. A second forward takes the place of the first: its
- * caches, and the views of entries. A layer that fails (DATA, INTERRUPTED) ends the pass and leaves no entries; state that the
- * layers below it have written stays. */
+ * caches, and the views of entries. A layer that fails (DATA, INTERRUPTED) ends the pass, which leaves no entries, and state as
+ * it was, that of the layers below too. */
 NEAP_API neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
 /* Reads the gradient of the last output, which the caller has written. RELEASED when the caches do not hold what a training
  * forward left: none has run, it has had its backward, or an entry was dropped. When a layer fails the caches stay as they were. */

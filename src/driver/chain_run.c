@@ -72,13 +72,37 @@ static neap_status take_values(neap_chain *chain, bool train, neap_error *error)
   return NEAP_OK;
 }
 
-static neap_status run_forward(neap_chain *chain, neap_chain_part part, neap_error *error) {
+/* What the layers write, as it is before any of them runs: a pass happens as a whole. */
+static neap_status mark_forward(const neap_chain *chain, neap_chain_part part, neap_workspace_mark **out, neap_error *error) {
+  neap_program **program = neap_alloc((size_t)chain->n_layer * sizeof(neap_program *));
+  if (program == NULL)
+    return neap_fail_memory(error, (size_t)chain->n_layer * sizeof(neap_program *), "a pass through the layers");
+  for (int i = 0; i < chain->n_layer; i++) program[i] = neap_session_program(chain->batch[chain->at].step[i].session[part]);
+  neap_status status = neap_workspace_mark_runs(chain->ws, chain->n_layer, program, out, error);
+  neap_free(program);
+  return status;
+}
+
+static neap_status run_layers(neap_chain *chain, neap_chain_part part, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
     neap_error inner = {0};
     if (run(chain, chain->batch[chain->at].step[i].session[part], &inner) != NEAP_OK)
       return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
+}
+
+static neap_status run_forward(neap_chain *chain, bool train, neap_error *error) {
+  neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
+  neap_workspace_mark *before;
+  NEAP_TRY(mark_forward(chain, part, &before, error));
+  neap_workspace_give_draw(chain->ws, train ? &chain->draw : NULL);
+  neap_status status = run_layers(chain, part, error);
+  neap_workspace_give_draw(chain->ws, NULL);
+  if (status == NEAP_OK) status = take_values(chain, train, error);
+  if (status != NEAP_OK) neap_workspace_mark_undo(before, 0, NULL);
+  neap_workspace_mark_free(before);
+  return status;
 }
 
 neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error) {
@@ -91,10 +115,7 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   neap_chain_let_go(chain, false);
   chain->at = at;
   chain->draw = (neap_draw){neap_workspace_seed(chain->ws), neap_workspace_step(chain->ws)};
-  neap_workspace_give_draw(chain->ws, train ? &chain->draw : NULL);
-  neap_status status = run_forward(chain, part, error);
-  neap_workspace_give_draw(chain->ws, NULL);
-  if (status == NEAP_OK) status = take_values(chain, train, error);
+  neap_status status = run_forward(chain, train, error);
   if (status != NEAP_OK)
     neap_chain_let_go(chain, false);
   else
@@ -146,28 +167,14 @@ static neap_status check_seed(const neap_chain *chain, neap_error *error) {
                    neap_shape_text(&got.shape, b));
 }
 
-/* Copies of a layer's state, or with `back` the copies returned; in the order of the net's blobs. */
-static neap_status keep_state(neap_chain *chain, int i, neap_tensor *kept, bool back, neap_error *error) {
-  const neap_net *net = chain->layer[i].net;
-  for (int b = 0, n = neap_net_n_blobs(net); b < n; b++) {
-    const neap_net_blob *blob = neap_net_blob_at(net, b);
-    if (blob->role != NEAP_ROLE_STATE) continue;
-    NEAP_TRY(back ? neap_workspace_feed(chain->ws, blob->name, &kept[b], false, error)
-                  : neap_workspace_fetch(chain->ws, blob->name, &kept[b], error));
-  }
-  return NEAP_OK;
-}
-
 /* A backward that repeats the forward must leave state as that one did. */
-static neap_status run_repeating(neap_chain *chain, int i, neap_session *session, neap_error *error) {
-  int n = neap_net_n_blobs(chain->layer[i].net);
-  neap_tensor *kept = neap_alloc_zeroed(((size_t)n + 1) * sizeof *kept);
-  if (kept == NULL) return neap_fail_memory(error, (size_t)n * sizeof *kept, "a layer's state");
-  neap_status status = keep_state(chain, i, kept, false, error);
-  if (status == NEAP_OK) status = run(chain, session, error);
-  if (status == NEAP_OK) status = keep_state(chain, i, kept, true, error);
-  for (int b = 0; b < n; b++) neap_tensor_fini(&kept[b]);
-  neap_free(kept);
+static neap_status run_repeating(neap_chain *chain, neap_session *session, neap_error *error) {
+  neap_program *program = neap_session_program(session);
+  neap_workspace_mark *before;
+  NEAP_TRY(neap_workspace_mark_runs(chain->ws, 1, &program, &before, error));
+  neap_status status = run(chain, session, error);
+  neap_workspace_mark_undo(before, 0, NULL);
+  neap_workspace_mark_free(before);
   return status;
 }
 
@@ -177,7 +184,7 @@ static neap_status run_backward(neap_chain *chain, neap_error *error) {
     neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
     neap_error inner = {0};
     if (session == NULL) continue;
-    neap_status status = step->repeats ? run_repeating(chain, i, session, &inner) : run(chain, session, &inner);
+    neap_status status = step->repeats ? run_repeating(chain, session, &inner) : run(chain, session, &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;

@@ -29,11 +29,7 @@ typedef struct runner {
   int n_mean;
   const char **mean; /* outputs that are averaged */
   double *sum;
-  int n_saved;
-  struct saved { /* what the parts write and keep: a copy from before them */
-    const char *name;
-    neap_tensor copy;
-  } * saved;
+  neap_workspace_mark *before; /* what the parts write and keep, as it was */
   neap_arena room;
 } runner;
 
@@ -69,40 +65,13 @@ static neap_status begin(runner *r, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Whether a run of the graph leaves a new version of a parameter or of state; what a subnet writes is an output of its node too. */
-static bool is_written(const neap_value *value) {
-  return (value->role == NEAP_ROLE_PARAMETER || value->role == NEAP_ROLE_STATE) && value->is_last && value->node >= 0;
-}
-
-static neap_status save(runner *r, neap_error *error) {
-  if (r->step->n_part == 0) return NEAP_OK;
-  const neap_graph *graph = neap_program_graph(neap_session_program(r->step->part[0].session));
+/* Parts of one step write the same blobs. What runs last puts itself back. */
+static neap_status mark_step(runner *r, neap_error *error) {
+  neap_program *program[2];
   int n = 0;
-  for (int v = 0; v < graph->n_value; v++) n += is_written(&graph->value[v]);
-  if (n == 0) return NEAP_OK;
-  r->saved = neap_arena_alloc(&r->room, (size_t)n * sizeof *r->saved);
-  if (r->saved == NULL) return neap_fail_memory(error, (size_t)n * sizeof *r->saved, "notes of what a step writes");
-  for (int v = 0; v < graph->n_value; v++) {
-    if (!is_written(&graph->value[v])) continue;
-    struct saved *saved = &r->saved[r->n_saved];
-    saved->name = graph->value[v].name;
-    NEAP_TRY(neap_workspace_fetch(r->ws, saved->name, &saved->copy, error));
-    r->n_saved++;
-  }
-  return NEAP_OK;
-}
-
-/* Can't fail: the blobs are there, of the copies' types. */
-static void end_saved(runner *r, bool put_back) {
-  for (int i = 0; i < r->n_saved; i++) {
-    struct saved *saved = &r->saved[i];
-    neap_tensor now;
-    if (put_back && neap_workspace_view(r->ws, saved->name, &now, NULL, NULL) == NEAP_OK) {
-      (void)neap_tensor_copy(&now, &saved->copy, NULL);
-      neap_tensor_fini(&now);
-    }
-    neap_tensor_fini(&saved->copy);
-  }
+  if (r->step->n_part > 0) program[n++] = neap_session_program(r->step->part[0].session);
+  if (r->step->after[0] != NULL && r->step->after[1] != NULL) program[n++] = neap_session_program(r->step->after[0]);
+  return neap_workspace_mark_runs(r->ws, n, program, &r->before, error);
 }
 
 static neap_status feed_scalar(runner *r, const char *name, double value, neap_error *error) {
@@ -186,12 +155,13 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   if (step->n_part < 1 && step->kept == 0) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
   NEAP_TRY(check_rows(step, error)); /* without parts there are no inputs */
   neap_status status = begin(&r, error);
-  if (status == NEAP_OK) status = save(&r, error);
+  if (status == NEAP_OK) status = mark_step(&r, error);
   if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
   take_back(&r);
   if (status == NEAP_OK) status = run_after(&r, error);
-  end_saved(&r, status != NEAP_OK);
+  if (status != NEAP_OK) neap_workspace_mark_undo(r.before, 0, NULL);
   if (status != NEAP_OK) neap_workspace_rewind_step(ws, before);
+  neap_workspace_mark_free(r.before);
   neap_tensor_fini(&r.scalar);
   neap_arena_fini(&r.room);
   return status;

@@ -1,7 +1,8 @@
 /* mark.c: what a call is about to change in a workspace, so that it can be put back when the call fails.
  *
  * A mark is a list of cells as they were. It holds references of their bytes, so that a cell that gets others gets its own back; a
- * blob that is about to be fed has a copy of its contents besides, since feeding writes where the bytes are.
+ * blob that is about to be fed, or written by a run, has a copy of its contents besides, since that is done where the bytes are. (One
+ * run that fails puts back by itself what it has written: undo.c.)
  * INVARIANT: putting back needs no memory but for blobs that were removed in between.
  */
 #include "workspace/workspace_int.h"
@@ -23,15 +24,18 @@ struct neap_workspace_mark {
 
 static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(marked), "notes about a workspace"); }
 
-static neap_status add(neap_workspace_mark *mark, neap_found found, bool contents, neap_error *error) {
+/* What is going to be done with the blob. */
+typedef enum change { REPLACED, FED, WRITTEN } change;
+
+static neap_status add(neap_workspace_mark *mark, neap_found found, change how, neap_error *error) {
   if (!neap_list_grow(&mark->item, &mark->cap, mark->n + 1, sizeof *mark->item)) return refused(error);
   marked item = {.ws = found.ws, .was = found.ws->cell[found.cell]};
   item.was.text = NULL;
   item.was.scope = NULL;
   if (item.was.tensor.storage != NULL) {
     /* Bytes that nobody has written need no copy; those of the user's own are never written by feeding. */
-    if (contents && item.was.filled && !item.was.is_shared)
-      NEAP_TRY(neap_workspace_copy_in(&item.was.tensor, &item.contents, error));
+    bool copies = how == WRITTEN || (how == FED && !item.was.is_shared);
+    if (copies && item.was.filled) NEAP_TRY(neap_workspace_copy_in(&item.was.tensor, &item.contents, error));
     item.was.tensor = neap_tensor_retain(&item.was.tensor);
   }
   item.ws = neap_workspace_retain(found.ws);
@@ -46,16 +50,47 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
   mark->ws = neap_workspace_retain(ws);
   mark->all = all;
   neap_status status = NEAP_OK;
-  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++) status = add(mark, (neap_found){ws, c}, false, error);
+  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++) status = add(mark, (neap_found){ws, c}, REPLACED, error);
   for (int i = 0; status == NEAP_OK && i < n; i++) {
     neap_found found = neap_workspace_find(ws, fed[i]);
-    if (found.ws != NULL) status = add(mark, found, true, error);
+    if (found.ws != NULL) status = add(mark, found, FED, error);
   }
   if (status != NEAP_OK)
     neap_workspace_mark_free(mark);
   else
     *out = mark;
   return status;
+}
+
+/* Whether a run of the program writes the blob, which lasts. */
+static bool is_written(const neap_program_blob *blob) {
+  return blob->written && blob->defined_before && (blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE);
+}
+
+neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *const *program, neap_workspace_mark **out,
+                                     neap_error *error) {
+  neap_workspace_mark *mark = NULL;
+  neap_status status = NEAP_OK;
+  *out = NULL;
+  for (int p = 0; p < n; p++)
+    for (int b = 0; b < neap_program_n_blobs(program[p]) && status == NEAP_OK; b++) {
+      const neap_program_blob *blob = neap_program_blob_at(program[p], b);
+      neap_found found = is_written(blob) ? neap_workspace_find(ws, blob->name) : (neap_found){0};
+      if (found.ws == NULL) continue;
+      if (mark == NULL) status = neap_workspace_mark_new(ws, false, 0, NULL, &mark, error);
+      if (status == NEAP_OK) status = add(mark, found, WRITTEN, error);
+    }
+  if (status != NEAP_OK)
+    neap_workspace_mark_free(mark);
+  else
+    *out = mark;
+  return status;
+}
+
+/* Programs that point to the bytes need not look them up again. */
+static bool has_same_bytes(const neap_cell *a, const neap_cell *b) {
+  neap_type x = neap_tensor_type(&a->tensor), y = neap_tensor_type(&b->tensor);
+  return a->tensor.storage == b->tensor.storage && a->tensor.offset_bytes == b->tensor.offset_bytes && neap_type_equal(&x, &y);
 }
 
 /* A cell of the same name gets what it was; with contents after bytes, since both may be marked. */
@@ -66,6 +101,7 @@ static void put_back(marked *item) {
   if (at < 0) return;
   neap_cell *cell = &ws->cell[at];
   if (cell->text != NULL || cell->scope != NULL) return;
+  if (!has_same_bytes(cell, &item->was)) ws->version++;
   neap_tensor left = cell->left; /* a place in a segment is the cell's own, whatever happens */
   neap_tensor_fini(&cell->tensor);
   *cell = item->was;
@@ -73,7 +109,6 @@ static void put_back(marked *item) {
   item->was.tensor = (neap_tensor){0};
   neap_error none = {0};
   if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none); /* of one type */
-  ws->version++;
 }
 
 static bool is_marked(const neap_workspace_mark *mark, const char *name) {
@@ -83,6 +118,7 @@ static bool is_marked(const neap_workspace_mark *mark, const char *name) {
 }
 
 void neap_workspace_mark_undo(neap_workspace_mark *mark, int n, const char *const *fed) {
+  if (mark == NULL) return;
   neap_workspace *ws = mark->ws;
   for (int c = ws->n_cell - 1; c >= 0; c--) {
     bool is_new = mark->all;

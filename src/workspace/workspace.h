@@ -105,6 +105,10 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
                                     neap_error *error);
 void neap_workspace_mark_undo(neap_workspace_mark *mark, int n, const char *const *fed);
 void neap_workspace_mark_free(neap_workspace_mark *mark);
+/* The same before several runs that are to happen as a whole: notes the parameters and state that the programs write, contents
+ * included. *out is NULL where they write none, which undo and free take. */
+neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *const *program, neap_workspace_mark **out,
+                                     neap_error *error);
 
 /* Makes the blobs that `net` declares and does not find (one segment per region) and fills them from the net's init ops.
  * Blobs that exist with the same type stay as they are; those that nobody has written yet are filled. Random inits draw from the

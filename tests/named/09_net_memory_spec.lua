@@ -391,6 +391,32 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
+  it("leave statistics as they were when a layer behind them fails", function()
+    local function make()
+      local model = nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 },
+        nn.Lambda { function(y) return y.net:CheckFinite(y) end }, nn.Linear { 8, 3 } }
+      return model:train(), model:memory()
+    end
+    local function pass(memory, x)
+      local y = memory:forward(x)
+      memory:backward(neap.ones(4, 3))
+      return y:hash()
+    end
+    local model, memory = make()
+    local fresh, fresh_memory = make()
+    local x = neap.zeros(4, 6)
+    support.filler(0.2)(x)
+    for round = 1, 2 do
+      assert.are.equal(pass(fresh_memory, x), pass(memory, x))
+      for _ = 1, 2 do
+        support.raises("CheckFinite", memory.forward, memory, x / 0)
+        for _, name in ipairs { "norm1.running_mean", "norm1.running_var" } do
+          assert.is_true(fresh:param(name).data:equal(model:param(name).data), name .. " " .. round)
+        end
+      end
+    end
+  end)
+
   it("pass no cache at inference", function()
     local model = by_hand()
     model:eval()

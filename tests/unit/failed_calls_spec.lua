@@ -247,6 +247,25 @@ describe("a trainer", function()
     end
   end
 
+  it("leaves running statistics as they were when a micro-batch behind others fails", function()
+    local function make_norm()
+      return neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.BatchNorm1d { 8 }, nn.Linear { 3 } },
+        optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2 }
+    end
+    local t <close> = make_norm()
+    local fresh <close> = make_norm()
+    local x = neap.zeros(4, 5)
+    support.filler(0.2)(x)
+    local right, wrong = { x = x, y = labels(0, 1, 2, 0) }, { x = x * 3, y = labels(0, 1, 2, 9) }
+    for _ = 1, 2 do
+      for _, one in ipairs { t, fresh } do one:step(right) end
+      for _ = 1, 2 do
+        raises("9", t.step, t, wrong)
+        assert.are.equal(support.state_of(fresh.model:workspace()), support.state_of(t.model:workspace()))
+      end
+    end
+  end)
+
   it("forgets a data set that does not fit", function()
     local t <close> = make()
     local fresh <close> = make()
