@@ -23,6 +23,7 @@ typedef struct neap_way {
   neap_graph *prepared;
   neap_resolved resolved;
   neap_choices choices;
+  int section;       /* of the ladder, that the choices are of */
   neap_graph *graph; /* laid out */
   neap_plan *plan;
   neap_buffer key;
@@ -36,10 +37,20 @@ void neap_way_drop_result(neap_way *w);
 void neap_way_fini(neap_way *w); /* whatever has not been handed over */
 /* ladder.c: chooses, lays out and plans: the first plan within the limits, of a fixed list. MEMORY with the least that would do. */
 neap_status neap_ladder_climb(neap_way *w, neap_error *error);
+/* The choices of one section of the ladder, into w->choices, with nothing said of constants and repetitions. PLAN error for one that
+ * the options have not. */
+neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error);
+/* Whether recomputation may be tried. */
+bool neap_way_may_recompute(const neap_way *w);
 /* Whether the plan keeps to the arena's budget and, with its constants, to what the total leaves. */
 bool neap_way_fits(const neap_way *w);
 /* The most scratch of one op: no limit above this one changes a choice. */
 size_t neap_most_scratch(const neap_choices *choices);
+/* stored.c: what a store keeps of a plan, and the one door through which it comes back. */
+void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text);
+/* Choices, graph and plan of w from the two texts, which may say anything. PLAN error that says what differs; nothing is left. */
+neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_text, neap_error *error);
+
 /* session.c: a session of what has been planned; takes graph and plan over. `range` NULL, or whose maximum sets the room of
  * the blobs. */
 neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
@@ -75,7 +86,7 @@ neap_program *neap_dynamic_program(const neap_dynamic *dynamic); /* that ran las
 size_t neap_dynamic_planned_bytes(const neap_dynamic *dynamic);
 neap_dynamic_stats neap_dynamic_stats_read(const neap_dynamic *dynamic);
 
-/* Plans and binds; a stored plan that can't be bound is dropped and made again (session.c). */
+/* Plans and binds (session.c). */
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
                               neap_program **program, neap_error *error);
 

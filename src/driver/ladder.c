@@ -116,10 +116,10 @@ static neap_status make_rung(neap_way *w, int n_again, const int *again, neap_er
   return pass_through_arena(w, &options, error);
 }
 
-/* Whether recomputation may be tried: it takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
- * repetition that waits for all before it changes what overlaps more than what is kept: less budget could take more memory. */
-static bool may_recompute(const neap_way *w) {
-  return !w->resolved.no_recompute && w->graph->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
+/* It takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a repetition that waits for all before it
+ * changes what overlaps more than what is kept: less budget could take more memory. */
+bool neap_way_may_recompute(const neap_way *w) {
+  return !w->resolved.no_recompute && w->prepared->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
          w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
 }
 
@@ -181,21 +181,41 @@ static neap_status name_least(ladder *l, neap_error *error) {
  * limits. */
 static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *error) {
   size_t least = 0;
-  *worth = may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
+  *worth = neap_way_may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
   if (!*worth || last) return NEAP_OK;
   NEAP_TRY(neap_repeats_least(l->w->graph, &l->w->resolved.plan, &least, error));
   *worth = keeps(l->w, least);
   return NEAP_OK;
 }
 
-/* A section's first rung: kernels within a scratch limit, nothing repeated. */
-static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found, neap_error *error) {
+/* The most scratch that a kernel of the section may take. `most`: what the first section's do. */
+static size_t section_limit(size_t most, int section) {
+  return section == 0 ? SIZE_MAX : section + 1 < MOST_SECTIONS ? most >> section : 0;
+}
+
+/* Keeps the choices at hand as those that others are compared with. */
+static void keep_free(ladder *l) {
+  if (l->has_free) return;
+  l->free = l->w->choices;
+  l->has_free = true;
+  l->w->choices = (neap_choices){0};
+}
+
+/* What the kernels say within a limit. */
+static neap_status choose_within(ladder *l, size_t scratch_limit, neap_error *error) {
   neap_way *w = l->w;
   neap_choose_options choose = w->resolved.choose;
   choose.scratch_limit = scratch_limit;
   neap_way_drop_result(w);
   NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
   if (l->has_free) neap_choices_compare(&w->choices, &l->free, w->prepared);
+  return NEAP_OK;
+}
+
+/* A section's first rung: kernels within a scratch limit, nothing repeated. */
+static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found, neap_error *error) {
+  neap_way *w = l->w;
+  NEAP_TRY(choose_within(l, scratch_limit, error));
   w->choices.no_constants = !constants;
   NEAP_TRY(make_rung(w, 0, NULL, error));
   *found = neap_way_fits(w);
@@ -251,13 +271,11 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
 
 /* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows none. */
 static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found, neap_error *error) {
-  if (!l->has_free) {
-    l->free = l->w->choices;
-    l->has_free = true;
-    l->w->choices = (neap_choices){0};
-  }
+  size_t most = limit;
+  keep_free(l);
   for (int k = 1; k < MOST_SECTIONS && limit > 0 && !*found; k++) {
-    limit = k + 1 < MOST_SECTIONS ? limit / 2 : 0;
+    limit = section_limit(most, k);
+    l->w->section = k;
     NEAP_TRY(enter_section(l, limit, constants, found, error));
     if (!*found) NEAP_TRY(climb_section(l, limit == 0, found, error));
   }
@@ -311,8 +329,25 @@ size_t neap_most_scratch(const neap_choices *choices) {
   return most;
 }
 
+neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
+  ladder l = {.w = w};
+  if (section < 0 || section >= MOST_SECTIONS || (section > 0 && !w->resolved.inexact))
+    return neap_fail(error, NEAP_PLAN, "there are no kernels of section %d of less scratch", section);
+  w->section = section;
+  neap_status status = choose_for_team(&l, error);
+  if (status == NEAP_OK) status = choose_within(&l, SIZE_MAX, error);
+  if (status == NEAP_OK && section > 0) {
+    size_t most = neap_most_scratch(&w->choices);
+    keep_free(&l);
+    status = choose_within(&l, section_limit(most, section), error);
+  }
+  if (l.has_free) neap_choices_fini(&l.free);
+  return status;
+}
+
 neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   ladder l = {.w = w};
+  w->section = 0;
   bool found = false;
   neap_status status = climb(&l, &found, error);
   if (status == NEAP_OK) status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);

@@ -2,8 +2,8 @@
  *
  * What a budget takes instead of the free plan is ladder.c's affair.
  *
- * A hit in the store costs reading, laying out and verifying; only a miss searches. INVARIANT: no plan leaves this file, stored
- * or fresh, that has not passed neap_plan_verify for the graph it comes with.
+ * A hit in the store costs asking, reading, laying out and verifying (stored.c); only a miss searches. INVARIANT: no plan leaves this
+ * file, stored or fresh, that has not passed neap_plan_verify for the graph it comes with.
  */
 #include "driver/driver_int.h"
 
@@ -95,18 +95,6 @@ void neap_way_fini(neap_way *w) {
 
 /* ---- the store -------------------------------------------------------------------------------------------------- */
 
-/* What the store knows under the key, checked as if a stranger had written it. False: nothing usable. */
-static bool read_stored(neap_way *w, const char *choices, const char *plan_text, neap_error *error) {
-  neap_status status = neap_choices_read(choices, w->prepared, &w->choices, error);
-  if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);
-  if (status == NEAP_OK) status = neap_plan_read(plan_text, w->graph, &w->plan, error);
-  if (status == NEAP_OK) status = neap_plan_verify(w->plan, w->graph, error);
-  if (status == NEAP_OK && !neap_way_fits(w))
-    status = neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds its limits", w->plan->arena_bytes);
-  if (status != NEAP_OK) neap_way_drop_result(w);
-  return status == NEAP_OK;
-}
-
 /* The Lua file of the first op that knows its line: "lenet.lua" of "lenet.lua:12". */
 static void file_of(const neap_net *net, char file[160]) {
   file[0] = '\0';
@@ -139,8 +127,7 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
   file_of(w->net, file);
   neap_hash_text(neap_hash_bytes(net_text, strlen(net_text)), net_hash);
   neap_options_print_json(&w->resolved, w->prepared, &options);
-  neap_choices_print(&w->choices, w->prepared, &choices);
-  neap_plan_print(w->plan, &plan_text);
+  neap_stored_print(w, &choices, &plan_text);
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
@@ -180,8 +167,11 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text, 
     return;
   }
   if (id == 0) return;
-  if (!read_stored(w, choices, plan_text, &error)) {
-    neap_warn(out->warning, "a stored plan failed its check and was made again", &error);
+  if (neap_stored_read(w, choices, plan_text, &error) != NEAP_OK) {
+    bool is_wrong = error.code != NEAP_MEMORY; /* refused memory says nothing of it */
+    neap_warn(out->warning, is_wrong ? "a stored plan failed its check and was made again" : "a stored plan was not read",
+              &error);
+    if (!is_wrong) return;
     neap_error_clear(&error);
     if (neap_store_drop_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "it could not be dropped", &error);
     return;

@@ -45,29 +45,14 @@ struct neap_session {
 
 /* ---- compiling -------------------------------------------------------------------------------------------------- */
 
-/* A plan from the store may promise what this machine's libraries do not keep; then it is dropped and planned once more, without
- * the store where it could not be dropped. *program: owned by the caller, and owns graph and plan, which *forecast loses. */
+/* *program: owned by the caller, and owns graph and plan, which *forecast loses. A stored plan that got here can be bound as one made
+ * afresh (stored.c). */
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
                               neap_program **program, neap_error *error) {
-  neap_error first = {0};
   NEAP_TRY(neap_driver_plan(net, options, forecast, error));
-  neap_status status = neap_program_new(forecast->graph, forecast->plan, program, &first); /* takes both over */
-  if (status != NEAP_OK && status != NEAP_MEMORY && forecast->hit) {
-    neap_error lost = {0};
-    char warning[256];
-    memcpy(warning, forecast->warning, sizeof warning);
-    neap_warn(warning, "a stored plan could not be bound and was made again", &first);
-    if (forecast->plan_id != 0) (void)neap_store_drop_plan(options->store, forecast->plan_id, &lost);
-    neap_compile_options again = *options;
-    again.store = lost.code == NEAP_OK ? options->store : NULL;
-    NEAP_TRY(neap_driver_plan(net, &again, forecast, error));
-    memcpy(forecast->warning, warning, sizeof warning);
-    neap_error_clear(&first);
-    status = neap_program_new(forecast->graph, forecast->plan, program, &first);
-  }
+  neap_status status = neap_program_new(forecast->graph, forecast->plan, program, error); /* takes both over */
   forecast->graph = NULL;
   forecast->plan = NULL;
-  if (status != NEAP_OK && error != NULL && error->code == NEAP_OK) *error = first;
   return status;
 }
 

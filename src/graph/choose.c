@@ -290,7 +290,9 @@ void neap_choices_fini(neap_choices *choices) {
 /* ---- text ------------------------------------------------------------------------------------------------------------------
  * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a
  * node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of scratch and of stash, whether it is
- * changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0. */
+ * changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0.
+ *
+ * INVARIANT: no line of a node is read back. Kernels are asked again, and what the text says is compared with what they say. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
@@ -300,17 +302,20 @@ static void print_layouts(const neap_layout *layout, int n, const neap_graph *gr
                     layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
 }
 
+static void print_choice(const neap_choice *c, const neap_graph *graph, const neap_node *node, neap_buffer *out) {
+  neap_buffer_add(out, "%s %d %d %zu %zu %d |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
+                  c->stash_bytes, c->changed);
+  print_layouts(c->in, node->n_in, graph, node->in, out);
+  neap_buffer_add(out, " >");
+  print_layouts(c->out, node->n_out, graph, node->out, out);
+  neap_buffer_add(out, "\n");
+}
+
 /* In the order of the list: a subgraph behind the node that owns it. */
 static void print_graph(const neap_choices *choices, const neap_graph *graph, int *next, neap_buffer *out) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    const neap_choice *c = &choices->choice[(*next)++];
-    neap_buffer_add(out, "%s %d %d %zu %zu %d |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
-                    c->stash_bytes, c->changed);
-    print_layouts(c->in, node->n_in, graph, node->in, out);
-    neap_buffer_add(out, " >");
-    print_layouts(c->out, node->n_out, graph, node->out, out);
-    neap_buffer_add(out, "\n");
+    print_choice(&choices->choice[(*next)++], graph, node, out);
     for (int s = 0; s < node->n_sub; s++) print_graph(choices, node->sub[s], next, out);
   }
 }
@@ -323,44 +328,31 @@ void neap_choices_print(const neap_choices *choices, const neap_graph *graph, ne
   print_graph(choices, graph, &next, out);
 }
 
-/* Reads n layouts and moves *text behind them; false: what stands there is none. */
-static bool read_layouts(const char **text, int n, neap_layout *layout) {
-  for (int i = 0; i < n; i++) {
-    char name[NEAP_LAYOUT_TEXT];
-    size_t bytes;
-    int used;
-    if (sscanf(*text, " %47[^@ \n]@%zu%n", name, &bytes, &used) != 2 || !neap_layout_from_text(name, bytes, &layout[i]))
-      return false;
-    *text += used;
+/* Two lines in which `text` and `line` differ, word by word up to the first that does. PLAN error that names it. */
+static neap_status fail_line(const char *text, const char *line, const neap_node *node, neap_error *error) {
+  static const char *const field[] = {"engine", "algorithm", "threads", "scratch", "stash", "changed"};
+  int word = 0;
+  size_t a = strcspn(text, " \n"), b = strcspn(line, " \n");
+  while (a == b && strncmp(text, line, a) == 0 && text[a] == ' ' && line[b] == ' ') {
+    text += a + 1, line += b + 1, word++;
+    a = strcspn(text, " \n"), b = strcspn(line, " \n");
   }
-  return true;
+  return neap_fail(error, NEAP_PLAN, "%s \"%s\": its stored %s is \"%.*s\", its kernels say \"%.*s\"", node->op->name, node->name,
+                   word < NEAP_COUNT(field) ? field[word] : "layout", (int)NEAP_MIN(a, (size_t)NEAP_LAYOUT_TEXT), text,
+                   (int)NEAP_MIN(b, (size_t)NEAP_LAYOUT_TEXT), line);
 }
 
-/* In the order of print_graph. PLAN error where the text and the graph part; the driver then plans anew. */
-static neap_status read_graph(const char **text, const neap_graph *graph, neap_choices *out, int *cap, neap_error *error) {
+/* In the order of print_graph; `line` is room. */
+static neap_status compare_text(const char **text, const neap_choices *choices, const neap_graph *graph, int *next,
+                                neap_buffer *line, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    neap_choice c = {.in = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_in, 1) * sizeof *c.in),
-                     .out = neap_arena_alloc(&out->arena, (size_t)NEAP_MAX(node->n_out, 1) * sizeof *c.out)};
-    char engine[16];
-    int used = 0, changed = 0;
-    if (c.in == NULL || c.out == NULL) return graph_no_memory(error);
-    bool good = sscanf(*text, "%15s %d %d %zu %zu %d |%n", engine, &c.algorithm, &c.n_thread, &c.scratch_bytes, &c.stash_bytes,
-                       &changed, &used) == 6 &&
-                used > 0 && (changed == 0 || changed == 1) && neap_engine_from_name(engine, &c.engine);
-    /* `used` stays 0 where the line does not begin as it should, so that nothing is skipped. */
-    *text += used;
-    c.changed = changed == 1;
-    good = good && read_layouts(text, node->n_in, c.in) && strncmp(*text, " >", 2) == 0;
-    *text += good ? 2 : 0;
-    good = good && read_layouts(text, node->n_out, c.out) && **text == '\n';
-    if (!good)
-      return neap_fail(error, NEAP_PLAN, "stored choice %d, for %s \"%s\", can't be read", out->n + 1, node->op->name,
-                       node->name);
-    ++*text;
-    if (!neap_list_grow(&out->choice, cap, out->n + 1, sizeof c)) return graph_no_memory(error);
-    out->choice[out->n++] = c;
-    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(read_graph(text, node->sub[s], out, cap, error));
+    line->n = 0;
+    print_choice(&choices->choice[(*next)++], graph, node, line);
+    if (line->failed) return graph_no_memory(error);
+    if (strncmp(*text, line->text, line->n) != 0) return fail_line(*text, line->text, node, error);
+    *text += line->n;
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(compare_text(text, choices, node->sub[s], next, line, error));
   }
   return NEAP_OK;
 }
@@ -371,6 +363,7 @@ static neap_status read_again(const char **text, neap_choices *out, neap_error *
   bool good = sscanf(*text, "again %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
   if (good && (out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again)) == NULL)
     return graph_no_memory(error);
+  out->n_again = 0;
   for (*text += used; good && out->n_again < n; *text += used)
     good = sscanf(*text, " %d%n", &out->again[out->n_again++], &used) == 1;
   if (!good || **text != '\n') return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
@@ -378,19 +371,18 @@ static neap_status read_again(const char **text, neap_choices *out, neap_error *
   return NEAP_OK;
 }
 
-neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error) {
-  int cap = 0;
-  memset(out, 0, sizeof *out);
-  int constants = 0, used = 0;
+neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices, neap_error *error) {
+  int constants = 0, used = 0, next = 0;
   if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || constants < 0 || constants > 2)
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
-  out->no_constants = constants == 0;
-  out->hold_constants = constants == 2;
   text += used;
-  neap_status status = read_again(&text, out, error);
-  if (status == NEAP_OK) status = read_graph(&text, graph, out, &cap, error);
+  NEAP_TRY(read_again(&text, choices, error));
+  choices->no_constants = constants == 0;
+  choices->hold_constants = constants == 2;
+  neap_buffer line = {0};
+  neap_status status = compare_text(&text, choices, graph, &next, &line, error);
+  neap_buffer_fini(&line);
   if (status == NEAP_OK && *text != '\0')
     status = neap_fail(error, NEAP_PLAN, "stored choices are more than the graph has nodes");
-  if (status != NEAP_OK) neap_choices_fini(out);
   return status;
 }

@@ -253,7 +253,9 @@ neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *a
 void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
-neap_status neap_choices_read(const char *text, const neap_graph *graph, neap_choices *out, neap_error *error);
+/* What kernels don't say of a printed text: constants and repetitions, into `choices`, which the kernels have made anew. PLAN error
+ * that names the first node for which the text says other than they. On failure `choices` stay to be ended. */
+neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices, neap_error *error);
 
 /* Whether two graphs differ in nothing but sizes: the same ops with the same operands in the same regions. GRAPH error that
  * names the first difference. */

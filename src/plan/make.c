@@ -111,10 +111,9 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
   plan->lower_bound_bytes = s->peak_bytes;
 }
 
-/* Bytes by region, for the reader of a plan; the arena's are those laid out, padding and all. */
-static void fill_regions(neap_plan *plan, const neap_graph *graph) {
-  for (int r = 0; r < NEAP_N_REGION; r++) plan->region_bytes[r] = neap_graph_region_bytes(graph, (neap_region)r);
-  plan->region_bytes[NEAP_REGION_ARENA] = plan->arena_bytes;
+/* Bytes of a region, for the reader of a plan; the arena's are those laid out, padding and all. */
+static size_t count_region(const neap_plan *plan, const neap_graph *graph, neap_region r) {
+  return r == NEAP_REGION_ARENA ? plan->arena_bytes : neap_graph_region_bytes(graph, r);
 }
 
 /* Whether the value would have bytes of its own without reuse: a view has none, and what a budget repeats would not be there. */
@@ -124,12 +123,30 @@ static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) 
   return value->region == NEAP_REGION_ARENA && value->root == v && plan->place[v].reason != NEAP_REASON_ALIAS && !again;
 }
 
-void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph) {
+static size_t count_baseline(const neap_plan *plan, const neap_graph *graph) {
   size_t values = 0, scratch = 0;
   for (int v = 0; v < graph->n_value; v++)
     if (counts_alone(plan, graph, v)) values += neap_align(graph->value[v].bytes);
   for (int n = 0; n < graph->n_node; n++) scratch = NEAP_MAX(scratch, neap_align(plan->scratch_bytes[n]));
-  plan->baseline_bytes = NEAP_MAX(values + scratch, plan->arena_bytes);
+  return NEAP_MAX(values + scratch, plan->arena_bytes);
+}
+
+void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph) { plan->baseline_bytes = count_baseline(plan, graph); }
+
+neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+  for (int r = 0; r < NEAP_N_REGION; r++) {
+    size_t bytes = count_region(plan, graph, (neap_region)r);
+    if (bytes != plan->region_bytes[r])
+      return neap_fail(error, NEAP_PLAN, "\"%s\" has %zu bytes in %s, the plan says %zu", graph->name, bytes,
+                       neap_region_name((neap_region)r), plan->region_bytes[r]);
+  }
+  if (plan->baseline_bytes != count_baseline(plan, graph))
+    return neap_fail(error, NEAP_PLAN, "without reuse \"%s\" has %zu bytes, the plan says %zu", graph->name,
+                     count_baseline(plan, graph), plan->baseline_bytes);
+  for (int n = 0; n < graph->n_node; n++)
+    for (int k = 0; k < graph->node[n].n_sub; k++)
+      NEAP_TRY(neap_plan_check_counts(plan->sub[n][k], graph->node[n].sub[k], error));
+  return NEAP_OK;
 }
 
 /* Policy `pool`: as it comes; where the budget leaves no room, with evictions. */
@@ -159,7 +176,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
     if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
     /* Reaching the bound is the proof; nothing else is. */
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
-    fill_regions(plan, graph);
+    for (int r = 0; r < NEAP_N_REGION; r++) plan->region_bytes[r] = count_region(plan, graph, (neap_region)r);
   }
   if (status == NEAP_OK) {
     status = neap_plan_find_partners(plan, graph, error);

@@ -180,6 +180,10 @@ int neap_plan_changed(const neap_graph *graph);
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
+/* What a plan counts and no address depends on: bytes by region and the baseline, of subnets too. PLAN error where it says other than
+ * there is. Not for plans of smaller batches of a range, which hold what the largest does. */
+neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *graph, neap_error *error);
+
 /* The value (views of its own bytes apart) that has overwritten bytes of `value` once the program has run to the end, the
  * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);

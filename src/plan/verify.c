@@ -599,6 +599,9 @@ static neap_status check_subs(check *c) {
     for (int k = 0; k < node->n_sub; k++) {
       const neap_plan *sub = plan->sub[n] != NULL ? plan->sub[n][k] : NULL;
       if (sub == NULL) return neap_fail(c->error, NEAP_PLAN, "op \"%s\" has %d subnets, the plan fewer", node->name, node->n_sub);
+      if (sub->policy == NEAP_POLICY_POOL)
+        return neap_fail(c->error, NEAP_PLAN, "a subnet of op \"%s\" would take bytes from a pool while its frame runs",
+                         node->name);
       NEAP_TRY(neap_plan_verify(sub, node->sub[k], c->error));
       NEAP_TRY(check_kept(c, node, sub, node->sub[k]));
       frame = NEAP_MAX(frame, neap_align(sub->arena_bytes));
@@ -636,7 +639,10 @@ static neap_status check_all(check *c) {
     NEAP_TRY(check_place(c, v));
   }
   NEAP_TRY(check_constants(c, spans));
-  if (c->plan->script.n_turn > 0) return neap_plan_verify_script(c->plan, g, c->error); /* storages come and go, and move */
+  if (c->plan->script.n_turn > 0) { /* storages come and go, and move */
+    if (c->plan->policy == NEAP_POLICY_POOL) return neap_plan_verify_script(c->plan, g, c->error);
+    return neap_fail(c->error, NEAP_PLAN, "a script moves values, and policy %s does not", neap_policy_name(c->plan->policy));
+  }
   find_contents(c);
   NEAP_TRY(check_meetings(c, spans));
   for (int i = 0; i < g->n_node; i++) NEAP_TRY(check_scratch(c, i));

@@ -157,6 +157,8 @@ static neap_status play(player *p) {
     NEAP_TRY(run(p, n));
     p->n_done += !turn->again;
     for (; k_give < turn->give_end; k_give++) NEAP_TRY(give(p, s->give[k_give], n));
+    if (p->taken[p->plan->n_value]) /* each op has scratch of its own: later ones could not give it back */
+      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" keeps its scratch", op_name(p, n));
   }
   return p->n_done == p->plan->n_node ? NEAP_OK : neap_fail(p->error, NEAP_PLAN, "%d of %d ops run", p->n_done, p->plan->n_node);
 }

@@ -184,27 +184,55 @@ TEST(a_gradient_goes_through_the_branch_that_is_taken) {
   neap_net_free(net);
 }
 
-TEST(choices_read_back_from_their_text) {
+/* What a text says of kernels is compared with what they say, word by word. */
+TEST(choices_are_recalled_only_as_the_kernels_make_them) {
+  static const struct {
+    const char *word, *said;
+  } wrong[] = {{"blas", "stored engine is \"blas\", its kernels say \"ref\""},
+               {"1", "stored algorithm"},
+               {"16", "stored threads is \"16\", its kernels say \"2\""},
+               {"64", "stored scratch"},
+               {"-1", "stored stash"},
+               {"1", "stored changed"},
+               {"|x", "stored layout"},
+               {"ba@0", "stored layout is \"ba@0\", its kernels say \"plain@0\""},
+               {"plain@0\n", "stored layout"}};
   neap_net *net = small_net();
   neap_graph *graph = NULL;
-  neap_choices choices = {0}, again = {0};
+  neap_choices choices = {0};
   neap_buffer a = {0}, b = {0};
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
-  CHECK_OK(neap_graph_choose(graph, &(neap_choose_options){.n_thread = 2, .scratch_limit = SIZE_MAX}, &choices, &error));
+  CHECK_OK(neap_graph_choose(
+    graph, &(neap_choose_options){.engine = NEAP_ENGINE_REF, .force = true, .n_thread = 2, .scratch_limit = SIZE_MAX}, &choices,
+    &error));
+  choices.hold_constants = true;
   neap_choices_print(&choices, graph, &a);
-  CHECK_OK(neap_choices_read(a.text, graph, &again, &error));
-  neap_choices_print(&again, graph, &b);
+  choices.hold_constants = false;
+  CHECK_OK(neap_choices_recall(a.text, graph, &choices, &error));
+  CHECK(choices.hold_constants && !choices.no_constants && choices.n_again == 0);
+  neap_choices_print(&choices, graph, &b);
   CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
-  neap_choices none = {0};
-  CHECK_FAILS(neap_choices_read("constants 1\nagain 0\nref 0 1 0", graph, &none, &error), NEAP_PLAN, "can't be read");
+  for (int k = 0; k < NEAP_COUNT(wrong); k++) {
+    neap_buffer bad = {0};
+    const char *at = strstr(a.text, "ref");
+    for (int skip = 0; skip < k; skip++) at += strcspn(at, " ") + 1;
+    neap_buffer_add(&bad, "%.*s%s%s", (int)(at - a.text), a.text, wrong[k].word, at + strcspn(at, " \n"));
+    CHECK_FAILS(neap_choices_recall(bad.text, graph, &choices, &error), NEAP_PLAN, wrong[k].said);
+    neap_buffer_fini(&bad);
+  }
+  CHECK_FAILS(neap_choices_recall("constants 1\nagain 0\nref 0 1 0", graph, &choices, &error), NEAP_PLAN, "its stored threads");
   const char *const bad[] = {"", "constant 1\n", "constants x\n", "constants -1\nagain 0\n", "constants 3\nagain 0\n"};
   for (int i = 0; i < NEAP_COUNT(bad); i++)
-    CHECK_FAILS(neap_choices_read(bad[i], graph, &none, &error), NEAP_PLAN, "whether constants are held");
-  CHECK_FAILS(neap_choices_read("constants 1\nagain 2 1", graph, &none, &error), NEAP_PLAN, "which ops run again");
+    CHECK_FAILS(neap_choices_recall(bad[i], graph, &choices, &error), NEAP_PLAN, "whether constants are held");
+  const char *const again[] = {"constants 1\nagain 2 1", "constants 1\nagain -1\n", "constants 1\nagain 9999999\n",
+                               "constants 1\n"};
+  for (int i = 0; i < NEAP_COUNT(again); i++)
+    CHECK_FAILS(neap_choices_recall(again[i], graph, &choices, &error), NEAP_PLAN, "which ops run again");
+  neap_buffer_add(&a, "%s", "ref 0 2 0 0 0 | >\n");
+  CHECK_FAILS(neap_choices_recall(a.text, graph, &choices, &error), NEAP_PLAN, "more than the graph has nodes");
   neap_buffer_fini(&a);
   neap_buffer_fini(&b);
   neap_choices_fini(&choices);
-  neap_choices_fini(&again);
   neap_graph_free(graph);
   neap_net_free(net);
 }
@@ -360,7 +388,7 @@ TEST(a_type_is_that_of_a_blob_which_is_there) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
-             T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_read_back_from_their_text),
+             T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_are_recalled_only_as_the_kernels_make_them),
              T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
              T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
              T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),

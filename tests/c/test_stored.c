@@ -1,0 +1,429 @@
+/* test_stored.c: a store whose texts somebody has changed, word by word and line by line. Whatever stands there: nothing crashes, the
+ * bits are those of a run without a store, no more bytes are held than planned, and what differs is said.
+ *
+ * Twice: as it is, when the digest tells; and with a digest made right again, when nothing but the kernels, the verifier and the counts
+ * can. INVARIANT: what is then taken over without a word changes nothing that is computed or held.
+ * `test_stored NAME` runs one test; with STORED_ALL in the environment every word gets every wrong value (minutes). */
+#include "mlp.h"
+#include "driver/driver_int.h"
+#include "store/store_int.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- nets -------------------------------------------------------------------------------------------------------- */
+
+/* LeNet's shape, small; channels that fill no block. */
+static const char conv_text[] =
+  "net conv\ninput x f32 (4,3,12,12)\ninput label i32 (4)\ninput lr f32 ()\n"
+  "param cw1 f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam cb1 f32 (20) = Constant { value = 0.1 }\n"
+  "param cw2 f32 (13,20,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,117) = Gaussian { std = 0.2 }\n"
+  "c1 = Conv(x, cw1, cb1) { kernel = {3,3} }\nr1 = Relu(c1)\np1 = MaxPool(r1) { kernel = {2,2}, stride = {2,2} }\n"
+  "c2 = Conv(p1, cw2) { kernel = {3,3} }\nr2 = Relu(c2)\ny = FC(r2, fw) { axis = 1 }\n"
+  "loss = SoftmaxCrossEntropy(y, label)\n"
+  "cw1_grad, cb1_grad, cw2_grad, fw_grad = Gradient(loss, cw1, cb1, cw2, fw)\n"
+  "cw1 = Sgd(cw1, cw1_grad, lr)\ncb1 = Sgd(cb1, cb1_grad, lr)\ncw2 = Sgd(cw2, cw2_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\n"
+  "outputs loss\n";
+
+/* Inference: packed weights are constants. */
+static const char infer_text[] =
+  "net infer\ninput x f32 (2,16,10,10)\nparam w1 f32 (32,16,3,3) = Gaussian { std = 0.1 }\n"
+  "param w2 f32 (32,32,3,3) = Gaussian { std = 0.1 }\nparam fw f32 (5,1152) = Gaussian { std = 0.1 }\n"
+  "a = Conv(x, w1) { kernel = {3,3} }\nb = Relu(a)\nc = Conv(b, w2) { kernel = {3,3} }\nd = Relu(c)\n"
+  "y = FC(d, fw) { axis = 1 }\ns = Softmax(y)\noutputs s\n";
+
+static const char lstm_text[] =
+  "net lstm\ninput x i64 (4,6)\ninput label i64 (24)\ninput lr f32 ()\nparam e f32 (5,8) = Gaussian { std = 1 }\n"
+  "param wi f32 (32,8) = Gaussian { std = 0.3 }\nparam ws f32 (32,8) = Gaussian { std = 0.3 }\n"
+  "param b f32 (32) = Constant { value = 0.1 }\nparam fw f32 (5,8) = Gaussian { std = 0.3 }\nstate m f32 (5,8) = Constant { "
+  "value = 0 }\n"
+  "t = Permute(x) { axes = {1,0} }\nv = Embedding(t, e)\nh, h2, h3 = LSTM(v, wi, ws, b)\nflat = Reshape(h) { shape = {24,8} }\n"
+  "y = FC(flat, fw)\nloss = SoftmaxCrossEntropy(y, label)\n"
+  "e_grad, wi_grad, ws_grad, b_grad, fw_grad = Gradient(loss, e, wi, ws, b, fw)\n"
+  "e = Sgd(e, e_grad, lr)\nwi = Sgd(wi, wi_grad, lr)\nws = Sgd(ws, ws_grad, lr)\nb = Sgd(b, b_grad, lr)\n"
+  "fw, m = Sgd(fw, fw_grad, lr, m) { momentum = 0.9 }\noutputs loss\n";
+
+static const char gpt_text[] =
+  "net gpt\ninput x i64 (2,8)\ninput label i64 (2,8)\ninput lr f32 ()\nparam e f32 (5,16) = Gaussian { std = 0.5 }\n"
+  "param pos f32 (8,16) = Gaussian { std = 0.5 }\nparam g f32 (16) = Constant { value = 1 }\n"
+  "param h f32 (16) = Constant { value = 0 }\nparam wq f32 (48,16) = Gaussian { std = 0.3 }\n"
+  "param wo f32 (16,16) = Gaussian { std = 0.3 }\nparam w1 f32 (64,16) = Gaussian { std = 0.3 }\n"
+  "param w2 f32 (16,64) = Gaussian { std = 0.3 }\nparam fw f32 (5,16) = Gaussian { std = 0.3 }\n"
+  "v = Embedding(x, e)\na = Add(v, pos)\nn1 = LayerNorm(a, g, h)\nqkv = FC(n1, wq) { axis = 2 }\n"
+  "q, k, u = Split(qkv) { axis = 2 }\natt = Attention(q, k, u) { heads = 2, causal = true }\no = FC(att, wo) { axis = 2 }\n"
+  "r = Add(a, o)\nn2 = LayerNorm(r, g, h)\nm1 = FC(n2, w1) { axis = 2 }\nm2 = Gelu(m1)\nd = Dropout(m2) { rate = 0.2 }\n"
+  "m3 = FC(d, w2) { axis = 2 }\ns = Add(r, m3)\ny = FC(s, fw) { axis = 2 }\nloss = SoftmaxCrossEntropy(y, label)\n"
+  "e_grad, g_grad, wq_grad, wo_grad, w1_grad, fw_grad = Gradient(loss, e, g, wq, wo, w1, fw)\n"
+  "e = Sgd(e, e_grad, lr)\ng = Sgd(g, g_grad, lr)\nwq = Sgd(wq, wq_grad, lr)\nwo = Sgd(wo, wo_grad, lr)\n"
+  "w1 = Sgd(w1, w1_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\noutputs loss\n";
+
+/* A loop with a gradient, and a branch: plans within plans. */
+static const char loop_text[] =
+  "net loop\ninput x f32 (4,6)\ninput yes bool ()\ninput lr f32 ()\nparam w f32 (6,6) = Gaussian { std = 0.3 }\n"
+  "state half f32 () = Constant { value = 0.5 }\nstate limit f32 () = Constant { value = 1 }\n"
+  "state zero f32 () = Constant { value = 0 }\n"
+  "subnet cond\n  input i\n  input p\n  more = Lt(i, limit)\n  takes i, p, limit, half, w\n  gives more\nend\n"
+  "subnet body\n  input i\n  input p\n  i2 = Add(i, half)\n  a = FC(p, w)\n  q = Tanh(a)\n  takes i, p, limit, half, w\n  gives "
+  "i2, q\nend\n"
+  "i3, h = While(zero, x, limit, half, w) { cond_net = cond, body_net = body, n_state = 2, max = 3 }\n"
+  "subnet one\n  b = Tanh(h)\n  c = Mul(b, b)\n  takes h\n  gives c\nend\n"
+  "subnet two\n  b = Relu(h)\n  takes h\n  gives b\nend\n"
+  "c = If(yes, h) { then_net = one, else_net = two }\nloss = Sum(c)\nw_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\noutputs "
+  "loss\n";
+
+/* Deep and narrow: what a budget repeats, or evicts. */
+static void deep_text(neap_buffer *out) {
+  neap_buffer_add(out, "net deep\ninput h0 f32 (64,16)\ninput lr f32 ()\n");
+  for (int i = 0; i < 6; i++) neap_buffer_add(out, "param w%d f32 (16,16) = Gaussian { std = 0.3 }\n", i);
+  for (int i = 0; i < 6; i++) neap_buffer_add(out, "f%d = FC(h%d, w%d)\nh%d = Tanh(f%d)\n", i, i, i, i + 1, i);
+  neap_buffer_add(
+    out, "loss = Mean(h6)\nw0_grad, w1_grad, w2_grad, w3_grad, w4_grad, w5_grad = Gradient(loss, w0, w1, w2, w3, w4, w5)\n");
+  for (int i = 0; i < 6; i++) neap_buffer_add(out, "w%d = Sgd(w%d, w%d_grad, lr)\n", i, i, i);
+  neap_buffer_add(out, "outputs loss\n");
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+typedef struct subject {
+  const char *text;
+  neap_compile_options options;
+  neap_net *net;
+  neap_workspace *base; /* after the steps, without a store */
+  neap_store *store;
+  char path[64], key[40];
+  neap_buffer choices, plan; /* as stored; choices without their digest */
+  char *key_text;
+  int n_tampered, n_taken;
+} subject;
+
+enum { N_STEP = 2 };
+
+/* Every input: integers below 5, or 1; booleans true; others small numbers. */
+static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, neap_error *error) {
+  for (int b = 0; b < neap_net_n_blobs(net); b++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b);
+    if (blob->role != NEAP_ROLE_INPUT) continue;
+    neap_tensor t;
+    NEAP_TRY(neap_tensor_new(&t, blob->type.dtype, &blob->type.shape, error));
+    for (int64_t i = 0; i < neap_tensor_elems(&t); i++) {
+      uint32_t word[4];
+      neap_philox(7, (uint32_t)b, 0, (uint64_t)i, word);
+      bool whole = blob->type.dtype == NEAP_DTYPE_I32 || blob->type.dtype == NEAP_DTYPE_I64,
+           one = blob->type.dtype == NEAP_DTYPE_BOOL;
+      bool rate = blob->type.shape.n_dim == 0;
+      double value = one ? 1 : rate ? (whole ? 3 : 0.1) : whole ? (double)(word[0] % 5) : (double)neap_uniform_f32(word[0]) - 0.5;
+      neap_element_set(t.dtype, neap_tensor_data(&t), i, value);
+    }
+    neap_status status = neap_workspace_feed(ws, blob->name, &t, false, error);
+    neap_tensor_fini(&t);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+/* A workspace in which the net has run; *warning of the session that did it. NULL: it did not. */
+static neap_workspace *run(const subject *s, neap_store *store, bool compile_only, char warning[256]) {
+  neap_workspace *ws = NULL;
+  neap_session *session = NULL;
+  neap_compile_options options = s->options;
+  neap_error error = {0};
+  options.store = store;
+  neap_status status = neap_workspace_new(&(neap_workspace_options){.seed = 42}, &ws, &error);
+  if (status == NEAP_OK) neap_workspace_set_poison(ws, true);
+  if (status == NEAP_OK) status = neap_workspace_init(ws, s->net, &error);
+  if (status == NEAP_OK) status = feed_inputs(ws, s->net, &error);
+  if (status == NEAP_OK) status = neap_driver_compile(ws, s->net, &options, &session, &error);
+  if (status == NEAP_OK) snprintf(warning, 256, "%s", neap_session_warning(session));
+  bool runs = status == NEAP_OK && (!compile_only || warning[0] == '\0');
+  for (int i = 0; i < N_STEP && runs && status == NEAP_OK; i++) status = neap_session_run(session, &error);
+  if (runs && status == NEAP_OK) {
+    neap_session_stats stats = neap_session_stats_read(session);
+    CHECK(stats.held_bytes == stats.planned_bytes && stats.n_alloc_last == 0);
+  }
+  if (status != NEAP_OK) printf("  %s\n", error.message), check_failures++;
+  neap_session_free(session);
+  if (status == NEAP_OK && runs) return ws;
+  neap_workspace_release(ws);
+  return NULL;
+}
+
+/* Outputs, parameters and state. */
+static bool same_bits(const subject *s, neap_workspace *ws) {
+  for (int b = 0; b < neap_net_n_blobs(s->net); b++) {
+    const neap_net_blob *blob = neap_net_blob_at(s->net, b);
+    bool counts = blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE || blob->role == NEAP_ROLE_OUTPUT ||
+                  strcmp(blob->name, "loss") == 0 || strcmp(blob->name, "s") == 0;
+    if (counts && strcmp(s->text == infer_text ? "s" : "loss", blob->name) != 0 && blob->type.dtype == NEAP_DTYPE_NONE) continue;
+    if (counts && !mlp_same_bits(s->base, ws, blob->name)) return false;
+  }
+  return true;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------------ */
+
+typedef struct texts {
+  char *choices, *plan, *key, *key_text;
+} texts;
+
+static bool take_texts(void *context, int n, const neap_sql_value *value) {
+  texts *t = context;
+  if (n == 4) *t = (texts){strdup(value[0].text), strdup(value[1].text), strdup(value[2].text), strdup(value[3].text)};
+  return false;
+}
+
+static bool open_subject(subject *s) {
+  char warning[256];
+  texts t = {0};
+  CHECK_OK(neap_net_read(s->text, &s->net, &error));
+  if (s->net == NULL) return false;
+  snprintf(s->path, sizeof s->path, "/tmp/neap_test_stored_%d.db", (int)getpid());
+  unlink(s->path);
+  CHECK_OK(neap_store_open(s->path, &s->store, &error));
+  s->base = run(s, NULL, false, warning);
+  neap_workspace *ws = s->base != NULL ? run(s, s->store, false, warning) : NULL;
+  if (ws == NULL) return false;
+  CHECK(warning[0] == '\0' && same_bits(s, ws));
+  neap_workspace_release(ws);
+  CHECK_OK(neap_store_query(s->store, "SELECT choices, plan_text, key, key_text FROM plan", 0, NULL, take_texts, &t, &error));
+  if (t.choices == NULL) return false;
+  neap_buffer_add(&s->choices, "%s", strchr(t.choices, '\n') + 1);
+  neap_buffer_add(&s->plan, "%s", t.plan);
+  snprintf(s->key, sizeof s->key, "%s", t.key);
+  s->key_text = t.key_text;
+  free(t.choices), free(t.plan), free(t.key);
+  return true;
+}
+
+static void close_subject(subject *s) {
+  char other[80];
+  neap_store_close(s->store);
+  neap_workspace_release(s->base);
+  neap_net_free(s->net);
+  neap_buffer_fini(&s->choices);
+  neap_buffer_fini(&s->plan);
+  free(s->key_text);
+  unlink(s->path);
+  snprintf(other, sizeof other, "%s-wal", s->path), unlink(other);
+  snprintf(other, sizeof other, "%s-shm", s->path), unlink(other);
+}
+
+/* The digest that the driver would have written: kept in step with stored.c by the untampered case of each test. */
+static void forge(const subject *s, const char *choices, const char *plan, char hex[33]) {
+  neap_hash all[] = {neap_hash_bytes(s->key_text, strlen(s->key_text)), neap_hash_bytes(choices, strlen(choices)),
+                     neap_hash_bytes(plan, strlen(plan))};
+  neap_hash_text(neap_hash_bytes(all, sizeof all), hex);
+}
+
+static void write_texts(const subject *s, const char *choices, const char *plan, const char *hex) {
+  sqlite3_stmt *stmt = NULL;
+  neap_buffer whole = {0};
+  neap_buffer_add(&whole, "digest %s\n%s", hex, choices);
+  CHECK_EQ(sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ?", -1, &stmt, NULL), SQLITE_OK);
+  sqlite3_bind_text(stmt, 1, whole.text, -1, SQLITE_TRANSIENT);
+  sqlite3_bind_text(stmt, 2, plan, -1, SQLITE_TRANSIENT);
+  CHECK_EQ(sqlite3_step(stmt), SQLITE_DONE);
+  CHECK_EQ(sqlite3_changes(s->store->db), 1);
+  sqlite3_finalize(stmt);
+  neap_buffer_fini(&whole);
+}
+
+/* One changed pair of texts, with the digest of the right ones, then with their own. `what` for failures. */
+static void tamper(subject *s, const char *choices, const char *plan, const char *what) {
+  char hex[33], right[33], warning[256];
+  forge(s, s->choices.text, s->plan.text, right);
+  forge(s, choices, plan, hex);
+  int failures = check_failures;
+  s->n_tampered++;
+  write_texts(s, choices, plan, right);
+  neap_workspace *ws = run(s, s->store, s->n_tampered % 50 != 0, warning);
+  CHECK(strstr(warning, "is not what had been stored") != NULL && (ws == NULL || same_bits(s, ws)));
+  neap_workspace_release(ws);
+  write_texts(s, choices, plan, hex);
+  ws = run(s, s->store, s->n_tampered % 50 != 0, warning);
+  if (warning[0] == '\0') s->n_taken++;
+  if (warning[0] == '\0' && getenv("STORED_TAKEN") != NULL) printf("  taken: %s\n", what);
+  CHECK(warning[0] == '\0' || strstr(warning, "failed its check and was made again") != NULL);
+  CHECK((ws == NULL) == (warning[0] != '\0' && s->n_tampered % 50 != 0));
+  CHECK(ws == NULL || same_bits(s, ws));
+  neap_workspace_release(ws);
+  if (check_failures > failures) printf("  of: %s: \"%s\"\n", what, warning);
+}
+
+/* ---- what is wrong ------------------------------------------------------------------------------------------------ */
+
+static bool is_all(void) { return getenv("STORED_ALL") != NULL; }
+
+/* Wrong value k for a word; NULL: there are no more. */
+static const char *wrong_value(const char *word, int k, char room[64]) {
+  static const char *const names[] = {"ref",          "blas",    "dnnl",   "plain@0",   "abcd:16b@0", "abcd:0b@0", "acdb@0",
+                                      "opaque:1f@64", "arena",   "state",  "pool",      "name",       "none",      "offset",
+                                      "dag",          "simple",  "alias",  "in_place",  "version",    "own",       "parameters",
+                                      "stale:size",   "no_pair", "frames", "constants", "0",          "_",         "|"};
+  static const char *const numbers[] = {"0", "1", "-1", "2", "16", "64", "4096", "99999999999999999999", "2305843009213693951",
+                                        "x", ""};
+  char *end;
+  long long number = strtoll(word, &end, 10);
+  if (*end != '\0' || end == word) return k < NEAP_COUNT(names) ? names[k] : NULL;
+  if (k < NEAP_COUNT(numbers)) return numbers[k];
+  k -= NEAP_COUNT(numbers);
+  const long long near[] = {number + 1, number - 1, number + 64, number - 64, number * 2};
+  if (k >= NEAP_COUNT(near)) return NULL;
+  snprintf(room, 64, "%lld", near[k]);
+  return room;
+}
+
+/* Every word of `text`, each with its wrong values, or every n-th of these pairs. */
+static void tamper_words(subject *s, const neap_buffer *text, int every) {
+  int n = 0;
+  for (const char *at = text->text; *at != '\0';) {
+    char word[64], room[64];
+    int length = (int)strcspn(at, " \n");
+    snprintf(word, sizeof word, "%.*s", length, at);
+    for (int k = 0; length > 0; k++) {
+      const char *wrong = wrong_value(word, k, room);
+      if (wrong == NULL) break;
+      if (strcmp(wrong, word) == 0 || (!is_all() && n++ % every != 0)) continue;
+      neap_buffer bad = {0};
+      char what[200];
+      int line = 1;
+      for (const char *c = text->text; c < at; c++) line += *c == '\n';
+      neap_buffer_add(&bad, "%.*s%s%s", (int)(at - text->text), text->text, wrong, at + length);
+      snprintf(what, sizeof what, "%s, line %d, \"%s\" for \"%s\"", text == &s->plan ? "plan" : "choices", line, wrong, word);
+      tamper(s, text == &s->plan ? s->choices.text : bad.text, text == &s->plan ? bad.text : s->plan.text, what);
+      neap_buffer_fini(&bad);
+    }
+    at += length + (at[length] != '\0');
+  }
+}
+
+/* The lines of the text: one gone, one twice, one exchanged with the next, all from one on gone, and half a line. */
+static void tamper_lines(subject *s, const neap_buffer *text, int every) {
+  int n = 0;
+  for (const char *at = text->text; *at != '\0'; at = strchr(at, '\n') + 1) {
+    const char *next = strchr(at, '\n') + 1, *after = *next != '\0' ? strchr(next, '\n') + 1 : next;
+    for (int k = 0; k < 5; k++) {
+      if (!is_all() && n++ % every != 0) continue;
+      neap_buffer bad = {0};
+      char what[200];
+      if (k < 3 || k == 3) neap_buffer_add_n(&bad, text->text, (size_t)(at - text->text));
+      if (k == 1) neap_buffer_add(&bad, "%.*s%s", (int)(next - at), at, at);
+      if (k == 2) neap_buffer_add(&bad, "%.*s%.*s%s", (int)(after - next), next, (int)(next - at), at, after);
+      if (k == 0) neap_buffer_add(&bad, "%s", next);
+      if (k == 3) neap_buffer_add(&bad, "%s", "");
+      if (k == 4) neap_buffer_add_n(&bad, text->text, (size_t)(at - text->text + (next - at) / 2));
+      snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", text == &s->plan ? "plan" : "choices", k, at);
+      if (bad.text != NULL && strcmp(bad.text, text->text) != 0)
+        tamper(s, text == &s->plan ? s->choices.text : bad.text, text == &s->plan ? bad.text : s->plan.text, what);
+      neap_buffer_fini(&bad);
+    }
+  }
+}
+
+/* Within about `most` changes. */
+static void tamper_all(subject *s, int most) {
+  if (!open_subject(s)) {
+    check_failures++;
+    close_subject(s);
+    return;
+  }
+  char hex[33], warning[256];
+  forge(s, s->choices.text, s->plan.text, hex);
+  write_texts(s, s->choices.text, s->plan.text, hex);
+  neap_workspace *ws = run(s, s->store, false, warning);
+  CHECK(ws != NULL && warning[0] == '\0' && same_bits(s, ws)); /* so the digest is the driver's */
+  neap_workspace_release(ws);
+  int n_word = 0;
+  for (int k = 0; k < 2; k++)
+    for (const char *c = k == 0 ? s->choices.text : s->plan.text; *c != '\0'; c++) n_word += *c == ' ' || *c == '\n';
+  int every = NEAP_MAX(16 * n_word / most, 1) | 1;
+  tamper_words(s, &s->choices, NEAP_MAX(every / 4, 1));
+  tamper_words(s, &s->plan, every);
+  tamper_lines(s, &s->choices, NEAP_MAX(every / 8, 1));
+  tamper_lines(s, &s->plan, NEAP_MAX(every / 8, 1));
+  CHECK(s->n_tampered > 20);
+  if (getenv("STORED_TAKEN") != NULL) printf("  %d changed, %d taken over\n", s->n_tampered, s->n_taken);
+  close_subject(s);
+}
+
+TEST(a_net_of_convolutions_in_blocks) {
+  subject s = {.text = conv_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 160);
+}
+
+TEST(constants_of_inference) {
+  subject s = {.text = infer_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 100);
+}
+
+TEST(a_recurrent_net) {
+  subject s = {.text = lstm_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 100);
+}
+
+TEST(a_transformer) {
+  subject s = {.text = gpt_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 100);
+}
+
+TEST(plans_within_plans) {
+  subject s = {.text = loop_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 160);
+}
+
+TEST(side_by_side) {
+  subject s = {
+    .text = conv_text,
+    .options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG}, .n_thread = 2, .inexact = true}};
+  tamper_all(&s, 100);
+}
+
+TEST(other_policies) {
+  const neap_policy policy[] = {NEAP_POLICY_NONE, NEAP_POLICY_NAME, NEAP_POLICY_POOL};
+  for (int p = 0; p < NEAP_COUNT(policy); p++) {
+    subject s = {.text = conv_text, .options = {.plan = {.policy = policy[p]}, .n_thread = 2}};
+    tamper_all(&s, 50);
+  }
+}
+
+/* Sets the least budget that the subject can be planned in; *f: that plan. */
+static void take_least(subject *s, neap_forecast *f) {
+  neap_net *net = NULL;
+  neap_error refused = {0};
+  CHECK_OK(neap_net_read(s->text, &net, &error));
+  s->options.plan.budget_bytes = 64;
+  CHECK(neap_driver_plan(net, &s->options, f, &refused) == NEAP_MEMORY && refused.least_bytes > 0);
+  s->options.plan.budget_bytes = (size_t)refused.least_bytes;
+  CHECK_OK(neap_driver_plan(net, &s->options, f, &error));
+  neap_net_free(net);
+}
+
+/* What a budget repeats, or evicts from a pool. */
+TEST(plans_of_a_budget) {
+  neap_buffer text = {0};
+  deep_text(&text);
+  for (int pool = 0; pool < 2; pool++) {
+    subject s = {.text = text.text, .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+    neap_forecast f = {0};
+    double work;
+    take_least(&s, &f);
+    CHECK(f.plan != NULL && (pool ? f.plan->script.n_turn > 0 : neap_plan_repeated(f.graph, &work) > 0));
+    neap_forecast_fini(&f);
+    tamper_all(&s, 130);
+  }
+  neap_buffer_fini(&text);
+}
+
+/* Less scratch than the free plan's kernels take: they are of another section of the ladder. */
+TEST(plans_of_less_scratch) {
+  subject s = {.text = conv_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .inexact = true, .no_recompute = true}};
+  neap_forecast f = {0};
+  take_least(&s, &f);
+  neap_forecast_fini(&f);
+  tamper_all(&s, 70);
+}
+
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference), T(a_recurrent_net), T(a_transformer),
+             T(plans_within_plans), T(side_by_side), T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch));
+}
