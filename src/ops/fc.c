@@ -4,6 +4,7 @@
  * The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The backward is two ops, so that a net whose
  * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
  */
+#include "math/row.h"
 #include "ops/fused.h"
 
 #include <string.h>
@@ -92,32 +93,31 @@ typedef struct row_sum {
   int64_t m, n;
 } row_sum;
 
-/* db (N) = sum of the M rows of dy (M,N), columns [begin, end): row after row, so that dy is read in order and the bits depend on
- * no thread. */
-#define SUM_ROWS(type)                                                                                                      \
-  NEAP_MULTIVERSION static void add_columns_##type(type *restrict db, const type *restrict dy, int64_t n) {                 \
-    for (int64_t j = 0; j < n; j++) db[j] += dy[j];                                                                         \
-  }                                                                                                                         \
-  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {                                                  \
-    const row_sum *k = context;                                                                                             \
-    type *db = k->db;                                                                                                       \
-    memset(db + begin, 0, (size_t)(end - begin) * sizeof *db);                                                              \
-    for (int64_t i = 0; i < k->m; i++) add_columns_##type(db + begin, (const type *)k->dy + i * k->n + begin, end - begin); \
+/* db (N) = sum of the M rows of dy (M,N), columns [begin, end): the bits depend on no thread. */
+#define SUM_ROWS(type, suffix)                                                                           \
+  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {                               \
+    const row_sum *k = context;                                                                          \
+    neap_rows_sum_##suffix((const type *)k->dy + begin, k->m, k->n, end - begin, (type *)k->db + begin); \
   }
-SUM_ROWS(float)
-SUM_ROWS(double)
+SUM_ROWS(float, f32)
+SUM_ROWS(double, f64)
 
-/* dw (N,K) = dy' (N,M) x (M,K); db (N) = sum of dy over M */
-static void run_grad_weight(const neap_call *call) {
-  const neap_shape *dw = &call->out[0].type.shape;
-  int64_t n = dw->dim[0], k = dw->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
-  neap_dtype dtype = call->out[0].type.dtype;
-  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k, m, call->in[1].data, call->in[0].data, false,
-            call->out[0].data, call->n_thread);
+/* db (N) = sum of dy over M, where it is wanted: by every engine, since oneDNN's own adds up all rows in f32. */
+static void run_grad_bias(const neap_call *call) {
+  int64_t n = call->out[0].type.shape.dim[0], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   row_sum sum = {call->in[1].data, call->out[1].data, m, n};
   neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16), call->n_thread,
-                    dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float, &sum);
+                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float, &sum);
+}
+
+/* dw (N,K) = dy' (N,M) x (M,K), and db */
+static void run_grad_weight(const neap_call *call) {
+  const neap_shape *dw = &call->out[0].type.shape;
+  int64_t n = dw->dim[0], k = dw->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
+  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k, m, call->in[1].data,
+            call->in[0].data, false, call->out[0].data, call->n_thread);
+  run_grad_bias(call);
 }
 
 /* ---- oneDNN ------------------------------------------------------------------------------------------------------------ */
@@ -137,6 +137,7 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
                                                            : &choose->in[1];
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
+  c.n_out = 1;
   int64_t columns = w->shape.dim[0];
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
@@ -148,17 +149,23 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   return neap_dnnl_choose(choose, &c);
 }
 
-#define FC_DNNL(name, kind, RUN)                                                                   \
+#define FC_DNNL(name, kind, RUN, PRIMITIVE_RUN)                                                    \
   static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }             \
   static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {        \
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                          \
+    c.n_out = 1;                                                                                   \
     *kernel = NULL;                                                                                \
     return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
   }                                                                                                \
-  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? RUN : neap_dnnl_run)(call); }
-FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run)
-FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input)
-FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight)
+  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? RUN : PRIMITIVE_RUN)(call); }
+
+static void run_primitive_grad_weight(const neap_call *call) {
+  neap_dnnl_run(call);
+  run_grad_bias(call);
+}
+FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run, neap_dnnl_run)
+FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input, neap_dnnl_run)
+FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight, run_primitive_grad_weight)
 
 #define DNNL_KERNEL(name)                                                                              \
   {                                                                                                    \

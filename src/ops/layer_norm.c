@@ -3,8 +3,9 @@
  * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The forward saves mean and rstd
  * (1 / standard deviation) of each row for the backward. RmsNorm is the same without mean and beta: z = x rstd.
  *
- * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the scratch, and the pairs are
- * added in thread order. INVARIANT: bits depend on the number of threads, not on timing.
+ * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the scratch, runs of them
+ * in their type and the runs in double, and the pairs are added in thread order. INVARIANT: bits depend on the number of
+ * threads, not on timing.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -20,80 +21,94 @@ typedef struct job {
   const void *x, *gamma, *beta, *dy;
   const void *mean, *rstd;       /* backward: (M) each; mean NULL without centre */
   void *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
-  void *dx, *scratch;            /* backward; scratch: per part dgamma (N), dbeta (N) */
+  void *dx, *scratch;            /* backward; scratch: per part dgamma (N), dbeta (N) in double, then those of a run */
   bool want_gamma, want_beta;
 } job;
+
+/* Bytes of one part of the scratch, and where part p has its totals. */
+static size_t part_bytes(int64_t n, size_t item_bytes) { return 2 * (size_t)n * (sizeof(double) + item_bytes); }
+static double *total_of(const job *k, int64_t p, size_t item_bytes) {
+  return (double *)(void *)((char *)k->scratch + (size_t)p * part_bytes(k->n, item_bytes));
+}
 
 /* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares minus the square of the
  * mean cancels for x far from 0. Without `centre` the mean is 0, so the second pass gives the mean of squares. A row is read
  * again while it is in cache; y may be x. */
-#define NORM(type, suffix)                                                                                                   \
-  NEAP_MULTIVERSION static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) {  \
-    type sum = 0, square = 0;                                                                                                \
-    if (centre) _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += x[i];                          \
-    type m = sum / (type)n;                                                                                                  \
-    _Pragma("omp simd reduction(+ : square)") for (int64_t i = 0; i < n; i++) square += (x[i] - m) * (x[i] - m);             \
-    *mean = m;                                                                                                               \
-    *rstd = (type)(1 / sqrt((double)square / (double)n + eps));                                                              \
-  }                                                                                                                          \
-  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n,   \
-                                                   type mean, type rstd) {                                                   \
-    if (gamma != NULL && beta != NULL)                                                                                       \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];                  \
-    else if (gamma != NULL)                                                                                                  \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                            \
-    else if (beta != NULL)                                                                                                   \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                             \
-    else                                                                                                                     \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                       \
-  }                                                                                                                          \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                  \
-    const job *k = context;                                                                                                  \
-    for (int64_t i = begin; i < end; i++) {                                                                                  \
-      type mean, rstd;                                                                                                       \
-      const type *x = (const type *)k->x + i * k->n;                                                                         \
-      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                              \
-      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                                   \
-      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                              \
-      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                              \
-    }                                                                                                                        \
-  }                                                                                                                          \
-  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */                 \
-  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma,  \
-                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {               \
-    type sum = 0, sum_z = 0;                                                                                                 \
-    _Pragma("omp simd reduction(+ : sum, sum_z)") for (int64_t i = 0; i < n; i++) {                                          \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
-      sum += h;                                                                                                              \
-      sum_z += h * ((x[i] - mean) * rstd);                                                                                   \
-    }                                                                                                                        \
-    if (dgamma != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);     \
-    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                \
-    sum = centre ? sum / (type)n : 0;                                                                                        \
-    sum_z /= (type)n;                                                                                                        \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                    \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
-      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                               \
-    }                                                                                                                        \
-  }                                                                                                                          \
-  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                            \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                 \
-    const job *k = context;                                                                                                  \
-    for (int64_t p = begin; p < end; p++) {                                                                                  \
-      type *own = (type *)k->scratch + p * 2 * k->n;                                                                         \
-      type *dgamma = k->want_gamma ? own : NULL, *dbeta = k->want_beta ? own + k->n : NULL;                                  \
-      if (dgamma != NULL) memset(dgamma, 0, (size_t)k->n * sizeof *dgamma);                                                  \
-      if (dbeta != NULL) memset(dbeta, 0, (size_t)k->n * sizeof *dbeta);                                                     \
-      for (int64_t i = k->n_row * p / k->n_part; i < k->n_row * (p + 1) / k->n_part; i++)                                    \
-        back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, \
-                          dgamma, dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0,                  \
-                          ((const type *)k->rstd)[i]);                                                                       \
-    }                                                                                                                        \
-  }                                                                                                                          \
-  static void add_parts_##suffix(const type *scratch, int n_part, int64_t n, type *out) {                                    \
-    memcpy(out, scratch, (size_t)n * sizeof *out);                                                                           \
-    for (int p = 1; p < n_part; p++)                                                                                         \
-      for (int64_t i = 0; i < n; i++) out[i] += scratch[p * 2 * n + i];                                                      \
+#define NORM(type, suffix)                                                                                                     \
+  static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) {                      \
+    *mean = centre ? (type)(neap_row_sum_##suffix(x, n) / (double)n) : 0;                                                      \
+    *rstd = (type)(1 / sqrt(neap_row_spread_##suffix(x, *mean, n) / (double)n + eps));                                         \
+  }                                                                                                                            \
+  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n,     \
+                                                   type mean, type rstd) {                                                     \
+    if (gamma != NULL && beta != NULL)                                                                                         \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];                    \
+    else if (gamma != NULL)                                                                                                    \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                              \
+    else if (beta != NULL)                                                                                                     \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                               \
+    else                                                                                                                       \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                         \
+  }                                                                                                                            \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
+    const job *k = context;                                                                                                    \
+    for (int64_t i = begin; i < end; i++) {                                                                                    \
+      type mean, rstd;                                                                                                         \
+      const type *x = (const type *)k->x + i * k->n;                                                                           \
+      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                                \
+      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                                     \
+      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                                \
+      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                                \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */                   \
+  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma,    \
+                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {                 \
+    double total = 0, total_z = 0;                                                                                             \
+    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                                                  \
+      type part = 0, part_z = 0;                                                                                               \
+      _Pragma("omp simd reduction(+ : part, part_z)") for (int64_t i = from; i < to; i++) {                                    \
+        type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
+        part += h;                                                                                                             \
+        part_z += h * ((x[i] - mean) * rstd);                                                                                  \
+      }                                                                                                                        \
+      total += (double)part;                                                                                                   \
+      total_z += (double)part_z;                                                                                               \
+    }                                                                                                                          \
+    const type sum = centre ? (type)(total / (double)n) : 0, sum_z = (type)(total_z / (double)n);                              \
+    if (dgamma != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);       \
+    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                  \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                      \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                       \
+      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                                 \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                              \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                   \
+    const job *k = context;                                                                                                    \
+    for (int64_t p = begin; p < end; p++) {                                                                                    \
+      double *total = total_of(k, p, sizeof(type));                                                                            \
+      type *run = (type *)(total + 2 * k->n);                                                                                  \
+      type *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;                                    \
+      int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;                                \
+      memset(total, 0, 2 * (size_t)k->n * sizeof *total);                                                                      \
+      NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {                                                                              \
+        memset(run, 0, 2 * (size_t)k->n * sizeof *run);                                                                        \
+        for (int64_t i = first + from; i < first + to; i++)                                                                    \
+          back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, \
+                            dgamma, dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0,                  \
+                            ((const type *)k->rstd)[i]);                                                                       \
+        for (int64_t j = 0; j < 2 * k->n; j++) total[j] += (double)run[j];                                                     \
+      }                                                                                                                        \
+    }                                                                                                                          \
+  }                                                                                                                            \
+  /* out (N) = the totals of all parts, from element `at` of each on */                                                        \
+  static void add_parts_##suffix(const job *k, int64_t at, type *out) {                                                        \
+    for (int64_t i = 0; i < k->n; i++) {                                                                                       \
+      double sum = 0;                                                                                                          \
+      for (int64_t p = 0; p < k->n_part; p++) sum += total_of(k, p, sizeof(type))[at + i];                                     \
+      out[i] = (type)sum;                                                                                                      \
+    }                                                                                                                          \
   }
 NORM(float, f32)
 NORM(double, f64)
@@ -151,11 +166,11 @@ static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 8.0 * (dou
 
 enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
 
-/* 2 N elements for each thread, whether dgamma and dbeta are wanted or not. */
+/* 2 N elements and as many doubles for each thread, whether dgamma and dbeta are wanted or not. */
 static bool choose_grad(neap_choose *c) {
   job k;
   rows_of(&c->in[B_X].shape, &c->attrs[AXIS], &k);
-  c->choice->scratch_bytes = (size_t)c->choice->n_thread * 2 * (size_t)k.n * neap_dtype_bytes(c->in[B_X].dtype);
+  c->choice->scratch_bytes = (size_t)c->choice->n_thread * part_bytes(k.n, neap_dtype_bytes(c->in[B_X].dtype));
   return true;
 }
 
@@ -180,9 +195,9 @@ static void run_grad(const neap_call *call, bool centre) {
   for (int i = 0; i < 2; i++) {
     if (!(i == 0 ? k.want_gamma : k.want_beta)) continue;
     if (wide)
-      add_parts_f64((const double *)k.scratch + i * k.n, k.n_part, k.n, call->out[1 + i].data);
+      add_parts_f64(&k, i * k.n, call->out[1 + i].data);
     else
-      add_parts_f32((const float *)k.scratch + i * k.n, k.n_part, k.n, call->out[1 + i].data);
+      add_parts_f32(&k, i * k.n, call->out[1 + i].data);
   }
 }
 

@@ -35,24 +35,33 @@ typedef struct job {
   NEAP_MULTIVERSION static void columns_##suffix(const type *x, type *y, int64_t n_class, int64_t inner, int64_t columns,         \
                                                  bool log_) {                                                                     \
     type most[BLOCK], sum[BLOCK];                                                                                                 \
-    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY, sum[j] = 0;                                                  \
+    double total[BLOCK] = {0};                                                                                                    \
+    for (int64_t j = 0; j < columns; j++) most[j] = (type)-INFINITY;                                                              \
     for (int64_t c = 0; c < n_class; c++)                                                                                         \
       for (int64_t j = 0; j < columns; j++) most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];                    \
     if (log_) {                                                                                                                   \
       type ties[BLOCK] = {0};                                                                                                     \
-      for (int64_t c = 0; c < n_class; c++)                                                                                       \
-        for (int64_t j = 0; j < columns; j++) {                                                                                   \
-          type tie = x[c * inner + j] == most[j] ? 1 : 0;                                                                         \
-          sum[j] += EXP(x[c * inner + j] - most[j]) - tie;                                                                        \
-          ties[j] += tie;                                                                                                         \
-        }                                                                                                                         \
-      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log1p((double)(sum[j] + (ties[j] - 1)));                               \
+      NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {                                                                               \
+        for (int64_t j = 0; j < columns; j++) sum[j] = 0;                                                                         \
+        for (int64_t c = from; c < to; c++)                                                                                       \
+          for (int64_t j = 0; j < columns; j++) {                                                                                 \
+            type tie = x[c * inner + j] == most[j] ? 1 : 0;                                                                       \
+            sum[j] += EXP(x[c * inner + j] - most[j]) - tie;                                                                      \
+            ties[j] += tie;                                                                                                       \
+          }                                                                                                                       \
+        for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];                                                         \
+      }                                                                                                                           \
+      for (int64_t j = 0; j < columns; j++) sum[j] = (type)log1p(total[j] + (double)(ties[j] - 1));                               \
       for (int64_t c = 0; c < n_class; c++)                                                                                       \
         for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];                             \
     } else {                                                                                                                      \
-      for (int64_t c = 0; c < n_class; c++)                                                                                       \
-        for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                          \
-      for (int64_t j = 0; j < columns; j++) sum[j] = 1 / sum[j];                                                                  \
+      NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {                                                                               \
+        for (int64_t j = 0; j < columns; j++) sum[j] = 0;                                                                         \
+        for (int64_t c = from; c < to; c++)                                                                                       \
+          for (int64_t j = 0; j < columns; j++) sum[j] += EXP(x[c * inner + j] - most[j]);                                        \
+        for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];                                                         \
+      }                                                                                                                           \
+      for (int64_t j = 0; j < columns; j++) sum[j] = (type)(1 / total[j]);                                                        \
       for (int64_t c = 0; c < n_class; c++)                                                                                       \
         for (int64_t j = 0; j < columns; j++) y[c * inner + j] = EXP(x[c * inner + j] - most[j]) * sum[j];                        \
     }                                                                                                                             \
@@ -81,32 +90,50 @@ typedef struct job {
   /* Softmax: dx = y (dy - sum y dy), the same with any number taken off all dy: with dy of the class above one half, or 0. */    \
   NEAP_MULTIVERSION static void back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class, int64_t inner,    \
                                                       int64_t columns) {                                                          \
-    type sum[BLOCK] = {0}, off[BLOCK] = {0};                                                                                      \
+    type sum[BLOCK], off[BLOCK] = {0};                                                                                            \
+    double total[BLOCK] = {0};                                                                                                    \
     for (int64_t c = 0; c < n_class; c++)                                                                                         \
       for (int64_t j = 0; j < columns; j++) off[j] += y[c * inner + j] > (type)0.5 ? dy[c * inner + j] : 0;                       \
-    for (int64_t c = 0; c < n_class; c++)                                                                                         \
-      for (int64_t j = 0; j < columns; j++) sum[j] += y[c * inner + j] * (dy[c * inner + j] - off[j]);                            \
+    NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {                                                                                 \
+      for (int64_t j = 0; j < columns; j++) sum[j] = 0;                                                                           \
+      for (int64_t c = from; c < to; c++)                                                                                         \
+        for (int64_t j = 0; j < columns; j++) sum[j] += y[c * inner + j] * (dy[c * inner + j] - off[j]);                          \
+      for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];                                                           \
+    }                                                                                                                             \
+    for (int64_t j = 0; j < columns; j++) sum[j] = (type)total[j];                                                                \
     for (int64_t c = 0; c < n_class; c++)                                                                                         \
       for (int64_t j = 0; j < columns; j++) dx[c * inner + j] = y[c * inner + j] * (dy[c * inner + j] - off[j] - sum[j]);         \
   }                                                                                                                               \
   NEAP_MULTIVERSION static void back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n) {                           \
-    type sum = 0, off = 0;                                                                                                        \
+    type sum, off = 0;                                                                                                            \
+    double total = 0;                                                                                                             \
     _Pragma("omp simd reduction(+ : off)") for (int64_t i = 0; i < n; i++) off += y[i] > (type)0.5 ? dy[i] : 0;                   \
-    _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < n; i++) sum += y[i] * (dy[i] - off);                           \
+    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                                                     \
+      sum = 0;                                                                                                                    \
+      _Pragma("omp simd reduction(+ : sum)") for (int64_t i = from; i < to; i++) sum += y[i] * (dy[i] - off);                     \
+      total += (double)sum;                                                                                                       \
+    }                                                                                                                             \
+    sum = (type)total;                                                                                                            \
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - off - sum);                                       \
   }                                                                                                                               \
   /* Log: dx = dy - exp(y) sum dy; of the class above one half, which holds `own` of that sum: -dy (exp(y) - 1) - exp(y) rest. */ \
   NEAP_MULTIVERSION static void log_back_columns_##suffix(const type *y, const type *dy, type *dx, int64_t n_class,               \
                                                           int64_t inner, int64_t columns) {                                       \
-    type rest[BLOCK] = {0}, own[BLOCK] = {0}, log_top[BLOCK] = {0}, less[BLOCK];                                                  \
-    for (int64_t c = 0; c < n_class; c++)                                                                                         \
-      for (int64_t j = 0; j < columns; j++) {                                                                                     \
-        type p = y[c * inner + j], g = dy[c * inner + j];                                                                         \
-        bool is_top = p > LOG_HALF;                                                                                               \
-        rest[j] += is_top ? 0 : g;                                                                                                \
-        own[j] += is_top ? g : 0;                                                                                                 \
-        log_top[j] += is_top ? p : 0;                                                                                             \
-      }                                                                                                                           \
+    type rest[BLOCK], own[BLOCK] = {0}, log_top[BLOCK] = {0}, less[BLOCK];                                                        \
+    double total[BLOCK] = {0};                                                                                                    \
+    NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {                                                                                 \
+      for (int64_t j = 0; j < columns; j++) rest[j] = 0;                                                                          \
+      for (int64_t c = from; c < to; c++)                                                                                         \
+        for (int64_t j = 0; j < columns; j++) {                                                                                   \
+          type p = y[c * inner + j], g = dy[c * inner + j];                                                                       \
+          bool is_top = p > LOG_HALF;                                                                                             \
+          rest[j] += is_top ? 0 : g;                                                                                              \
+          own[j] += is_top ? g : 0;                                                                                               \
+          log_top[j] += is_top ? p : 0;                                                                                           \
+        }                                                                                                                         \
+      for (int64_t j = 0; j < columns; j++) total[j] += (double)rest[j];                                                          \
+    }                                                                                                                             \
+    for (int64_t j = 0; j < columns; j++) rest[j] = (type)total[j];                                                               \
     for (int64_t j = 0; j < columns; j++) less[j] = (type)expm1((double)log_top[j]);                                              \
     for (int64_t c = 0; c < n_class; c++)                                                                                         \
       for (int64_t j = 0; j < columns; j++) {                                                                                     \
@@ -116,13 +143,19 @@ typedef struct job {
       }                                                                                                                           \
   }                                                                                                                               \
   NEAP_MULTIVERSION static void log_back_row_##suffix(const type *y, const type *dy, type *dx, int64_t n) {                       \
-    type rest = 0, own = 0, log_top = 0;                                                                                          \
-    _Pragma("omp simd reduction(+ : rest, own, log_top)") for (int64_t i = 0; i < n; i++) {                                       \
-      bool is_top = y[i] > LOG_HALF;                                                                                              \
-      rest += is_top ? 0 : dy[i];                                                                                                 \
-      own += is_top ? dy[i] : 0;                                                                                                  \
-      log_top += is_top ? y[i] : 0;                                                                                               \
+    type rest, own = 0, log_top = 0;                                                                                              \
+    double total = 0;                                                                                                             \
+    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                                                     \
+      rest = 0;                                                                                                                   \
+      _Pragma("omp simd reduction(+ : rest, own, log_top)") for (int64_t i = from; i < to; i++) {                                 \
+        bool is_top = y[i] > LOG_HALF;                                                                                            \
+        rest += is_top ? 0 : dy[i];                                                                                               \
+        own += is_top ? dy[i] : 0;                                                                                                \
+        log_top += is_top ? y[i] : 0;                                                                                             \
+      }                                                                                                                           \
+      total += (double)rest;                                                                                                      \
     }                                                                                                                             \
+    rest = (type)total;                                                                                                           \
     type less = (type)expm1((double)log_top), sum = rest + own;                                                                   \
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                         \
       type e = EXP(y[i]), top = -dy[i] * less - e * rest, other = dy[i] - e * sum;                                                \

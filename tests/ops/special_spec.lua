@@ -202,3 +202,82 @@ describe("a max-pool", function()
     end
   end)
 end)
+
+--- Sums over a quarter of a million rows, where adding them up one after the other in f32 is 1e-3 off, against the same op in f64.
+describe("a long sum", function()
+  local rows = 1 << 18
+
+  --- {op, {{name, shape, "same" | "drawn" | "zero" (ids)}..}, attributes, what is looked at: "y" or inputs by name, what arrives at
+  -- y}. Numbers that are all the same are the hardest: their roundings don't cancel.
+  local cases = {
+    { "FC", { { "x", { rows, 4 } }, { "w", { 4, 4 } }, { "b", { 4 } } }, {}, { "b" }, "same" },
+    { "LayerNorm", { { "x", { rows, 4 }, "drawn" }, { "gamma", { 4 } }, { "beta", { 4 } } }, {}, { "gamma", "beta" }, "same" },
+    { "LayerNorm", { { "x", { 1, rows }, "drawn" }, { "gamma", { rows } }, { "beta", { rows } } }, {}, { "y", "x" } },
+    { "RmsNorm", { { "x", { rows, 4 }, "drawn" }, { "gamma", { 4 } } }, {}, { "gamma" } },
+    { "RmsNorm", { { "x", { 1, rows }, "drawn" } }, {}, { "y", "x" } },
+    { "Embedding", { { "ids", { rows }, "zero" }, { "table", { 2, 4 } } }, {}, { "table" }, "same" },
+    { "Softmax", { { "x", { 1, rows }, "drawn" } }, {}, { "y", "x" } },
+    { "Softmax", { { "x", { rows, 4 }, "drawn" } }, { axis = 1 }, { "y", "x" } },
+    { "LogSoftmax", { { "x", { 1, rows }, "drawn" } }, {}, { "y", "x" } },
+    { "LogSoftmax", { { "x", { rows, 4 }, "drawn" } }, { axis = 1 }, { "y", "x" } },
+    { "Sum", { { "x", { rows, 4 } } }, { axes = { 1 } }, { "y" } },
+    { "Mean", { { "x", { 4, rows } } }, { axes = { 2 } }, { "y" } },
+    { "MseLoss", { { "x", { rows } }, { "target", { rows }, "drawn" } }, {}, { "y" } },
+    { "L1Loss", { { "x", { rows } }, { "target", { rows }, "drawn" } }, {}, { "y" } },
+    { "SoftmaxCrossEntropy", { { "logits", { rows, 4 } }, { "labels", { rows }, "zero" } }, {}, { "y" } },
+    { "SoftmaxCrossEntropy", { { "logits", { 1, rows } }, { "labels", { 1 }, "zero" } }, {}, { "y" } },
+  }
+
+  local function draw(kind, shape, dtype)
+    local options = table.move(shape, 1, #shape, 1, {})
+    if kind == "zero" then
+      options.dtype = "i64"
+      return neap.zeros(options)
+    end
+    if kind == "drawn" then return neap.rand(options):to(dtype) end
+    options.value = 0.1
+    return neap.full(options):to(dtype)
+  end
+
+  --- {what is looked at = tensor in f64} of one case.
+  local function results(case, engine, dtype)
+    local net, ins, wrt, names = neap.net(case[1]), {}, {}, {}
+    local looked = {}
+    for _, name in ipairs(case[4]) do looked[name] = true end
+    for i, input in ipairs(case[2]) do
+      ins[i] = net:declare(input[1], looked[input[1]] and "parameter" or "input", input[2], input[3] == "zero" and "i64" or dtype)
+      if looked[input[1]] then wrt[#wrt + 1] = ins[i] end
+    end
+    local y, grads, of = net:op(case[1], ins, 1, case[3]), {}, {}
+    if looked.y then of.y = y end
+    if #wrt > 0 then
+      grads = net:gradient(net:Sum(net:Mul({ y, net:input("dy", y.shape, dtype) }, "product"), "loss"), { wrt = wrt })
+      for x, g in pairs(grads) do of[x.name] = g end
+    end
+    for _, blob in pairs(of) do names[#names + 1] = blob end
+    net:outputs(names)
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    neap.seed(9)
+    for _, input in ipairs(case[2]) do ws:feed(input[1], draw(input[3], input[2], dtype)) end
+    if #wrt > 0 then ws:feed("dy", draw(case[5] or "drawn", y.shape, dtype)) end
+    local program <close> = ws:compile(net, { engine = engine })
+    program:run()
+    local found = {}
+    for name, blob in pairs(of) do found[name] = ws:fetch(blob.name):to "f64" end
+    return found
+  end
+
+  for _, case in ipairs(cases) do
+    local shape = table.concat(case[2][1][2], ",")
+    it(("of %s (%s) is right to 1e-5 by every engine"):format(case[1], shape), function()
+      local want = results(case, "ref", "f64")
+      for _, engine in ipairs { "ref", "blas", "dnnl" } do
+        for name, got in pairs(results(case, engine, "f32")) do
+          local worst = (got - want[name]):abs():max():item() / want[name]:abs():max():item()
+          assert.is_true(worst < 1e-5, ("%s by %s is %.1e off"):format(name, engine, worst))
+        end
+      end
+    end)
+  end
+end)
