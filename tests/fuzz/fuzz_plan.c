@@ -1,5 +1,5 @@
 /* fuzz_plan.c: stored plans and stored choices, as the database and exported models hold them. The first byte says for which net, the
- * second whether plan or choices. What reads prints as a text that reads; a plan that the independent verifier takes can be asked for
+ * second whether plan or choices. What is read prints as a text that is; a plan that the independent verifier takes can be asked for
  * all its pictures and reasons. */
 #include "driver/driver.h"
 
@@ -27,17 +27,17 @@ typedef struct made {
 } made;
 
 static made known[NEAP_COUNT(nets)];
+static const neap_choose_options asked = {.force = true, .engine = NEAP_ENGINE_REF, .n_thread = 2, .scratch_limit = SIZE_MAX};
 
 static made *made_of(int which) {
   made *m = &known[which];
   neap_error error = {0};
   neap_net *net = NULL;
   if (m->plan != NULL) return m;
-  neap_choose_options choose = {.force = true, .engine = NEAP_ENGINE_REF, .n_thread = 2, .scratch_limit = SIZE_MAX};
   neap_plan_options o = {.policy = NEAP_POLICY_OFFSET, .most_steps = 100000};
   neap_status status = neap_net_read(nets[which], &net, &error);
   if (status == NEAP_OK) status = neap_graph_prepare(net, &(neap_graph_options){0}, &m->graph, &error);
-  if (status == NEAP_OK) status = neap_graph_choose(m->graph, &choose, &m->choices, &error);
+  if (status == NEAP_OK) status = neap_graph_choose(m->graph, &asked, &m->choices, &error);
   if (status == NEAP_OK) status = neap_graph_lay_out(m->graph, &m->choices, &m->laid, &error);
   if (status == NEAP_OK) status = neap_plan_make(m->laid, &o, &m->plan, &error);
   if (status != NEAP_OK) fprintf(stderr, "net %d: %s\n", which, error.message);
@@ -58,19 +58,20 @@ bool fuzz_seed(int k, neap_buffer *out) {
   return true;
 }
 
-static void read_choices(const char *text, const neap_graph *graph) {
-  neap_choices choices = {0}, again = {0};
+/* What is recalled is what the kernels say, so it prints as it was read; but for blanks and noughts in what they don't. */
+static void recall_choices(const char *text, const neap_graph *graph) {
+  neap_choices choices = {0};
   neap_error error = {0};
   neap_buffer printed = {0};
-  neap_status status = neap_choices_read(text, graph, &choices, &error);
+  PROMISE(neap_graph_choose(graph, &asked, &choices, &error) == NEAP_OK);
+  neap_status status = neap_choices_recall(text, graph, &choices, &error);
   PROMISE_SAID(status, error);
   if (status == NEAP_OK) {
     neap_choices_print(&choices, graph, &printed);
-    PROMISE(neap_choices_read(printed.text, graph, &again, &error) == NEAP_OK);
+    PROMISE(neap_choices_recall(printed.text, graph, &choices, &error) == NEAP_OK);
   }
   neap_buffer_fini(&printed);
   neap_choices_fini(&choices);
-  neap_choices_fini(&again);
 }
 
 /* Everything that is said of a sound plan. */
@@ -101,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   if (data[1] % 2 == 0)
     read_plan(text, m->laid);
   else
-    read_choices(text, m->graph);
+    recall_choices(text, m->graph);
   neap_free(text);
   return 0;
 }
