@@ -299,7 +299,7 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
     case NEAP_ATTR_FLOAT: lua_pushnumber(L, value->f); return;
     case NEAP_ATTR_BOOL: lua_pushboolean(L, value->i != 0); return;
     case NEAP_ATTR_INT: lua_pushinteger(L, value->i); return;
-    case NEAP_ATTR_AXIS: lua_pushinteger(L, value->i >= 0 ? value->i + 1 : value->i); return;
+    case NEAP_ATTR_AXIS: lua_pushinteger(L, neap_axis_said(value->i)); return;
     case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)value->i)); return;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;
@@ -315,7 +315,7 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
         if (attr->type == NEAP_ATTR_FLOATS)
           lua_pushnumber(L, value->floats[i]);
         else
-          lua_pushinteger(L, value->ints[i] + (attr->type == NEAP_ATTR_AXES && value->ints[i] >= 0));
+          lua_pushinteger(L, attr->type == NEAP_ATTR_AXES ? neap_axis_said(value->ints[i]) : value->ints[i]);
         lua_seti(L, -2, i + 1);
       }
       return;

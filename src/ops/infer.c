@@ -66,13 +66,15 @@ int neap_axis(int64_t axis, int n_dim) {
   return (int)(axis < 0 ? axis + n_dim : axis);
 }
 
+int64_t neap_axis_said(int64_t axis) { return axis >= 0 ? neap_count_add(axis, 1) : axis; }
+
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error) {
   int64_t given = infer->attrs[attr].i;
   *axis = neap_axis(given, n_dim);
   if (*axis >= 0 && *axis < n_dim) return NEAP_OK;
   /* Users count from 1; negative axes are the same for both. */
   return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions",
-                         infer->op->attrs[attr].name, (long long)(given >= 0 ? given + 1 : given), n_dim);
+                         infer->op->attrs[attr].name, (long long)neap_axis_said(given), n_dim);
 }
 
 /* A stash's bytes are the choice's affair, so its type here says nothing. Unknown is what a subnet gives that nobody has said the

@@ -321,6 +321,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
 int neap_axis(int64_t axis, int n_dim); /* the same; -1 when out of range, which kernels never see */
+int64_t neap_axis_said(int64_t axis);    /* as people count: from 1, or from -1 at the end */
 /* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute `attr` and input 0's dtype give;
  * ATTRIBUTE error for a shape that can't be. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error);

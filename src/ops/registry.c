@@ -142,7 +142,7 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
     case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%g", attr->value.f); break;
     case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", attr->value.i != 0 ? "true" : "false"); break;
     case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)attr->value.i)); break;
-    case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)(attr->value.i >= 0 ? attr->value.i + 1 : attr->value.i)); break;
+    case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)neap_axis_said(attr->value.i)); break;
     case NEAP_ATTR_INT: neap_buffer_add(out, "%lld", (long long)attr->value.i); break;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;

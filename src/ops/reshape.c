@@ -142,7 +142,7 @@ static neap_status mark_axes(const neap_infer *c, int n_dim, bool mark[NEAP_MAX_
     int d = neap_axis(given, n_dim);
     if (d < 0 || d >= n_dim)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes has %lld, out of range for %d dimensions",
-                             (long long)(given >= 0 ? given + 1 : given), n_dim);
+                             (long long)neap_axis_said(given), n_dim);
     if (mark[d]) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", d + 1);
     mark[d] = true;
   }

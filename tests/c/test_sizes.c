@@ -88,6 +88,10 @@ TEST(axes_are_not_cut_to_32_bits) {
   CHECK_EQ(neap_axis((int64_t)1 << 32, 2), -1);
   CHECK_EQ(neap_axis(INT64_MIN, 2), -1);
   CHECK_EQ(neap_axis(INT64_MAX, 2), -1);
+  CHECK_EQ(neap_axis_said(0), 1);
+  CHECK_EQ(neap_axis_said(-1), -1);
+  CHECK_EQ(neap_axis_said(INT64_MAX), INT64_MAX);
+  CHECK_EQ(neap_axis_said(INT64_MIN), INT64_MIN);
 }
 
 /* The status of reading `text` and, when that goes well, of building its graph. */
@@ -116,6 +120,10 @@ TEST(what_infer_gives_is_checked) {
           "outputs a\n",
           &error),
     NEAP_SHAPE, "Split \"a\": sizes");
+  CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Squeeze(x) { axes = {9223372036854775807} }\noutputs y\n", &error),
+              NEAP_ATTRIBUTE, "out of range");
+  CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 9223372036854775807 }\noutputs y\n", &error),
+              NEAP_ATTRIBUTE, "out of range");
   CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 4294967296 }\noutputs y\n", &error), NEAP_ATTRIBUTE,
               "out of range");
 }
