@@ -235,8 +235,9 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   return status;
 }
 
-/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph. There names conflict
- * also when they overlap in the text of the net, from the first op that mentions the one to the last. */
+/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph; and no node need read what
+ * an op takes, as a Do may. There names conflict also when they overlap in the text of the net, from the first op that mentions the
+ * one to the last. */
 static neap_status add_text_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);

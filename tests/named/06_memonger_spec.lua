@@ -1220,6 +1220,24 @@ describe("subnets", function()
     assert_same_run(net, planned, { "o" })
   end)
 
+  it("inside a subnet last as long as its ops name them, be it a Do that does not read what it takes", function()
+    local net = neap.net "f"
+    net:input("c", { 1 })
+    net:input("x", { 4, 8 })
+    local y = net:If("c", function(t)
+      t:CreateScope({}, "s")
+      t:Relu(t:Exp(t:Tanh("x", "a"), "b"), "e")
+      t:Do { bindings = { p = "e", q = "g", unread = "a" }, scope = "s", copy = false, body = function(d) d:Tanh("p", "q") end }
+      return t:Add({ "g", "e" }, "r")
+    end, function(e) return e:Relu "x" end)
+    net:outputs { y }
+    local planned = M.optimize_net(net)
+    local text = planned:text()
+    assert.is_truthy(text:find("shared_1 = Exp(a)", 1, true), text) -- whose name g takes
+    assert.is_truthy(text:find("shared_1, s = Do(e, a, s)", 1, true), text)
+    assert_same_run(net, planned, { y.name })
+  end)
+
   it("of Do are written out, so that their blobs take part", function()
     local net = prelude "do"
     net:CreateScope({}, "s")
