@@ -33,6 +33,14 @@ static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap
                   neap_bytes_text((double)scratch, b));
 }
 
+/* What there is to say of a region's bytes. */
+static const char *note_of(const neap_graph *graph, neap_region region) {
+  if (region == NEAP_REGION_FRAME) return " an iteration: a loop without a maximum grows them at run time";
+  if (region == NEAP_REGION_STATE && neap_graph_stops_late(graph))
+    return " with copies of what the net updates: an op behind an update may fail, and then all is put back";
+  return "";
+}
+
 /* The figures in the order of their weight: what is needed, how near that is to the least, what it would be without
  * reuse; then how it was found, and the regions. */
 static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
@@ -64,8 +72,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
       neap_buffer_add(out, "  %-12s %10s%s\n", neap_region_name((neap_region)r),
-                      neap_bytes_text((double)plan->region_bytes[r], a),
-                      r == NEAP_REGION_FRAME ? " an iteration: a loop without a maximum grows them at run time" : "");
+                      neap_bytes_text((double)plan->region_bytes[r], a), note_of(graph, (neap_region)r));
 }
 
 enum { N_COLUMN = 60 };

@@ -491,6 +491,9 @@ describe("a run that fails", function()
     net:Sgd({ "v", "v_grad", "lr" }, "v", { momentum = 0 })
     net:Embedding({ "x", "w" }, "out")
     net:outputs { "out" }
+    assert.matches("copies of what the net updates", tostring(net:plan({ store = false }):explain()))
+    local first = neap.net_from "net first\ninput x f32 (2)\nstate m f32 (2)\ny = CheckFinite(x)\nm = Add(m, y)\noutputs y"
+    assert.is_nil(tostring(first:plan({ store = false }):explain()):find("copies", 1, true))
     for door, open in pairs(doors) do
       for _, memory in ipairs(memories) do
         local ws, run = open(net, memory)
