@@ -18,7 +18,7 @@ enum { MOST_GROWTH = 8, LEAST_BYTES = 1 << 16 };
 
 typedef struct marker {
   neap_graph *graph;
-  bool *rewritten; /* by root: the graph writes a later version, or frees it */
+  bool *rewritten; /* by root: the graph writes a later version; none is freed, as only transient values are */
 } marker;
 
 /* Whether the value has the same content in every run, as far as this graph goes. */
@@ -80,9 +80,6 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
   if (m.rewritten == NULL) return graph_no_memory(error);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].root != v) m.rewritten[graph->value[v].root] = true;
-  for (int n = 0; n < graph->n_node; n++)
-    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in; i++)
-      if (graph->node[n].in[i] >= 0) m.rewritten[graph->value[graph->node[n].in[i]].root] = true;
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *node = &graph->node[n];
     if (!is_constant_node(&m, node)) continue;

@@ -451,6 +451,12 @@ TEST(enforced_pairs_must_be_in_place_by_name) {
   CHECK_EQ(neap_net_n_outputs(net), 0); /* the next version of a declared blob is no output */
   call.out = LIST("elsewhere");
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_GRAPH, "must be written in place over input");
+  /* An output whose input is absent, or the other way round, is written over nothing here; its op says so. */
+  CHECK_OK(neap_net_add_text(net, &error, "w = Sgd(w, batch, v)"));
+  CHECK_OK(neap_net_add_text(net, &error, "w, mean = Sgd(w, batch, v) as second"));
+  CHECK_OK(neap_net_add_text(net, &error, "w = Sgd(w, batch, v, mean) as third"));
+  CHECK_FAILS(neap_net_add_text(net, &error, "w, other = Sgd(w, batch, v, mean) as fourth"), NEAP_DATA,
+              "must be written in place");
   neap_net_free(net);
 }
 
@@ -808,6 +814,35 @@ TEST(what_is_taken_back_was_not_read) {
   neap_net_free(net);
 }
 
+/* Each name that a subnet reads may be another value by the time its op reads it: all of them are, and are not, once it is gone. */
+TEST(what_a_subnet_has_read_is_taken_back_with_its_op) {
+  neap_net *net = NULL, *yes, *no;
+  char name[16], out[16];
+  CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\n", &net, &error));
+  CHECK_OK(neap_net_new_sub(net, "yes", &yes, &error));
+  CHECK_OK(neap_net_new_sub(net, "no", &no, &error));
+  for (int version = 0; version < 2; version++)
+    for (int k = 0; k < 60; k++) {
+      snprintf(name, sizeof name, "h%d", k), snprintf(out, sizeof out, "own%d", k);
+      CHECK_OK(add(net, "Relu", 1, LIST("x"), name, &error));
+      if (version == 0) CHECK_OK(add(yes, "Neg", 1, LIST(name), out, &error));
+    }
+  CHECK_OK(add(no, "Neg", 1, LIST("x"), "own59", &error));
+  CHECK_OK(neap_net_set_sub_interface(yes, 0, NULL, 1, LIST("own59"), &error));
+  CHECK_OK(neap_net_set_sub_interface(no, 0, NULL, 1, LIST("own59"), &error));
+  CHECK_EQ(neap_net_n_outputs(net), 60);
+  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  for (int keep = 0; keep < 2; keep++) {
+    int mark = neap_net_mark(net);
+    CHECK_OK(neap_net_add(net, &call, NULL, &error));
+    CHECK_EQ(neap_net_n_outputs(net), 1);
+    neap_net_end_mark(net, mark, keep);
+    CHECK_EQ(neap_net_n_outputs(net), keep ? 1 : 60);
+  }
+  neap_net_free(net);
+}
+
 TEST(words_of_a_list_are_read_whole) {
   static const char good[] = "net f\ninput x f32 (3)\ny = Gelu(x) { approximate = tanh }\nz = Gelu(y) { approximate = none }\n";
   neap_net *net = NULL;
@@ -896,7 +931,7 @@ int main(int argc, char **argv) {
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(the_nets_of_a_step_ask_for_what_they_read), T(what_follows_from_no_example_stands_where_it_is_read),
              T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
-             T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
+             T(what_a_subnet_has_read_is_taken_back_with_its_op), T(names_are_of_any_script_without_what_the_text_form_needs),
+             T(words_of_a_list_are_read_whole), T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
              T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }
