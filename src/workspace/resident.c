@@ -56,7 +56,7 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     return NEAP_NAME;
   }
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if (t->storage == NULL || (blob->role == NEAP_ROLE_INPUT && blob->defined_before) || neap_resident_may_retype(ws, blob, found))
+  if ((blob->role == NEAP_ROLE_INPUT && blob->defined_before) || neap_resident_may_retype(ws, blob, found))
     return NEAP_OK; /* looked at before the run */
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;

@@ -294,6 +294,28 @@ TEST(budgets_of_the_workspace_are_kept) {
   neap_workspace_release(ws);
 }
 
+/* What a parent holds keeps its type: a child's program that would write another is refused before it is run, and leaves nothing. */
+TEST(a_parents_blob_of_another_type_is_no_result) {
+  neap_workspace *parent = workspace(NULL), *child = workspace(parent);
+  neap_net *net = NULL;
+  neap_session *session = NULL;
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
+  CHECK_OK(chain(2, "a", &net, &error));
+  CHECK_OK(mlp_feed_number(parent, "a_h1", 3, &error));
+  CHECK_FAILS(neap_driver_compile(child, net, &options, &session, &error), NEAP_SHAPE,
+              "\"a_h1\": expects f32 (100), got f32 (1)");
+  CHECK_EQ(mlp_element(child, "a_h1", 0), 3);
+  CHECK_OK(neap_workspace_create(child, "a_h1", true, &error)); /* one of its own may have any type */
+  CHECK_OK(neap_driver_compile(child, net, &options, &session, &error));
+  CHECK_OK(mlp_feed(child, "x", NEAP_DTYPE_F32, NEAP_SHAPE(100), 3, &error));
+  if (session != NULL) CHECK_OK(neap_session_run(session, &error));
+  CHECK_EQ(mlp_element(parent, "a_h1", 0), 3);
+  neap_session_free(session);
+  neap_net_free(net);
+  neap_workspace_release(child);
+  neap_workspace_release(parent);
+}
+
 /* ---- inputs ----------------------------------------------------------------------------------------------------- */
 
 TEST(a_run_needs_its_inputs) {
@@ -481,11 +503,12 @@ TEST(two_workspaces_in_two_threads_do_not_meet) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(
-    argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows), T(forwarded_names_and_nothing_else_fall_through),
-    T(rename_needs_an_own_blob_and_a_free_name), T(each_visits_every_visible_name_once), T(nets_are_stored_by_name),
-    T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
-    T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
-    T(budgets_of_the_workspace_are_kept), T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
-    T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
+  return RUN(argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows),
+             T(forwarded_names_and_nothing_else_fall_through), T(rename_needs_an_own_blob_and_a_free_name),
+             T(each_visits_every_visible_name_once), T(nets_are_stored_by_name), T(parameters_lie_in_one_segment),
+             T(random_initial_values_depend_on_seed_and_name_alone),
+             T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
+             T(budgets_of_the_workspace_are_kept), T(a_parents_blob_of_another_type_is_no_result), T(a_run_needs_its_inputs),
+             T(a_checkpoint_restores_numbers_seed_and_step), T(every_refused_allocation_is_survived),
+             T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
 }
