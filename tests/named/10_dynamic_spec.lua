@@ -661,6 +661,20 @@ describe("the dynamic executor", function()
     end
   end)
 
+  it("takes new shapes with which a length found last in a branch does not go, trusted or not", function()
+    local net = neap.net "inside"
+    local x, m, y = net:input("x", { 6 }), net:input("m", { 6 }, "bool"), net:input("y", { 6 })
+    local z = net:If(net:input("c", {}, "bool"), function(b) return b:Sum(b:Mul { b:Compress { x, m }, y }) end,
+      function(b) return b:Sum(y) end)
+    net:outputs { z }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    for _, n in ipairs { 4, 5, 3, 6, 6, 2 } do
+      local t, add = neap.rand(n), neap.rand(n)
+      local out = ws:run(net, { x = t, m = neap.ones(n):gt(0.5), y = add, c = neap.tensor(1):gt(0.5) })
+      assert.is_true(out[z.name]:close((t * add):sum(), { rtol = 1e-5 }))
+    end
+  end)
+
   it("draws the same random numbers when a run begins anew", function()
     local function build(compressed)
       local net = neap.net "drawn"
