@@ -767,6 +767,26 @@ TEST(what_follows_from_no_example_stands_where_it_is_read) {
   neap_net_free(update);
 }
 
+/* A gradient is made by the micro-batches, whatever its loss follows from; of what they have summed up it can't be made. */
+TEST(gradients_belong_to_the_micro_batches) {
+  neap_net *net = NULL, *micro = NULL, *update = NULL;
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nparam v f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+    "w_grad = Gradient(loss, w)\nq = Mul(v, v)\ndecay = Mean(q)\nv_grad = Gradient(decay, v) as of_no_example\n"
+    "w = Sgd(w, w_grad, lr)\nv = Sgd(v, v_grad, lr)\n",
+    &net, &error));
+  CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
+  CHECK(has_op(micro, "of_no_example") && !has_op(update, "of_no_example"));
+  neap_net_free(net), neap_net_free(micro), neap_net_free(update);
+  net = micro = update = NULL;
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\nparam w f32 (2,3)\nparam v f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+                  "w_grad = Gradient(loss, w)\nq = Mul(w_grad, v)\npenalty = Mean(q)\nv_grad = Gradient(penalty, v)\n",
+                  &net, &error));
+  CHECK_FAILS(neap_net_split_micro(net, &micro, &update, &error), NEAP_GRAPH, "can't be differentiated a second time");
+  neap_net_free(net);
+}
+
 TEST(a_refusal_may_go_unread) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
   CHECK_OK(
@@ -930,8 +950,9 @@ int main(int argc, char **argv) {
              T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
              T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
              T(the_nets_of_a_step_ask_for_what_they_read), T(what_follows_from_no_example_stands_where_it_is_read),
-             T(a_subnet_that_overwrites_an_outer_name_reads_it), T(what_is_taken_back_was_not_read),
-             T(what_a_subnet_has_read_is_taken_back_with_its_op), T(names_are_of_any_script_without_what_the_text_form_needs),
-             T(words_of_a_list_are_read_whole), T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
+             T(gradients_belong_to_the_micro_batches), T(a_subnet_that_overwrites_an_outer_name_reads_it),
+             T(what_is_taken_back_was_not_read), T(what_a_subnet_has_read_is_taken_back_with_its_op),
+             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
+             T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
              T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }
