@@ -167,7 +167,7 @@ TEST(refused_memory_leaves_nothing) {
   int n = 0;
   for (bool done = false; !done && n < 5000; n++) {
     neap_error refused = {0};
-    neap_memory_fail_nth(n + 1, false);
+    neap_memory_fail_nth_block(n + 1);
     graph = NULL;
     neap_status status = neap_graph_prepare(net, NULL, &graph, &refused);
     neap_memory_fail_nth(0, false);
@@ -193,7 +193,7 @@ TEST(refused_memory_leaves_no_half_of_a_kernel) {
     neap_session *session = NULL;
     neap_error refused = {0};
     CHECK_OK(neap_workspace_open(1, &ws, &error));
-    neap_memory_fail_nth(n + 1, false);
+    neap_memory_fail_nth_block(n + 1);
     neap_status status = neap_session_open(ws, net, &(neap_options){.fuse_pool = true}, &session, &refused);
     neap_memory_fail_nth(0, false);
     done = status == NEAP_OK;
