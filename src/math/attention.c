@@ -38,10 +38,13 @@ enum { QUERIES = 64, KEYS = 256 };
 #define ROW_DOT neap_row_dot_f64
 #include "math/attention_tile.h"
 
-/* Scratch of one thread: one tile of scores and two numbers a query; backward two tiles and one number. Naive: rows. */
+/* Scratch of one thread: one tile of scores, two numbers a query and a row of values; backward two tiles and one number a query.
+ * Naive: rows. */
 static size_t part_bytes(const neap_attention *a, bool backward) {
   size_t tile = (size_t)QUERIES * KEYS, rows = (size_t)a->n_key;
-  size_t elems = a->gemm == NEAP_GEMM_NAIVE ? (backward ? 2 * rows : rows) : backward ? 2 * tile + QUERIES : tile + 2 * QUERIES;
+  size_t elems = a->gemm == NEAP_GEMM_NAIVE ? (backward ? 2 * rows : rows)
+                 : backward                 ? 2 * tile + QUERIES
+                                            : tile + 2 * QUERIES + (size_t)a->value_depth;
   return neap_align(elems * neap_dtype_bytes(a->dtype));
 }
 

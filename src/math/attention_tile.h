@@ -53,7 +53,19 @@ static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, R
   *most = new_most;
 }
 
-/* Queries [query, query + n) of one head. scratch: scores (n,KEYS), then most (n), sum (n). */
+/* y (n,E) += scores (n,m) v. Of one query the libraries add key after key to y itself, all of them in one long sum: it gets the sum
+ * of its tile in `tile` (E) first. */
+static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, const REAL *score, const REAL *v, REAL *y,
+                             REAL *tile) {
+  if (n > 1) {
+    GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, v, a->v.row, 1, y, a->y.row, 1);
+    return;
+  }
+  GEMM(false, false, 1, a->value_depth, m, 1, score, KEYS, v, a->v.row, 0, tile, a->value_depth, 1);
+  for (int64_t e = 0; e < a->value_depth; e++) y[e] += tile[e];
+}
+
+/* Queries [query, query + n) of one head. scratch: scores (n,KEYS), then most (n), sum (n) and a row of a tile's values (E). */
 static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n, REAL *scratch) {
   int64_t key_head = head / (a->n_head / a->n_key_head), end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
   REAL *score = scratch, *most = scratch + QUERIES * KEYS, *sum = most + QUERIES;
@@ -72,8 +84,11 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
       NAME(add_mask)(a, batch, head, query + i, key, score + i * KEYS, seen);
       NAME(absorb_row)(score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
     }
-    GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, NAME(at)(&a->v, batch, key_head, key), a->v.row, key == 0 ? 0 : 1, y,
-         a->y.row, 1);
+    const REAL *v = NAME(at)(&a->v, batch, key_head, key);
+    if (key == 0)
+      GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, v, a->v.row, 0, y, a->y.row, 1);
+    else
+      NAME(add_values)(a, n, m, score, v, y, sum + QUERIES);
   }
   REAL *lse = a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
   for (int64_t i = 0; i < n; i++) {

@@ -134,12 +134,36 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   }
 CONV_DNNL(forward, NEAP_ONEDNN_CONV)
 CONV_DNNL(grad_input, NEAP_ONEDNN_CONV_GRAD_INPUT)
-CONV_DNNL(grad_weight, NEAP_ONEDNN_CONV_GRAD_WEIGHT)
 
-#define DNNL_KERNEL(name)                                                                              \
+/* oneDNN adds up the rows of all images in f32, one after the other; so many at most. */
+enum { MOST_ROWS = 1 << 15 };
+
+/* db is not oneDNN's, which adds up all elements so: dy is read once more. */
+static bool choose_grad_weight(neap_choose *choose) {
+  neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
+  const neap_shape *dy = &choose->in[1].shape;
+  if (neap_shape_elems(dy) > 0 && neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] > MOST_ROWS) return false;
+  c.n_out = 1;
+  neap_conv_describe(&c, choose->attrs);
+  return neap_dnnl_choose(choose, &c) && (choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0);
+}
+
+static neap_status bind_grad_weight(const neap_bind *bind, void **kernel, neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
+  c.n_out = 1;
+  neap_conv_describe(&c, bind->attrs);
+  return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+static void run_dnnl_grad_weight(const neap_call *call) {
+  neap_dnnl_run(call);
+  neap_conv_sum_bias(call);
+}
+
+#define DNNL_KERNEL(name, run_function)                                                                \
   {                                                                                                    \
     .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
-    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run                                                   \
+    .unbind = neap_dnnl_unbind, .run = (run_function)                                                  \
   }
 
 /* ---- records -------------------------------------------------------------------------------------------------------- */
@@ -158,7 +182,7 @@ const neap_op neap_op_Conv = {
   .infer = neap_conv_infer,
   .cost = neap_conv_cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, neap_dnnl_run),
                                    {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
                                    {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_forward},
                                    {0}},
@@ -182,7 +206,7 @@ const neap_op neap_op_ConvGradInput = {
   .cost = cost_grad_input,
   .kernels =
     (const neap_kernel[]){
-      DNNL_KERNEL(grad_input),
+      DNNL_KERNEL(grad_input, neap_dnnl_run),
       {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_input, .run = neap_conv_gemm_grad_input},
       {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_input},
       {0}},
@@ -202,7 +226,7 @@ const neap_op neap_op_ConvGradWeight = {
   .cost = cost_grad_weight,
   .kernels =
     (const neap_kernel[]){
-      DNNL_KERNEL(grad_weight),
+      DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
       {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_weight, .run = neap_conv_gemm_grad_weight},
       {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_weight},
       {0}},

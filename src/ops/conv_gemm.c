@@ -237,6 +237,5 @@ void neap_conv_gemm_grad_weight(const neap_call *call) {
   job j = new_job(call, &call->in[0], &call->out[0], &call->in[1]);
   j.n_part = NEAP_MAX(1, call->choice->n_thread);
   run_parts(&j, grad_weight_parts);
-  if (call->n_out > 1 && call->out[1].data != NULL)
-    neap_conv_sum_bias(j.dtype, call->in[1].data, j.w.batch, j.n_o, j.w.n_out, call->out[1].data);
+  neap_conv_sum_bias(call);
 }

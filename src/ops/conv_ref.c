@@ -5,6 +5,7 @@
  * the loops around them are written once. x (N,C,D,H,W), w (O,C/g,KD,KH,KW), y (N,O,OD,OH,OW), g groups.
  */
 #include "math/vec.h"
+#include "math/row.h"
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_WINDOW_N_ATTR, TILE = 256 };
@@ -217,23 +218,63 @@ static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
   }
 }
 
-void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, int64_t l, void *db) {
-  static const double one = 1.0;
-  static const float one_f32 = 1.0f;
-  bool f64 = dtype == NEAP_DTYPE_F64;
-  const row_functions *row = f64 ? &rows_f64 : &rows_f32;
-  for (int64_t i = 0; i < o; i++) {
-    double sum = 0; /* a dot with a constant: step 0 rereads the one */
-    for (int64_t k = 0; k < n; k++)
-      sum += row->dot(dy, (k * o + i) * l, f64 ? (const void *)&one : (const void *)&one_f32, 0, 0, l);
-    row->store(db, i, &sum, 1);
+/* What a sum over dy (N,O,L) knows: `side` channels lie side by side, in blocks of that many, the last one padded. */
+typedef struct bias_sum {
+  const void *dy;
+  void *db;
+  int64_t n, o, l, side;
+} bias_sum;
+
+enum { LANES = 256 }; /* elements of a row of sums: positions of a block are folded that many at a time */
+
+/* Blocks [begin, end) of channels. A block's positions times its channels are one stretch of an image, seen as rows of `width`
+ * elements, a multiple of `side`; what is left of the last row is added by itself. Images are added in double. */
+#define SUM_BIAS(type, suffix)                                                                              \
+  static void sum_bias_##suffix(void *context, int64_t begin, int64_t end) {                                \
+    const bias_sum *k = context;                                                                            \
+    int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;                              \
+    int64_t width = NEAP_MAX(LANES / k->side, 1) * k->side, rows = stretch / width, rest = stretch % width; \
+    for (int64_t b = begin; b < end; b++)                                                                   \
+      for (int64_t first = 0; first < k->side; first += LANES) {                                            \
+        int64_t n_side = NEAP_MIN(k->side - first, LANES), n_sum = k->side <= LANES ? width : n_side;       \
+        double total[LANES] = {0};                                                                          \
+        type sum[LANES];                                                                                    \
+        for (int64_t i = 0; i < k->n; i++) {                                                                \
+          const type *dy = (const type *)k->dy + (i * blocks + b) * stretch + first;                        \
+          if (k->side == 1) {                                                                               \
+            total[0] += neap_row_sum_##suffix(dy, k->l);                                                    \
+            continue;                                                                                       \
+          }                                                                                                 \
+          neap_rows_sum_##suffix(dy, rows, width, n_sum, sum);                                              \
+          for (int64_t j = 0; j < n_sum; j++) total[j % n_side] += (double)sum[j];                          \
+          neap_rows_sum_##suffix(dy + rows * width, rest > 0, width, NEAP_MIN(rest, n_sum), sum);           \
+          for (int64_t j = 0; j < NEAP_MIN(rest, n_sum); j++) total[j % n_side] += (double)sum[j];          \
+        }                                                                                                   \
+        for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)                          \
+          ((type *)k->db)[b * k->side + first + j] = (type)total[j];                                        \
+      }                                                                                                     \
   }
+SUM_BIAS(float, f32)
+SUM_BIAS(double, f64)
+
+void neap_conv_sum_bias(const neap_call *call) {
+  if (call->n_out < 2 || call->out[1].data == NULL) return;
+  const neap_operand *dy = &call->in[1];
+  const neap_shape *shape = &dy->type.shape;
+  bias_sum k = {dy->data,
+                call->out[1].data,
+                shape->dim[0],
+                shape->dim[1],
+                neap_shape_span(shape, 2, shape->n_dim),
+                neap_window_side_by_side(&dy->layout, shape)};
+  int64_t blocks = (k.o + k.side - 1) / k.side, grain = NEAP_GRAIN / NEAP_MAX(k.n * k.l * k.side, 1);
+  neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread, dy->type.dtype == NEAP_DTYPE_F64 ? sum_bias_f64 : sum_bias_f32,
+                    &k);
 }
 
 void neap_conv_ref_grad_weight(const neap_call *call) {
   job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape, &call->in[1].type.shape);
   j.x = call->in[0].data, j.dy = call->in[1].data, j.out = call->out[0].data;
   neap_parallel_for(j.n_o * j.group_c, 1, call->n_thread, grad_weight_filters, &j);
-  if (call->n_out > 1 && call->out[1].data != NULL)
-    neap_conv_sum_bias(call->out[0].type.dtype, j.dy, j.w.batch, j.n_o, j.w.n_out, call->out[1].data);
+  neap_conv_sum_bias(call);
 }

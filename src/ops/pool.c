@@ -283,8 +283,15 @@ static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
   return true;
 }
 
+/* oneDNN adds up a window in f32, one element after the other: so many of them at most. */
+enum { MOST_AVERAGED = 1024 };
+
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL);
+  bool global = choose->op == &neap_op_GlobalAveragePool, average = global || choose->op == &neap_op_AveragePool;
+  const neap_shape *x = &choose->in[0].shape, *y = &choose->out[0].shape;
+  neap_window w = global ? global_window(x, y) : neap_window_of(choose->attrs, x, y, NULL);
+  if (average && w.n_kernel > MOST_AVERAGED) return false;
   return describe(&c, choose->op, choose->attrs) && neap_dnnl_choose(choose, &c);
 }
 
@@ -295,18 +302,6 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
 }
 
 /* ---- what oneDNN passes over: NaN, and windows with nothing above -FLT_MAX ----------------------------------------- */
-
-/* Channels that lie side by side in a layout that oneDNN pools in: 1 plain, a block's, or all of them; 0 for any other layout.
- * Elements of one plane are as many steps apart. */
-static int64_t side_by_side(const neap_layout *layout, const neap_shape *shape) {
-  if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
-  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;
-  bool in_order = true, channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
-  for (int d = 0; d < shape->n_dim; d++) in_order &= layout->order[d] == d;
-  for (int d = 1; d < shape->n_dim - 1; d++) channels_last &= layout->order[d] == d + 1;
-  if (layout->n_inner == 1) return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
-  return channels_last ? shape->dim[1] : in_order;
-}
 
 /* Where plane p = n C + c of `elems` elements begins. */
 static int64_t plane_at(const neap_window *w, int64_t p, int64_t elems, int64_t side) {
@@ -371,7 +366,8 @@ static void run_dnnl_max(const neap_call *call) {
   neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
   if (!l.found) return;
   again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL), .x = x->data, .y = y->data};
-  j.side_x = side_by_side(&x->layout, &x->type.shape), j.side_y = side_by_side(&y->layout, &y->type.shape);
+  j.side_x = neap_window_side_by_side(&x->layout, &x->type.shape),
+  j.side_y = neap_window_side_by_side(&y->layout, &y->type.shape);
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
   j.index_bytes = call->choice->stash_bytes / (size_t)neap_operand_lanes(y);
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, pool_again, &j);
@@ -380,8 +376,8 @@ static void run_dnnl_max(const neap_call *call) {
 /* In layouts that we can go through again. */
 static bool choose_dnnl_max(neap_choose *choose) {
   const neap_choice *choice = choose->choice;
-  return choose_dnnl(choose) && side_by_side(&choice->in[0], &choose->in[0].shape) > 0 &&
-         side_by_side(&choice->out[0], &choose->out[0].shape) > 0;
+  return choose_dnnl(choose) && neap_window_side_by_side(&choice->in[0], &choose->in[0].shape) > 0 &&
+         neap_window_side_by_side(&choice->out[0], &choose->out[0].shape) > 0;
 }
 
 /* ---- oneDNN backward ------------------------------------------------------------------------------------------------------ */

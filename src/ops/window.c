@@ -102,3 +102,13 @@ void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
     c->begin[d] = w->begin[from], c->end[d] = w->end[from];
   }
 }
+
+int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape) {
+  if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
+  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;
+  bool in_order = true, channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
+  for (int d = 0; d < shape->n_dim; d++) in_order &= layout->order[d] == d;
+  for (int d = 1; d < shape->n_dim - 1; d++) channels_last &= layout->order[d] == d + 1;
+  if (layout->n_inner == 1) return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
+  return channels_last ? shape->dim[1] : in_order;
+}

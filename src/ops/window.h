@@ -36,6 +36,9 @@ neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bo
 /* The shape (N, channels, out...). */
 neap_shape neap_window_shape(const neap_window *window, int64_t channels);
 
+/* Channels that lie side by side in a layout of (N,C,spatial) where planes are plain but for that: 1 plain, a block's, or all of
+ * them; 0 for any other layout. Elements of one plane are as many steps apart. */
+int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape);
 /* The window of a oneDNN problem. */
 void neap_window_to_case(neap_onednn_case *c, const neap_window *window);
 
@@ -73,7 +76,8 @@ void neap_conv_gemm_forward(const neap_call *call);
 void neap_conv_gemm_grad_input(const neap_call *call);
 void neap_conv_gemm_grad_weight(const neap_call *call);
 
-/* db (O) = sum of dy (N,O,L) over N and L; f32 or f64. */
-void neap_conv_sum_bias(neap_dtype dtype, const void *dy, int64_t n, int64_t o, int64_t l, void *db);
+/* db (O) = sum of dy (N,O,spatial) over all else, in a layout of which neap_window_side_by_side knows; f32 or f64. Where output 1
+ * is not wanted, nothing. */
+void neap_conv_sum_bias(const neap_call *call);
 
 #endif
