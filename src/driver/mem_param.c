@@ -199,11 +199,9 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
   }
   keeps k = {.net = net};
   neap_status status = list_keeps(&k, options, error);
-  if (status == NEAP_OK) {
-    out->graph.n_keep = k.n;
-    out->graph.keep = neap_arena_copy(room, k.name, (size_t)k.n * sizeof *k.name);
-    if (out->graph.keep == NULL && k.n > 0) status = refused(error);
-  }
+  out->graph.n_keep = k.n; /* read by nobody after a failure */
+  out->graph.keep = neap_arena_copy(room, k.name, (size_t)k.n * sizeof *k.name);
+  if (out->graph.keep == NULL && k.n > 0 && status == NEAP_OK) status = refused(error);
   neap_free((void *)k.name);
   return status;
 }
