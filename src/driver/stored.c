@@ -17,9 +17,8 @@
 
 /* Of all three texts: one that was stored under another key is no good here. */
 static void digest(const neap_way *w, const char *choices, const char *plan_text, char text[33]) {
-  neap_hash all[] = {neap_hash_bytes(w->key.text, w->key.n), neap_hash_bytes(choices, strlen(choices)),
-                     neap_hash_bytes(plan_text, strlen(plan_text))};
-  neap_hash_text(neap_hash_bytes(all, sizeof all), text);
+  neap_hash all[] = {w->hash, neap_hash_words(choices, strlen(choices)), neap_hash_words(plan_text, strlen(plan_text))};
+  neap_hash_text(neap_hash_words(all, sizeof all), text);
 }
 
 void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text) {

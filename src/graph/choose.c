@@ -15,6 +15,7 @@ typedef struct chooser {
   const neap_graph *graph;
   const neap_choose_options *options;
   neap_choices *out;
+  graph_asked *asked;
   int first;                  /* of this graph's choices in out */
   int *index;                 /* by node: its place in out */
   const neap_kernel **kernel; /* by node: settled kernel of the pair, NULL before */
@@ -113,7 +114,9 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .like = like,
                      .plain = c->options->plain,
                      .choice = choice};
-  if (!neap_kernel_choose(kernel, &ask)) return REFUSED;
+  bool taken;
+  if (!graph_ask(c->asked, kernel, &ask, &c->graph->node[node->forward], &taken)) return NO_MEMORY;
+  if (!taken) return REFUSED;
   return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
 }
 
@@ -197,8 +200,8 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
-                                neap_error *error);
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out,
+                                graph_asked *asked, int *cap, neap_error *error);
 
 /* Nodes in order, so that a node knows the layouts of its inputs; a subgraph's choices lie behind its owner's, as every reader
  * of the list walks them. */
@@ -215,15 +218,15 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
       /* Resident bytes and operands of the owner are plain: lay_out converts behind the node. */
       c->layout[node->out[k]] = value->region == NEAP_REGION_ARENA ? choice.out[k] : (neap_layout){0};
     }
-    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(choose_graph(node->sub[s], c->options, c->out, cap, error));
+    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(choose_graph(node->sub[s], c->options, c->out, c->asked, cap, error));
   }
   return NEAP_OK;
 }
 
 /* Tables for one graph, then its nodes; the choices are appended to those of the graphs around it. */
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, int *cap,
-                                neap_error *error) {
-  chooser c = {.graph = graph, .options = options, .out = out, .first = out->n};
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out,
+                                graph_asked *asked, int *cap, neap_error *error) {
+  chooser c = {.graph = graph, .options = options, .out = out, .asked = asked, .first = out->n};
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
   c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
@@ -237,8 +240,10 @@ static neap_status choose_graph(const neap_graph *graph, const neap_choose_optio
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error) {
   int cap = 0;
+  graph_asked asked = {0};
   memset(out, 0, sizeof *out);
-  neap_status status = choose_graph(graph, options, out, &cap, error);
+  neap_status status = choose_graph(graph, options, out, &asked, &cap, error);
+  graph_asked_fini(&asked);
   if (status == NEAP_OK && options->like != NULL)
     status = neap_choices_repeat(out, options->like->n_again, options->like->again, error);
   for (int i = 0; status == NEAP_OK && options->like != NULL && i < out->n; i++)

@@ -200,4 +200,15 @@ neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const nea
 neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error);
 neap_status graph_make_edges(neap_graph *graph, neap_error *error);
 
+/* ---- asked.c: what kernels have answered in one choosing ------------------------------------------------------------------ */
+
+typedef struct graph_asked {
+  struct graph_answer **bucket;
+  neap_buffer question; /* that is being asked */
+  neap_arena arena;
+} graph_asked;
+/* As neap_kernel_choose, but for questions asked before. `forward`: the node that ask->pair is of. False: memory was refused. */
+bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask, const neap_node *forward, bool *taken);
+void graph_asked_fini(graph_asked *asked);
+
 #endif

@@ -209,9 +209,9 @@ static void close_subject(subject *s) {
 
 /* The digest that the driver would have written: kept in step with stored.c by the untampered case of each test. */
 static void forge(const subject *s, const char *choices, const char *plan, char hex[33]) {
-  neap_hash all[] = {neap_hash_bytes(s->key_text, strlen(s->key_text)), neap_hash_bytes(choices, strlen(choices)),
-                     neap_hash_bytes(plan, strlen(plan))};
-  neap_hash_text(neap_hash_bytes(all, sizeof all), hex);
+  neap_hash all[] = {neap_hash_bytes(s->key_text, strlen(s->key_text)), neap_hash_words(choices, strlen(choices)),
+                     neap_hash_words(plan, strlen(plan))};
+  neap_hash_text(neap_hash_words(all, sizeof all), hex);
 }
 
 static void write_texts(const subject *s, const char *choices, const char *plan, const char *hex) {
