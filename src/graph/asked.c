@@ -19,7 +19,10 @@ typedef struct graph_answer {
 
 enum { N_BUCKET = 256 };
 
-static void add(neap_buffer *out, const void *bytes, size_t n) { neap_buffer_add_n(out, bytes, n); }
+/* A list of nothing may be NULL. */
+static void add(neap_buffer *out, const void *bytes, size_t n) {
+  if (n > 0) neap_buffer_add_n(out, bytes, n);
+}
 static void add_number(neap_buffer *out, int64_t number) { add(out, &number, sizeof number); }
 
 /* Only the dimensions that there are. */
