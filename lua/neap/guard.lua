@@ -1,7 +1,7 @@
 --- Nothing that is given is dropped: the functions of the public tables raise for an argument that they do not have.
 --
 -- Lua itself lets a call give more arguments than a function has parameters. Here that is an error, unless the further ones are
--- nil. Functions of C say how many they read where they are registered (src/lua/check.c); those of Lua are wrapped here, once,
+-- nil. Functions of C say how many they read where they are registered (src/lua/handle.c); those of Lua are wrapped here, once,
 -- when their table is complete. INVARIANT: a wrapper ends in a tail call, so that it is on nobody's stack.
 --
 -- The functions get their names here, too, by which errors about arguments and neap.help know them (core.name_function).

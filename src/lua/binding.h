@@ -1,5 +1,5 @@
-/* binding: what the files of src/lua share. One file per Lua class; each class is a userdata with __gc and __close, and a
- * table of methods that the Lua modules under lua/neap extend.
+/* binding: what the files of src/lua share. One file per Lua class; each class is a kind of handle (handle.c) and a table of methods
+ * that the Lua modules under lua/neap extend.
  *
  * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata first ({0}, metatable
  * set), fill it then. Temporary arrays come from neap_lua_room, so that an error leaves nothing behind.
@@ -66,26 +66,6 @@ int neap_lua_copy(lua_State *L, int index);
 int neap_lua_field(lua_State *L, int index, const char *key);
 /* The length of the list at `index`, no metamethod asked; raises for more than 2^30 items. */
 int neap_lua_length(lua_State *L, int index);
-/* A slot for a block that the library gives, NULL yet, in a userdata; pushed. What is put there is freed (neap_free) with it:
- * so it isn't lost when Lua raises. */
-void **neap_lua_new_block(lua_State *L);
-/* A new userdata of class `name`, zeroed, with one user value; pushed. */
-void *neap_lua_new(lua_State *L, size_t bytes, const char *name);
-/* A function of the Lua surface. `most`: how many arguments it reads, the object of a method included. A further one that is not
- * nil raises, since nothing that is given is dropped; NEAP_LUA_ANY: the function looks itself. A list ends with name NULL. */
-typedef struct neap_lua_reg {
-  const char *name;
-  lua_CFunction call;
-  int most;
-} neap_lua_reg;
-#define NEAP_LUA_ANY (-1)
-/* Puts the functions of `list` into the table at the top of the stack. */
-void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods);
-/* Registers a class: metatable `name` from `meta`, methods from `methods`; the method table is left in the table at the
- * top of the stack under `field`. Metamethod __index: as in `meta`, else the method table. */
-void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const neap_lua_reg *methods);
-/* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when there is none. */
-int neap_lua_method(lua_State *L);
 /* Field `field` of the options table at `index`, `missing` where there is none; raises for what is no boolean. */
 bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing);
 /* Raises for a field of the options table at `index` (nil and none: there are none) that is not in the NULL-ended list `known`, and
@@ -120,6 +100,80 @@ void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);
 void neap_lua_set_text(lua_State *L, const char *key, const char *value); /* NULL or "": nothing is set */
 void neap_lua_set_bool(lua_State *L, const char *key, bool value);
 
+/* ---- handles and functions (handle.c) ---------------------------------------------------------------------------------- */
+
+#define NEAP_LUA_KINDS(X)                                     \
+  X(TENSOR, tensor, "neap.tensor", "tensor")                  \
+  X(NET, net, "neap.net", "net")                              \
+  X(WORKSPACE, workspace, "neap.workspace", "workspace")      \
+  X(PROGRAM, program, "neap.program", "program")              \
+  X(PLAN, plan, "neap.plan", "plan")                          \
+  X(DB, db, "neap.db", "database")                            \
+  X(SCOPE, scope, "neap.scope", "scope")                      \
+  X(RANGE, range, "neap.range", "range of batches")           \
+  X(CHAIN, chain, "neap.chain", "chain")                      \
+  X(CACHE, cache, "neap.cache", "cache")                      \
+  X(RECYCLE, recycle, "neap.recycle", "table of live ranges") \
+  X(READER, reader, "neap.batch_reader", "reader of batches") \
+  X(MARK, mark, "neap.workspace_mark", "mark of a workspace") \
+  X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
+  X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
+  X(ROWS, rows, "neap.rows", "set of rows")                   \
+  X(BLOCK, block, "neap.block", "block")                      \
+  X(BUFFER, buffer, "neap.buffer", "text")                    \
+  X(FUNCTION, function, "neap.function", "function")
+
+typedef enum neap_lua_kind {
+#define X(symbol, name, class, noun) NEAP_LUA_##symbol,
+  NEAP_LUA_KINDS(X)
+#undef X
+    NEAP_LUA_N_KIND
+} neap_lua_kind;
+
+/* Each frees what a handle of its kind, at index 1, holds; a second call finds nothing. */
+#define X(symbol, name, class, noun) void neap_lua_free_##name(lua_State *L, void *handle);
+NEAP_LUA_KINDS(X)
+#undef X
+
+/* A new handle, zeroed, with one user value; pushed. */
+void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind);
+/* The handle at `index`, closed or not; NULL for all else. */
+void *neap_lua_test(lua_State *L, int index, neap_lua_kind kind);
+void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind); /* the same; raises for all else */
+void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind);  /* the same; raises RELEASED for a closed one too */
+bool neap_lua_is_closed(const void *handle);
+/* __gc, __close and close() of all kinds. */
+int neap_lua_close(lua_State *L);
+/* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed (neap_free) with it: so it isn't lost when
+ * Lua raises. The same for a text. */
+void **neap_lua_new_block(lua_State *L);
+neap_buffer *neap_lua_new_buffer(lua_State *L);
+int neap_lua_push_buffer(lua_State *L, neap_buffer *out); /* as one result, and empties it; raises when it has failed */
+
+/* A function of the Lua surface. `most`: how many arguments it reads, the object of a method included. A further one that is not
+ * nil raises, since nothing that is given is dropped; NEAP_LUA_ANY: the function looks itself. With NEAP_LUA_ALONE no finaliser
+ * runs meanwhile: for those that make Lua values of what a finaliser could change. A list ends with name NULL. */
+typedef struct neap_lua_reg {
+  const char *name;
+  lua_CFunction call;
+  int most;
+} neap_lua_reg;
+#define NEAP_LUA_ANY 0xffff
+#define NEAP_LUA_ALONE 0x10000
+/* Puts the functions of `list` into the table at the top of the stack. */
+void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods);
+/* Registers a class: metatable from `meta`, methods from `methods`; the method table is left in the table at the
+ * top of the stack under `field`. Metamethod __index: as in `meta`, else the method table; __gc: always. */
+void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta, const neap_lua_reg *methods);
+/* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when there is none. */
+int neap_lua_method(lua_State *L);
+/* lua_call of a function of the user's: it may do anything, so that the caller reads its handles anew. */
+void neap_lua_call_user(lua_State *L, int n_argument, int n_result);
+/* lua_pcall of a function of the binding's own, without a message handler. */
+int neap_lua_call_protected(lua_State *L, int n_argument, int n_result);
+/* Before an error is raised: the function is no longer at work. */
+void neap_lua_leave(lua_State *L);
+
 /* ---- the collector (memory.c) ---------------------------------------------------------------------------------------- */
 
 /* Lets Lua's collector know of the DATA bytes taken since the last call; call it after results are anchored. */
@@ -127,8 +181,6 @@ void neap_lua_collect(lua_State *L);
 void neap_lua_open_memory(lua_State *L);
 
 /* ---- tensors (tensor.c, tensor_make.c, tensor_index.c, tensor_view.c) -------------------------------------------------- */
-
-#define NEAP_LUA_TENSOR "neap.tensor"
 
 typedef struct neap_lua_tensor {
   neap_tensor t;
@@ -139,6 +191,8 @@ typedef struct neap_lua_tensor {
 
 /* An empty handle, to be filled. */
 neap_lua_tensor *neap_lua_new_tensor(lua_State *L);
+/* The handle at `index`, closed or not; raises for all else. */
+neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index);
 /* The tensor at `index`; raises when it is none, or a view whose bytes have been taken since (RELEASED). */
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index);
 neap_tensor *neap_lua_writable_at(lua_State *L, int index); /* the same; raises when the bytes are read-only */
@@ -178,8 +232,6 @@ void neap_lua_open_op(lua_State *L);
 
 /* ---- nets (net.c, type.c) --------------------------------------------------------------------------------------------------- */
 
-#define NEAP_LUA_NET "neap.net"
-
 typedef struct neap_lua_types { /* of blobs, in definition order; found by name */
   struct neap_lua_typed {
     const char *name;
@@ -192,13 +244,15 @@ typedef struct neap_lua_types { /* of blobs, in definition order; found by name 
 } neap_lua_types;
 
 typedef struct neap_lua_net {
-  neap_net *net;              /* a reference of its own; NULL once closed */
-  struct neap_lua_net *outer; /* of a subnet that sees names outside: the handle in user value 1 */
+  neap_net *net;              /* a reference of its own */
+  struct neap_lua_net *outer; /* of a subnet that sees names outside; one reference */
+  int n_ref;                  /* its handle, and subnets that see it */
   neap_lua_types types;
   neap_lua_types taken; /* of a closed subnet: those of blobs that it gets from outside */
 } neap_lua_net;
 
 neap_lua_net *neap_lua_net_at(lua_State *L, int index);
+neap_lua_net *neap_lua_new_net(lua_State *L); /* an empty handle, to be filled; pushed */
 /* The handle of a net that a workspace stores, as of workspaces below: one a net. */
 void neap_lua_push_net(lua_State *L, neap_net *net);
 /* From now on the handle at `index` is the one that neap_lua_push_net gives for its net. */
@@ -215,13 +269,6 @@ neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error);
 void neap_lua_open_net(lua_State *L);
 
 /* ---- workspaces, programs, plans, the database --------------------------------------------------------------------------------- */
-
-#define NEAP_LUA_WORKSPACE "neap.workspace"
-#define NEAP_LUA_PROGRAM "neap.program"
-#define NEAP_LUA_PLAN "neap.plan"
-#define NEAP_LUA_DB "neap.db"
-#define NEAP_LUA_SCOPE "neap.scope"
-#define NEAP_LUA_RANGE "neap.range"
 
 neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
 /* The handle of a workspace or scope that C gave: each has one, so that == compares them and Lua's tables find what they know

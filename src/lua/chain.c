@@ -6,25 +6,38 @@
 
 #include <string.h>
 
-#define NEAP_LUA_CHAIN "neap.chain"
-#define NEAP_LUA_CACHE "neap.cache"
-
 /* ---- caches ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct cache_handle {
   neap_cache own;
-  neap_cache *at; /* `own`, or of the chain in the user value */
+  int layer; /* from 1: the cache is that of a layer of the chain in the user value; 0: `own` */
 } cache_handle;
 
-static neap_cache *cache_at(lua_State *L, int index) {
-  cache_handle *h = luaL_checkudata(L, index, NEAP_LUA_CACHE);
-  return h->at;
+typedef struct handle {
+  neap_chain *chain;
+} handle;
+
+static neap_chain *chain_at(lua_State *L, int index) {
+  const handle *h = neap_lua_at(L, index, NEAP_LUA_CHAIN);
+  if (h->chain == NULL) neap_lua_fail(L, NEAP_RELEASED, "the chain was closed");
+  return h->chain;
 }
 
-static int cache_release(lua_State *L) {
-  cache_handle *h = luaL_checkudata(L, 1, NEAP_LUA_CACHE);
+/* The chain is asked each time: it may be gone before its caches. */
+static neap_cache *cache_at(lua_State *L, int index) {
+  cache_handle *h = neap_lua_at(L, index, NEAP_LUA_CACHE);
+  if (h->layer == 0) return &h->own;
+  lua_getiuservalue(L, index, 1);
+  neap_chain *chain = chain_at(L, -1);
+  lua_pop(L, 1); /* the handle keeps it */
+  if (h->layer > neap_chain_n_layers(chain)) neap_lua_fail(L, NEAP_RELEASED, "the cache has lost its chain");
+  return neap_chain_cache(chain, h->layer - 1);
+}
+
+void neap_lua_free_cache(lua_State *L, void *at) {
+  cache_handle *h = at;
+  (void)L;
   neap_cache_fini(&h->own);
-  return 0;
 }
 
 static int cache_length(lua_State *L) {
@@ -43,7 +56,6 @@ static int new_cache(lua_State *L) {
   const char *name = neap_intern(neap_lua_opt_string(L, 1, "?"));
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
   h->own.name = name != NULL ? name : "?";
-  h->at = &h->own;
   return 1;
 }
 
@@ -107,20 +119,11 @@ static int cache_labels(lua_State *L) {
 
 /* ---- chains ---------------------------------------------------------------------------------------------------------------- */
 
-typedef struct handle {
-  neap_chain *chain;
-} handle;
-
-static neap_chain *chain_at(lua_State *L, int index) {
-  const handle *h = luaL_checkudata(L, index, NEAP_LUA_CHAIN);
-  return h->chain;
-}
-
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_CHAIN);
+void neap_lua_free_chain(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
   neap_chain_free(h->chain);
   h->chain = NULL;
-  return 0;
 }
 
 /* Nets of the list at `index`, in order; the room stays on the stack, with a copy that keeps them. */
@@ -240,7 +243,7 @@ static int cache(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
-  h->at = neap_chain_cache(chain, (int)i);
+  h->layer = (int)i + 1;
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);
   return 1;
@@ -252,11 +255,11 @@ static int to_text(lua_State *L) {
 }
 
 void neap_lua_open_chain(lua_State *L) {
-  static const luaL_Reg cache_meta[] = {
-    {"__gc", cache_release}, {"__len", cache_length}, {"__tostring", cache_to_text}, {NULL, NULL}};
+  static const neap_lua_reg cache_meta[] = {
+    {"__len", cache_length, NEAP_LUA_ANY}, {"__tostring", cache_to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg cache_methods[] = {
     {"push", cache_push, 3}, {"pop", cache_pop, 2}, {"clear", cache_clear, 1}, {"labels", cache_labels, 1}, {NULL, NULL, 0}};
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"has_batch", has_batch, 2}, {"add_batch", add_batch, 3},
                                          {"forward", forward, 2},     {"backward", backward, 1},
                                          {"item", item, 3},           {"n", length, 2},
@@ -264,8 +267,6 @@ void neap_lua_open_chain(lua_State *L) {
                                          {"cache", cache, 2},         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_CACHE, "Cache", cache_meta, cache_methods);
   neap_lua_class(L, NEAP_LUA_CHAIN, "Chain", meta, methods);
-  lua_pushcfunction(L, new_cache);
-  lua_setfield(L, -2, "new_cache");
-  lua_pushcfunction(L, new_chain);
-  lua_setfield(L, -2, "new_chain");
+  static const neap_lua_reg functions[] = {{"new_cache", new_cache, 1}, {"new_chain", new_chain, 4}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

@@ -108,6 +108,7 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
 }
 
 _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
+  neap_lua_leave(L);
   luaL_checkstack(L, 8, "error");
   if (error->code == NEAP_ARGUMENT) {
     push_where(L);
@@ -280,7 +281,7 @@ void neap_lua_check_type(lua_State *L, int arg, int type) {
   fail_argument(L, arg, type == LUA_TTABLE ? "a table" : type == LUA_TFUNCTION ? "a function" : lua_typename(L, type));
 }
 
-/* ---- classes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- tables and rooms ----------------------------------------------------------------------------------------------------------- */
 
 /* Lua's own memory, so that a raise between here and its use loses nothing. */
 void *neap_lua_room(lua_State *L, size_t bytes) {
@@ -318,86 +319,12 @@ int neap_lua_length(lua_State *L, int index) {
   return (int)n;
 }
 
-/* __gc of a block: a second call finds nothing. */
-static int free_block(lua_State *L) {
-  void **slot = lua_touserdata(L, 1);
-  neap_free(*slot);
-  *slot = NULL;
-  return 0;
-}
-
-void **neap_lua_new_block(lua_State *L) {
-  luaL_checkstack(L, 4, "too many results");
-  void **slot = lua_newuserdatauv(L, sizeof *slot, 0);
-  *slot = NULL;
-  if (luaL_newmetatable(L, "neap.block")) {
-    lua_pushcfunction(L, free_block);
-    lua_setfield(L, -2, "__gc");
-  }
-  lua_setmetatable(L, -2);
-  return slot;
-}
-
-void *neap_lua_new(lua_State *L, size_t bytes, const char *name) {
-  luaL_checkstack(L, 8, "too many results");
-  void *handle = lua_newuserdatauv(L, bytes, 1);
-  memset(handle, 0, bytes);
-  luaL_setmetatable(L, name);
-  return handle;
-}
-
-/* Through the metatable, so that methods which Lua modules add later are found. */
-int neap_lua_method(lua_State *L) {
-  if (luaL_getmetafield(L, 1, "methods") == LUA_TNIL) return 0;
-  lua_pushvalue(L, 2);
-  lua_gettable(L, -2);
-  return 1;
-}
-
-/* What Lua calls: the function of upvalue 1, once the number of arguments is looked at. Upvalue 2: 1 for a method, whose object
- * nobody counts. */
-static int call_checked(lua_State *L) {
-  const neap_lua_reg *reg = lua_touserdata(L, lua_upvalueindex(1));
-  for (int i = lua_gettop(L); i > reg->most; i--) {
-    if (lua_isnil(L, i)) continue;
-    int self = (int)lua_tointeger(L, lua_upvalueindex(2)), most = reg->most - self;
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most, most == 1 ? "" : "s", i - self);
-  }
-  return reg->call(L);
-}
-
-void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
-  for (; list->name != NULL; list++) {
-    if (list->most == NEAP_LUA_ANY) {
-      lua_pushcfunction(L, list->call);
-    } else {
-      lua_pushlightuserdata(L, (void *)list);
-      lua_pushinteger(L, methods);
-      lua_pushcclosure(L, call_checked, 2);
-    }
-    lua_setfield(L, -2, list->name);
-  }
-}
-
-void neap_lua_class(lua_State *L, const char *name, const char *field, const luaL_Reg *meta, const neap_lua_reg *methods) {
-  luaL_newmetatable(L, name);
-  lua_newtable(L);
-  neap_lua_functions(L, methods, true);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "methods");
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__index"); /* `meta` may replace it */
-  lua_insert(L, -2);
-  luaL_setfuncs(L, meta, 0);
-  lua_setfield(L, -2, "meta"); /* methods.meta, so that Lua modules can add operators */
-  lua_setfield(L, -2, field);
-}
-
 /* ---- errors of Neap's own Lua files -------------------------------------------------------------------------------------- */
 
 /* core.fail(message): raises it at the user's line, however many of Neap's own functions lie between. */
 static int fail_text(lua_State *L) {
   neap_lua_check_string(L, 1);
+  neap_lua_leave(L);
   push_where(L);
   lua_pushvalue(L, 1);
   lua_concat(L, 2);

@@ -50,16 +50,16 @@ static void push_layer(lua_State *L, const neap_dry_layer *layer) {
   neap_lua_set_integer(L, "planned_bytes", layer->planned_bytes);
 }
 
-/* The log, in a userdata that frees it: building tables may raise. */
+/* The log, in a handle that frees it: building tables may raise. */
 typedef struct held {
   neap_dry_run *log;
 } held;
 
-static int release(lua_State *L) {
-  held *h = luaL_checkudata(L, 1, "neap.dry_run");
+void neap_lua_free_dry_run(lua_State *L, void *at) {
+  held *h = at;
+  (void)L;
   neap_dry_run_free(h->log);
   h->log = NULL;
-  return 0;
 }
 
 /* plan:_dry_run(net) -> {rows =, layers =, slots =, raw_bytes =, raw_data_bytes =, raw_diff_bytes =, planned_bytes =, arena_bytes =,
@@ -68,9 +68,7 @@ static int dry_run(lua_State *L) {
   const neap_graph *graph;
   const neap_plan *plan = neap_lua_plan_at(L, 1, &graph);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
-  held *h = lua_newuserdatauv(L, sizeof *h, 0);
-  h->log = NULL;
-  luaL_setmetatable(L, "neap.dry_run");
+  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN);
   NEAP_LUA_TRY(L, neap_plan_dry_run(plan, graph, net->net, &h->log, &error));
   const neap_dry_run *log = h->log;
   lua_createtable(L, 0, 13);
@@ -128,19 +126,17 @@ static int drop_gradients(lua_State *L) {
   return 1;
 }
 
-static void add_method(lua_State *L, const char *class, const char *name, lua_CFunction f) {
+static void add_methods(lua_State *L, const char *class, const neap_lua_reg *methods) {
   lua_getfield(L, -1, class);
-  lua_pushcfunction(L, f);
-  lua_setfield(L, -2, name);
+  neap_lua_functions(L, methods, true);
   lua_pop(L, 1);
 }
 
 void neap_lua_open_count(lua_State *L) {
-  luaL_newmetatable(L, "neap.dry_run");
-  lua_pushcfunction(L, release);
-  lua_setfield(L, -2, "__gc");
-  lua_pop(L, 1);
-  add_method(L, "Plan", "_dry_run", dry_run);
-  add_method(L, "Net", "_count", count);
-  add_method(L, "Workspace", "drop_gradients", drop_gradients);
+  static const neap_lua_reg of_plan[] = {{"_dry_run", dry_run, 2}, {NULL, NULL, 0}};
+  static const neap_lua_reg of_net[] = {{"_count", count, 3}, {NULL, NULL, 0}};
+  static const neap_lua_reg of_workspace[] = {{"drop_gradients", drop_gradients, 1}, {NULL, NULL, 0}};
+  add_methods(L, "Plan", of_plan);
+  add_methods(L, "Net", of_net);
+  add_methods(L, "Workspace", of_workspace);
 }

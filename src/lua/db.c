@@ -9,22 +9,21 @@ typedef struct handle {
 } handle;
 
 static neap_store *db_at(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_DB);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a database is expected, got a %s", luaL_typename(L, index));
+  handle *h = neap_lua_at(L, index, NEAP_LUA_DB);
   if (h->store == NULL) neap_lua_fail(L, NEAP_RELEASED, "the database was closed");
   return h->store;
 }
 
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_DB);
+void neap_lua_free_db(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
   if (h->store != NULL) neap_store_close(h->store);
   h->store = NULL;
-  return 0;
 }
 
 static int to_text(lua_State *L) {
-  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_DB);
-  if (h->store == NULL) return lua_pushliteral(L, "database (closed)"), 1;
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_DB);
+  if (h->store == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "database (closed)"), 1;
   lua_pushfstring(L, "database %s", neap_store_path(h->store));
   return 1;
 }
@@ -57,9 +56,9 @@ static const char store_key; /* its address: in the registry, the handle, or fal
 /* Opened once in a process: a database that can't be opened is warned of once, and runs go on without. */
 neap_store *neap_lua_store(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
-    handle *h = lua_touserdata(L, -1);
+    handle *h = neap_lua_test(L, -1, NEAP_LUA_DB);
     lua_pop(L, 1);
-    return h != NULL ? h->store : NULL;
+    return h != NULL && !neap_lua_is_closed(h) ? h->store : NULL;
   }
   lua_pop(L, 1);
   const char *path = neap_store_default_path();
@@ -173,24 +172,13 @@ static bool take_row(void *context, int n, const neap_sql_value *value) {
   return !r->failed;
 }
 
-static int rows_release(lua_State *L) {
-  rows *r = lua_touserdata(L, 1);
+/* Rows that were read are freed when a later one raises. */
+void neap_lua_free_rows(lua_State *L, void *at) {
+  rows *r = at;
+  (void)L;
   neap_free(r->item);
   neap_buffer_fini(&r->text);
   *r = (rows){0};
-  return 0;
-}
-
-/* A userdata, so that rows that were read are freed when a later one raises. */
-static rows *new_rows(lua_State *L) {
-  rows *r = lua_newuserdatauv(L, sizeof *r, 0);
-  *r = (rows){0};
-  if (luaL_newmetatable(L, "neap.rows")) {
-    lua_pushcfunction(L, rows_release);
-    lua_setfield(L, -2, "__gc");
-  }
-  lua_setmetatable(L, -2);
-  return r;
 }
 
 /* Texts and blobs as Lua strings of any bytes; NULL as nil. */
@@ -212,7 +200,7 @@ static int query(lua_State *L) {
   lua_settop(L, 4);
   bool lenient = lua_toboolean(L, 4);
   const neap_sql_value *param = take_params(L, 3, &n_param);
-  rows *r = new_rows(L);
+  rows *r = neap_lua_new(L, sizeof *r, NEAP_LUA_ROWS);
   neap_error error = {0};
   neap_status status = (lenient ? neap_store_query : neap_store_query_complete)(store, sql, n_param, param, take_row, r, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
@@ -246,14 +234,11 @@ static int path(lua_State *L) {
 
 /* db:_check() -> true, report; or nil, message, code */
 static int check(lua_State *L) {
-  neap_buffer report = {0};
+  neap_buffer *report = neap_lua_new_buffer(L);
   neap_error error = {0};
-  neap_status status = neap_store_check(db_at(L, 1), &report, &error);
-  lua_pushlstring(L, report.text != NULL ? report.text : "", report.n);
-  neap_buffer_fini(&report);
-  if (status != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_store_check(db_at(L, 1), report, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
-  lua_insert(L, -2);
+  neap_lua_push_buffer(L, report);
   return 2;
 }
 
@@ -293,9 +278,11 @@ static int embedded(lua_State *L) {
 }
 
 void neap_lua_open_db(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const neap_lua_reg methods[] = {{"_query", query, 4}, {"_path", path, 1},    {"_check", check, 1}, {"backup", backup, 2},
-                                         {"_prune", prune, 2}, {"close", release, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {
+    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"_query", query, 4},  {"_path", path, 1},   {"_check", check, 1},
+                                         {"backup", backup, 2}, {"_prune", prune, 2}, {"close", neap_lua_close, 1},
+                                         {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {
     {"open_db", open_db, 1}, {"db_path", db_path, 0}, {"use_db", use_db, 1}, {"embedded", embedded, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);

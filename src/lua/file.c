@@ -8,17 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LIST_CLASS "neap.io_list"
-#define READER_CLASS "neap.batch_reader"
-
 /* ---- load and save ------------------------------------------------------------------------------------------------------ */
 
-/* __gc of a loaded list, which outlives a raise while its tensors are handed to Lua. */
-static int list_release(lua_State *L) {
-  neap_io_list *list = luaL_checkudata(L, 1, LIST_CLASS);
+/* A loaded list outlives a raise while its tensors are handed to Lua. */
+void neap_lua_free_io_list(lua_State *L, void *at) {
+  neap_io_list *list = at;
+  (void)L;
   neap_io_list_fini(list);
   *list = (neap_io_list){0};
-  return 0;
 }
 
 /* One field, and a slip in it must not load a file in another way than was meant. */
@@ -38,7 +35,7 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
 static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
-  neap_io_list *list = neap_lua_new(L, sizeof *list, LIST_CLASS);
+  neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   bool one = list->n_item == 1 && list->item[0].name[0] == '\0';
@@ -138,9 +135,10 @@ static int read_text(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
+  void **held = neap_lua_new_block(L);
   if (neap_io_read_text(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  *held = bytes.data;
   lua_pushlstring(L, bytes.data, bytes.n);
-  neap_free(bytes.data);
   return 1;
 }
 
@@ -218,11 +216,11 @@ typedef struct reader {
   int n_field;
 } reader;
 
-static int reader_release(lua_State *L) {
-  reader *r = luaL_checkudata(L, 1, READER_CLASS);
+void neap_lua_free_reader(lua_State *L, void *at) {
+  reader *r = at;
+  (void)L;
   if (r->reader != NULL) neap_batch_reader_free(r->reader);
   r->reader = NULL;
-  return 0;
 }
 
 static double number_field(lua_State *L, const char *key, double missing) {
@@ -270,7 +268,7 @@ static int batch_reader(lua_State *L) {
     index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }
-  reader *r = neap_lua_new(L, sizeof *r, READER_CLASS);
+  reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
   r->n_field = n_field;
   NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last, &r->reader, &error));
   return 1;
@@ -279,19 +277,19 @@ static int batch_reader(lua_State *L) {
 /* reader:next() -> number of rows, {tensor, ..}; nothing at the end. Handles are made before the batch is taken, so that no
  * batch is lost to a raise. */
 static int reader_next(lua_State *L) {
-  reader *r = luaL_checkudata(L, 1, READER_CLASS);
-  if (r->reader == NULL) return 0;
+  reader *r = neap_lua_any(L, 1, NEAP_LUA_READER);
+  if (r->reader == NULL || neap_lua_is_closed(r)) return 0;
   neap_tensor *out = neap_lua_room(L, (size_t)r->n_field * sizeof *out);
   lua_createtable(L, r->n_field, 0);
   for (int k = 0; k < r->n_field; k++) {
     neap_lua_new_tensor(L);
-    lua_seti(L, -2, k + 1);
+    lua_rawseti(L, -2, k + 1);
   }
   int64_t n = neap_batch_reader_next(r->reader, out);
   if (n == 0) return 0;
   for (int k = 0; k < r->n_field; k++) {
-    lua_geti(L, -1, k + 1);
-    ((neap_lua_tensor *)lua_touserdata(L, -1))->t = out[k];
+    lua_rawgeti(L, -1, k + 1);
+    neap_lua_tensor_handle(L, -1)->t = out[k];
     lua_pop(L, 1);
   }
   lua_pushinteger(L, n);
@@ -300,9 +298,7 @@ static int reader_next(lua_State *L) {
 }
 
 void neap_lua_open_file(lua_State *L) {
-  static const luaL_Reg list_meta[] = {{"__gc", list_release}, {NULL, NULL}};
-  static const neap_lua_reg none[] = {{NULL, NULL, 0}};
-  static const luaL_Reg reader_meta[] = {{"__gc", reader_release}, {"__close", reader_release}, {NULL, NULL}};
+  static const neap_lua_reg reader_meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg reader_methods[] = {{"next", reader_next, 1}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"load", load, 2},
                                            {"save", save, 3},
@@ -315,7 +311,6 @@ void neap_lua_open_file(lua_State *L) {
                                            {"make_folder", make_folder, 1},
                                            {"batch_reader", batch_reader, 4},
                                            {NULL, NULL, 0}};
-  neap_lua_class(L, LIST_CLASS, "IoList", list_meta, none);
-  neap_lua_class(L, READER_CLASS, "BatchReader", reader_meta, reader_methods);
+  neap_lua_class(L, NEAP_LUA_READER, "BatchReader", reader_meta, reader_methods);
   neap_lua_functions(L, functions, false);
 }

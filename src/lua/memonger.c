@@ -5,25 +5,24 @@
 
 #include <string.h>
 
-#define NEAP_LUA_RECYCLE "neap.recycle"
-
-/* User value 1 keeps the net alive. */
 typedef struct handle {
   neap_recycle r;
-  bool open;
+  neap_net *net; /* what r looks at; NULL: r isn't open */
 } handle;
 
 static neap_recycle *recycle_at(lua_State *L, int index) {
-  handle *h = luaL_checkudata(L, index, NEAP_LUA_RECYCLE);
-  if (!h->open) neap_lua_fail(L, NEAP_RELEASED, "the live ranges were closed");
+  handle *h = neap_lua_at(L, index, NEAP_LUA_RECYCLE);
+  if (h->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the live ranges were closed");
   return &h->r;
 }
 
-static int release_handle(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_RECYCLE);
-  if (h->open) neap_recycle_close(&h->r);
-  h->open = false;
-  return 0;
+void neap_lua_free_recycle(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
+  if (h->net == NULL) return;
+  neap_recycle_close(&h->r);
+  neap_net_free(h->net);
+  h->net = NULL;
 }
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
@@ -110,10 +109,8 @@ static int open(lua_State *L) {
   neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
   neap_recycle_options options = recycle_options(L, 3);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RECYCLE);
-  lua_pushvalue(L, 1);
-  lua_setiuservalue(L, -2, 1);
   NEAP_LUA_TRY(L, neap_recycle_open(&h->r, net->net, &compile.graph, &options, &error));
-  h->open = true;
+  h->net = neap_net_retain(net->net);
   return 1;
 }
 
@@ -162,7 +159,7 @@ static int written_out(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   lua_settop(L, 2);
   neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_recycle_write_out(from->net, &compile.graph, &net->net, &error));
   return net->net != NULL ? 1 : 0;
 }
@@ -214,14 +211,14 @@ static int share(lua_State *L) {
   neap_recycle_options options = recycle_options(L, 3);
   neap_recycle_figures figures;
   neap_recycle_slots slots;
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_recycle_net(from->net, &options, &compile.graph, &net->net, &figures, &slots, &error));
   lua_pushcfunction(L, push_result);
   lua_pushlightuserdata(L, &slots);
   lua_pushlightuserdata(L, &figures);
-  int failed = lua_pcall(L, 2, 2, 0);
+  int failed = neap_lua_call_protected(L, 2, 2);
   neap_recycle_slots_fini(&slots);
-  if (failed) return lua_error(L);
+  if (failed) return neap_lua_leave(L), lua_error(L);
   return 3;
 }
 
@@ -229,16 +226,13 @@ static int share(lua_State *L) {
 static int release(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   int n_keep, n = 0;
-  const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep), **freed = NULL;
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  NEAP_LUA_TRY(L, neap_recycle_release(from->net, n_keep, keep, &net->net, &freed, &n, &error));
-  const char **room = neap_lua_room(L, ((size_t)n + 1) * sizeof *room); /* Lua's own, so that nothing is lost below */
-  memcpy(room, freed, (size_t)n * sizeof *room);
-  neap_free(freed);
-  lua_pushvalue(L, -2);
+  const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep);
+  const char ***freed = (const char ***)neap_lua_new_block(L);
+  neap_lua_net *net = neap_lua_new_net(L);
+  NEAP_LUA_TRY(L, neap_recycle_release(from->net, n_keep, keep, &net->net, freed, &n, &error));
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
-    lua_pushstring(L, room[i]);
+    lua_pushstring(L, (*freed)[i]);
     lua_seti(L, -2, i + 1);
   }
   return 2;
@@ -262,15 +256,14 @@ static int estimate(lua_State *L) {
       lua_pop(L, 1);
   }
   neap_memory_estimate e;
+  void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
-  struct neap_type_bytes *row = neap_lua_room(L, (size_t)e.n_type * sizeof *row);
-  if (e.n_type > 0) memcpy(row, e.by_type, (size_t)e.n_type * sizeof *row);
-  neap_free(e.by_type);
+  *held = e.by_type;
   lua_createtable(L, e.n_type, 0);
   for (int i = 0; i < e.n_type; i++) {
     lua_createtable(L, 0, 2);
-    neap_lua_set_text(L, "type", row[i].type);
-    neap_lua_set_integer(L, "bytes", row[i].bytes);
+    neap_lua_set_text(L, "type", e.by_type[i].type);
+    neap_lua_set_integer(L, "bytes", e.by_type[i].bytes);
     lua_seti(L, -2, i + 1);
   }
   lua_pushinteger(L, e.total_bytes);
@@ -301,24 +294,23 @@ static int reorder(lua_State *L) {
   if (n != neap_net_n_ops(from->net))
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions", neap_net_name(from->net),
                   neap_net_n_ops(from->net), n);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_copy_edited(from->net, &e, &net->net, &error));
   return 1;
 }
 
-static int push_verdict(lua_State *L, bool same, neap_buffer *where) {
+static int push_verdict(lua_State *L, bool same, const neap_buffer *where) {
   lua_pushboolean(L, same);
   lua_pushstring(L, same || where->text == NULL ? "" : where->text);
-  neap_buffer_fini(where);
   return 2;
 }
 
 static int push_sameness(lua_State *L, neap_recycle_sameness asked) {
   const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
-  neap_buffer where = {0};
+  neap_buffer *where = neap_lua_new_buffer(L);
   bool same = false;
-  NEAP_LUA_TRY(L, neap_recycle_same(a, b, asked, &same, &where, &error));
-  return push_verdict(L, same, &where);
+  NEAP_LUA_TRY(L, neap_recycle_same(a, b, asked, &same, where, &error));
+  return push_verdict(L, same, where);
 }
 
 /* same_graph(a, b) -> bool, where */
@@ -331,7 +323,9 @@ static int same_in_place(lua_State *L) { return push_sameness(L, (neap_recycle_s
 static int interference(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = 0, (*pair)[2] = NULL;
+  void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_net_interference(net, &n, &pair, &error));
+  *held = pair;
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_createtable(L, 2, 0);
@@ -341,7 +335,6 @@ static int interference(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
-  neap_free(pair);
   return 1;
 }
 
@@ -451,7 +444,7 @@ static int best_slot(lua_State *L) {
 }
 
 void neap_lua_open_memonger(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release_handle}, {"__close", release_handle}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"blobs", blobs, 1}, {"conflict", conflict, 3}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"recycle", open, 3},
                                            {"written_out", written_out, 2},

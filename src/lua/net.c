@@ -4,11 +4,39 @@
 
 #include <string.h>
 
+/* What is known of a net outlives its handle, for subnets. */
+typedef struct handle {
+  neap_lua_net *net;
+} handle;
+
 neap_lua_net *neap_lua_net_at(lua_State *L, int index) {
-  neap_lua_net *net = luaL_testudata(L, index, NEAP_LUA_NET);
-  if (net == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a net is expected, got a %s", luaL_typename(L, index));
-  if (net->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the net was closed");
-  return net;
+  const handle *h = neap_lua_at(L, index, NEAP_LUA_NET);
+  if (h->net == NULL || h->net->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the net was closed");
+  return h->net;
+}
+
+static neap_status new_record(neap_lua_net **out, neap_error *error) {
+  *out = neap_alloc_zeroed(sizeof **out);
+  if (*out == NULL) return neap_fail_memory(error, sizeof **out, "a handle of a net");
+  (*out)->n_ref = 1;
+  return NEAP_OK;
+}
+
+neap_lua_net *neap_lua_new_net(lua_State *L) {
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_NET);
+  NEAP_LUA_TRY(L, new_record(&h->net, &error));
+  return h->net;
+}
+
+static void let_go(neap_lua_net *net) {
+  while (net != NULL && --net->n_ref == 0) {
+    neap_lua_net *outer = net->outer;
+    neap_lua_types_fini(&net->types);
+    neap_lua_types_fini(&net->taken);
+    neap_net_free(net->net);
+    neap_free(net);
+    net = outer;
+  }
 }
 
 void neap_lua_remember_net(lua_State *L, int index) {
@@ -21,9 +49,11 @@ void neap_lua_remember_net(lua_State *L, int index) {
 
 void neap_lua_push_net(lua_State *L, neap_net *net) {
   neap_lua_handles(L);
-  if (lua_rawgetp(L, -1, net) == LUA_TNIL) {
+  lua_rawgetp(L, -1, net);
+  const void *known = neap_lua_test(L, -1, NEAP_LUA_NET);
+  if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
-    neap_lua_net *made = neap_lua_new(L, sizeof *made, NEAP_LUA_NET);
+    neap_lua_net *made = neap_lua_new_net(L);
     made->net = neap_net_retain(net);
     neap_lua_remember_net(L, -1);
   }
@@ -31,21 +61,18 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
 }
 
 /* The net may live on in workspaces and in handles of its subnets. */
-static int release(lua_State *L) {
-  neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
-  neap_lua_types_fini(&net->types);
-  neap_lua_types_fini(&net->taken);
-  if (net->net == NULL) return 0;
-  neap_lua_forget_handle(L, net->net);
-  neap_net_free(net->net);
-  net->net = NULL;
-  net->outer = NULL;
-  return 0;
+void neap_lua_free_net(lua_State *L, void *at) {
+  handle *h = at;
+  if (h->net == NULL) return;
+  if (h->net->net != NULL) neap_lua_forget_handle(L, h->net->net);
+  let_go(h->net);
+  h->net = NULL;
 }
 
 static int to_text(lua_State *L) {
-  const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
-  if (net->net == NULL)
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_NET);
+  const neap_lua_net *net = h->net;
+  if (net == NULL || net->net == NULL || neap_lua_is_closed(h))
     lua_pushliteral(L, "net (closed)");
   else
     lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net), neap_net_n_ops(net->net),
@@ -64,7 +91,7 @@ static int line(lua_State *L) {
 /* new_net(name) */
 static int new_net(lua_State *L) {
   const char *name = neap_lua_opt_string(L, 1, "net");
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_new(name, &net->net, &error));
   return 1;
 }
@@ -74,14 +101,12 @@ static int sub(lua_State *L) {
   neap_lua_net *outer = neap_lua_net_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
   bool closed = lua_toboolean(L, 3);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  lua_pushvalue(L, 1);
-  lua_setiuservalue(L, -2, 1);
+  neap_lua_net *net = neap_lua_new_net(L);
   neap_net *made = NULL;
   NEAP_LUA_TRY(
     L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error) : neap_net_new_sub(outer->net, name, &made, &error));
   net->net = neap_net_retain(made);
-  net->outer = closed ? NULL : outer;
+  if (!closed) net->outer = outer, outer->n_ref++;
   return 1;
 }
 
@@ -89,9 +114,7 @@ static int sub(lua_State *L) {
 static int copy_sub(lua_State *L) {
   neap_lua_net *outer = neap_lua_net_at(L, 1);
   const neap_lua_net *from = neap_lua_net_at(L, 2);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
-  lua_pushvalue(L, 1);
-  lua_setiuservalue(L, -2, 1);
+  neap_lua_net *net = neap_lua_new_net(L);
   neap_net *made = NULL;
   NEAP_LUA_TRY(L, neap_net_copy_sub(outer->net, from->net, &made, &error));
   net->net = neap_net_retain(made);
@@ -132,7 +155,7 @@ static int take(lua_State *L) {
 
 static int clone(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_clone(from->net, &net->net, &error));
   return 1;
 }
@@ -140,7 +163,7 @@ static int clone(lua_State *L) {
 /* read_net(text) */
 static int read_net(lua_State *L) {
   const char *text = neap_lua_check_string(L, 1);
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
   NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error));
   return 1;
@@ -149,7 +172,7 @@ static int read_net(lua_State *L) {
 /* net:_split_micro() -> the net of one micro-batch, the net of the update */
 static int split_micro(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
-  neap_lua_net *micro = neap_lua_new(L, sizeof *micro, NEAP_LUA_NET), *update = neap_lua_new(L, sizeof *update, NEAP_LUA_NET);
+  neap_lua_net *micro = neap_lua_new_net(L), *update = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_split_micro(from->net, &micro->net, &update->net, &error));
   return 2;
 }
@@ -157,7 +180,7 @@ static int split_micro(lua_State *L) {
 /* update:_split_hold() -> the net that holds a batch's gradients, the net that joins those held to a batch's */
 static int split_hold(lua_State *L) {
   const neap_lua_net *update = neap_lua_net_at(L, 1);
-  neap_lua_net *hold = neap_lua_new(L, sizeof *hold, NEAP_LUA_NET), *join = neap_lua_new(L, sizeof *join, NEAP_LUA_NET);
+  neap_lua_net *hold = neap_lua_new_net(L), *join = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_split_hold(update->net, &hold->net, &join->net, &error));
   return 2;
 }
@@ -175,7 +198,7 @@ static int rename_blobs(lua_State *L) {
     lua_pop(L, 1);
     new[i] = neap_lua_name(L, -1, "rename");
   }
-  neap_lua_net *net = neap_lua_new(L, sizeof *net, NEAP_LUA_NET);
+  neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_rename(from->net, i, old, new, &net->net, &error));
   NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error)); /* two blobs may have become one */
   return 1;
@@ -450,13 +473,9 @@ static int text(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   neap_lua_only_fields(L, 2, "net:text", (const char *const[]){"lines", NULL});
   bool lines = neap_lua_flag(L, 2, "net:text", "lines", true);
-  neap_buffer out = {0};
-  neap_net_print(net, lines, &out);
-  bool failed = out.failed;
-  if (!failed) lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
-  neap_buffer_fini(&out);
-  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the text of a net was refused");
-  return 1;
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_net_print(net, lines, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* net:_mark() -> mark, for _end_mark(mark, keep): without `keep` the net, and all around and within it, is as it was at the mark. */
@@ -466,9 +485,9 @@ static int mark(lua_State *L) {
 }
 
 static int end_mark(lua_State *L) {
-  const neap_lua_net *net = luaL_checkudata(L, 1, NEAP_LUA_NET);
-  if (net->net != NULL)
-    neap_net_end_mark(net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"), lua_toboolean(L, 3));
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_NET);
+  if (h->net != NULL && h->net->net != NULL && !neap_lua_is_closed(h))
+    neap_net_end_mark(h->net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"), lua_toboolean(L, 3));
   return 0;
 }
 
@@ -488,30 +507,30 @@ static int graph(lua_State *L) {
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
   enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)neap_lua_check_option(L, 3, NULL, choice);
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
-  neap_lua_net *made = what == NET ? neap_lua_new(L, sizeof *made, NEAP_LUA_NET) : NULL;
+  neap_lua_net *made = what == NET ? neap_lua_new_net(L) : NULL;
   neap_graph *prepared = NULL;
-  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error));
+  neap_buffer *out = neap_lua_new_buffer(L);
+  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error)); /* nothing of Lua's is called while it is held */
   if (what == NET) {
     neap_error error = {0};
     neap_status status = neap_graph_to_net(prepared, net, &made->net, &error);
     neap_graph_free(prepared);
     if (status != NEAP_OK) neap_lua_raise(L, &error);
+    lua_pop(L, 1); /* the text */
     return 1;
   }
-  neap_buffer out = {0};
-  what == PEOPLE ? neap_graph_print(prepared, &out) : neap_graph_print_canonical(prepared, &out);
+  what == PEOPLE ? neap_graph_print(prepared, out) : neap_graph_print_canonical(prepared, out);
   neap_graph_free(prepared);
+  if (what != HASH || out->failed) return neap_lua_push_buffer(L, out);
   char hash[33];
-  if (what == HASH) neap_hash_text(neap_hash_bytes(out.text, out.n), hash);
-  bool failed = out.failed;
-  if (!failed) what == HASH ? lua_pushstring(L, hash) : lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
-  neap_buffer_fini(&out);
-  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the text of a graph was refused");
+  neap_hash_text(neap_hash_bytes(out->text, out->n), hash);
+  lua_pushstring(L, hash);
   return 1;
 }
 
 void neap_lua_open_net(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {
+    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_sub", sub, 3},
                                          {"_copy_sub", copy_sub, 2},
                                          {"_split_micro", split_micro, 1},
@@ -545,10 +564,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"rename", rename_blobs, 2},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_NET, "Net", meta, methods);
-  lua_pushcfunction(L, new_net);
-  lua_setfield(L, -2, "new_net");
-  lua_pushcfunction(L, line);
-  lua_setfield(L, -2, "line");
-  lua_pushcfunction(L, read_net);
-  lua_setfield(L, -2, "read_net");
+  static const neap_lua_reg functions[] = {
+    {"new_net", new_net, 1}, {"line", line, 0}, {"read_net", read_net, 1}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

@@ -124,7 +124,7 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, n
       if (value->i == NEAP_DTYPE_NONE) fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool)");
       break;
     case NEAP_ATTR_NET:
-      if (luaL_testudata(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");
+      if (neap_lua_test(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");
       value->net = neap_lua_net_at(L, -1)->net;
       break;
     case NEAP_ATTR_INTS:
@@ -253,7 +253,7 @@ static int eager(lua_State *L) {
   int first = lua_gettop(L) + 1;
   for (int k = 0; k < n_out; k++) neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_eager(op->name, n_in, in, attrs, n_out, out, &error));
-  for (int k = 0; k < n_out; k++) ((neap_lua_tensor *)lua_touserdata(L, first + k))->t = out[k];
+  for (int k = 0; k < n_out; k++) neap_lua_tensor_handle(L, first + k)->t = out[k];
   neap_lua_collect(L);
   return n_out;
 }
@@ -412,11 +412,9 @@ static int op_names(lua_State *L) {
 
 static int op_help(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
-  neap_buffer out = {0};
-  neap_op_help(op, &out);
-  lua_pushlstring(L, out.text != NULL ? out.text : "", out.n);
-  neap_buffer_fini(&out);
-  return 1;
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_op_help(op, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 static int suggest(lua_State *L) {

@@ -25,8 +25,7 @@ static void look_into(handle *h, neap_session *session) {
 
 /* The plan at `index`, its fields up to date: raises `argument` for another thing, `released` when its program was closed. */
 static handle *plan_at(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_PLAN);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a plan is expected, got a %s", luaL_typename(L, index));
+  handle *h = neap_lua_at(L, index, NEAP_LUA_PLAN);
   if (h->own.plan != NULL)
     h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
   if (h->own.plan == NULL) {
@@ -57,12 +56,12 @@ void neap_lua_push_session_plan(lua_State *L, int program_index) {
   lua_setiuservalue(L, -2, 1);
 }
 
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_PLAN);
+void neap_lua_free_plan(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
   if (h->own.graph != NULL || h->own.plan != NULL) neap_forecast_fini(&h->own);
   h->own = (neap_forecast){0};
   h->plan = NULL;
-  return 0;
 }
 
 /* net:_plan(options [, range]) -> plan: nothing of it is allocated. With a range: of a smaller batch in its memory. */
@@ -335,7 +334,7 @@ static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *pl
   for (int s = 0; s < plan->n_node; s++) {
     int i = plan->order[s];
     const neap_node *node = &graph->node[i];
-    lua_geti(L, -1, s + 1);
+    lua_rawgeti(L, -1, s + 1);
     push_value_numbers(L, "ins", node->n_in, node->in);
     push_value_numbers(L, "outs", node->n_out, node->out);
     lua_createtable(L, node->n_sub, 0);
@@ -375,14 +374,6 @@ static int value_of(lua_State *L) {
 
 /* ---- words ------------------------------------------------------------------------------------------------------------------- */
 
-static int push_buffer(lua_State *L, neap_buffer *out) {
-  bool failed = out->failed;
-  if (!failed) lua_pushlstring(L, out->text != NULL ? out->text : "", out->n);
-  neap_buffer_fini(out);
-  if (failed) neap_lua_fail(L, NEAP_MEMORY, "memory for a text was refused");
-  return 1;
-}
-
 /* plan:_explain([blob]) -> text */
 static int explain(lua_State *L) {
   const handle *h = plan_at(L, 1);
@@ -396,9 +387,9 @@ static int explain(lua_State *L) {
     if (v == NEAP_NO_VALUE)
       neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
   }
-  neap_buffer out = {0};
-  neap_plan_explain(h->plan, h->graph, v, &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_plan_explain(h->plan, h->graph, v, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* plan:_why(a, b) -> text; names as of plan:_value */
@@ -406,50 +397,47 @@ static int why(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_value_id a = find(h, neap_lua_name(L, 2, "why")), b = find(h, neap_lua_name(L, 3, "why"));
   if (a == NEAP_NO_VALUE || b == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "why expects two blobs of the plan");
-  neap_buffer out = {0};
+  neap_buffer *out = neap_lua_new_buffer(L);
   neap_error error = {0};
-  if (neap_plan_why(h->plan, h->graph, a, b, &out, &error) != NEAP_OK) {
-    neap_buffer_fini(&out);
-    neap_lua_raise(L, &error);
-  }
-  return push_buffer(L, &out);
+  if (neap_plan_why(h->plan, h->graph, a, b, out, &error) != NEAP_OK) neap_lua_raise(L, &error);
+  return neap_lua_push_buffer(L, out);
 }
 
 static int peak(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_buffer out = {0};
-  neap_plan_peak(h->plan, h->graph, &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_plan_peak(h->plan, h->graph, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* plan:text() -> rows that read back, as the store keeps them; plan:graph_text(): the laid-out graph for people. */
 static int text(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_buffer out = {0};
-  neap_plan_print(h->plan, &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_plan_print(h->plan, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 static int graph_text(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_buffer out = {0};
-  neap_graph_print(h->graph, &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_graph_print(h->graph, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* plan:_dot(fold), plan:_svg() -> text */
 static int dot(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_buffer out = {0};
-  neap_plan_dot(h->plan, h->graph, (int)neap_lua_opt_integer(L, 2, 0), &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_plan_dot(h->plan, h->graph, (int)neap_lua_opt_integer(L, 2, 0), out);
+  return neap_lua_push_buffer(L, out);
 }
 
 static int svg(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  neap_buffer out = {0};
-  neap_plan_svg(h->plan, h->graph, 0, NULL, &out);
-  return push_buffer(L, &out);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_plan_svg(h->plan, h->graph, 0, NULL, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* plan:verify() -> true; raises `plan` with the two values at fault. */
@@ -461,7 +449,7 @@ static int verify(lua_State *L) {
 }
 
 void neap_lua_open_plan(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_figures", figures, 1},
                                          {"_ops", ops, 1},
                                          {"_banks", banks, 1},
@@ -480,8 +468,8 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_svg", svg, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
+  static const neap_lua_reg of_net[] = {{"_plan", make, 3}, {NULL, NULL, 0}};
   lua_getfield(L, -1, "Net");
-  lua_pushcfunction(L, make);
-  lua_setfield(L, -2, "_plan");
+  neap_lua_functions(L, of_net, true);
   lua_pop(L, 1);
 }

@@ -350,24 +350,23 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
 
 /* Raises `argument` for another thing, `released` for a program that was closed. */
 static handle *program_at(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_PROGRAM);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a program is expected, got a %s", luaL_typename(L, index));
+  handle *h = neap_lua_at(L, index, NEAP_LUA_PROGRAM);
   if (h->session == NULL) neap_lua_fail(L, NEAP_RELEASED, "the program was closed");
   return h;
 }
 
 neap_session *neap_lua_session_at(lua_State *L, int index) {
-  const handle *h = luaL_testudata(L, index, NEAP_LUA_PROGRAM);
-  return h != NULL ? h->session : NULL;
+  const handle *h = neap_lua_test(L, index, NEAP_LUA_PROGRAM);
+  return h != NULL && !neap_lua_is_closed(h) ? h->session : NULL;
 }
 
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
+void neap_lua_free_program(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
   neap_session_free(h->session);
   h->session = NULL;
   if (h->ws != NULL) neap_workspace_release(h->ws);
   h->ws = NULL;
-  return 0;
 }
 
 static const char warned_key; /* its address: in the registry, what was last said about the database */
@@ -478,11 +477,11 @@ static int run_micro(lua_State *L) {
 
 /* program.plan, net, workspace; methods. */
 static int index_any(lua_State *L) {
-  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
   const char *key = neap_lua_check_string(L, 2);
   if (strcmp(key, "plan") == 0 || strcmp(key, "net") == 0 || strcmp(key, "workspace") == 0) {
-    lua_getiuservalue(L, 1, 1);
-    if (lua_getfield(L, -1, key) != LUA_TNIL) return 1;
+    if (lua_getiuservalue(L, 1, 1) != LUA_TTABLE) neap_lua_fail(L, NEAP_ARGUMENT, "the program has lost its %s", key);
+    if (neap_lua_field(L, -1, key) != LUA_TNIL) return 1;
     program_at(L, 1);
     neap_lua_push_session_plan(L, 1);
     if (neap_session_dynamic_stats(h->session).n_made > 0) return 1; /* another plan next time */
@@ -608,8 +607,8 @@ static int trim(lua_State *L) {
 }
 
 static int to_text(lua_State *L) {
-  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_PROGRAM);
-  if (h->session == NULL) return lua_pushliteral(L, "program (closed)"), 1;
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
+  if (h->session == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "program (closed)"), 1;
   const neap_plan *plan = neap_program_plan(neap_session_program(h->session));
   char text[24];
   lua_pushfstring(L, "program: %d steps, arena %s, run %I times", plan->n_node, neap_bytes_text((double)plan->arena_bytes, text),
@@ -628,19 +627,19 @@ static int memory_options(lua_State *L) {
 }
 
 void neap_lua_open_program(lua_State *L) {
-  static const luaL_Reg meta[] = {
-    {"__gc", release}, {"__close", release}, {"__index", index_any}, {"__tostring", to_text}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__index", index_any, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {
-    {"run", run, 2},       {"stats", stats, 1},   {"times", times, 1},   {"pool", pool, 1},
-    {"metric", metric, 4}, {"record", record, 2}, {"close", release, 1}, {"frames_bytes", frames_bytes, 1},
+    {"run", run, 2},       {"stats", stats, 1},   {"times", times, 1},          {"pool", pool, 1},
+    {"metric", metric, 4}, {"record", record, 2}, {"close", neap_lua_close, 1}, {"frames_bytes", frames_bytes, 1},
     {"trim", trim, 1},     {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
+  static const neap_lua_reg of_workspace[] = {{"_compile", compile, 4}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"memory_options", memory_options, 0}, {"run_micro", run_micro, 7}, {NULL, NULL, 0}};
   lua_getfield(L, -1, "Workspace");
-  lua_pushcfunction(L, compile);
-  lua_setfield(L, -2, "_compile");
+  neap_lua_functions(L, of_workspace, true);
   lua_pop(L, 1);
-  lua_pushcfunction(L, memory_options);
-  lua_setfield(L, -2, "memory_options");
-  lua_pushcfunction(L, run_micro);
-  lua_setfield(L, -2, "run_micro");
+  neap_lua_functions(L, functions, false);
 }

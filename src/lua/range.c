@@ -9,17 +9,16 @@ typedef struct handle {
 
 const neap_range *neap_lua_opt_range(lua_State *L, int index) {
   if (lua_isnoneornil(L, index)) return NULL;
-  const handle *h = luaL_testudata(L, index, NEAP_LUA_RANGE);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a range of batches is expected, got a %s", luaL_typename(L, index));
+  const handle *h = neap_lua_at(L, index, NEAP_LUA_RANGE);
   if (h->range == NULL) neap_lua_fail(L, NEAP_RELEASED, "the range of batches was closed");
   return h->range;
 }
 
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_RANGE);
+void neap_lua_free_range(lua_State *L, void *at) {
+  handle *h = at;
+  (void)L;
   neap_range_free(h->range);
   h->range = NULL;
-  return 0;
 }
 
 /* new_range(net, options) -> range: `net`, with the inputs' shapes of `options`, is the largest batch. */
@@ -33,8 +32,8 @@ static int new_range(lua_State *L) {
 }
 
 static int to_text(lua_State *L) {
-  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_RANGE);
-  if (h->range == NULL) return lua_pushliteral(L, "range of batches (closed)"), 1;
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_RANGE);
+  if (h->range == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "range of batches (closed)"), 1;
   const neap_graph *graph;
   const neap_plan *plan = neap_range_most(h->range, &graph);
   char text[24];
@@ -79,7 +78,7 @@ static int ask(lua_State *L) {
   source *s = lua_touserdata(L, 1);
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushvalue(L, 2);
-  lua_call(L, 1, 2);
+  neap_lua_call_user(L, 1, 2);
   s->net = neap_lua_net_at(L, 3)->net;
   s->options = neap_lua_compile_options(L, 4, 3);
   return lua_gettop(L);
@@ -93,7 +92,7 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, 
   lua_pushvalue(s->L, s->top);
   lua_pushlightuserdata(s->L, s);
   lua_pushinteger(s->L, n);
-  if (lua_pcall(s->L, 2, LUA_MULTRET, 0) != LUA_OK) {
+  if (neap_lua_call_protected(s->L, 2, LUA_MULTRET) != LUA_OK) {
     s->raised = true;
     return neap_fail(error, NEAP_INTERNAL, "fit_batch: Lua raised an error");
   }
@@ -110,8 +109,10 @@ static int fit_batch(lua_State *L) {
   lua_settop(L, 4);
   source s = {.L = L};
   neap_fit fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
-  if (!lua_isnil(L, 3)) fit.update = neap_lua_net_at(L, 3)->net;
-  if (!lua_isnil(L, 4)) fit.hold = neap_lua_net_at(L, 4)->net;
+  neap_net *update = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net,
+           *hold = lua_isnil(L, 4) ? NULL : neap_lua_net_at(L, 4)->net;
+  fit.update = update;
+  fit.hold = hold;
   neap_forecast *forecast = neap_lua_new_plan(L);
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, ask, 1);
@@ -119,8 +120,12 @@ static int fit_batch(lua_State *L) {
   luaL_checkstack(L, 8, "fit_batch");
   int64_t n;
   neap_error error = {0};
+  if (update != NULL) neap_net_retain(update); /* f may close their handles; nothing is raised meanwhile */
+  if (hold != NULL) neap_net_retain(hold);
   neap_status status = neap_driver_fit(&fit, &n, forecast, &error);
-  if (s.raised) return lua_error(L);
+  neap_net_free(update);
+  neap_net_free(hold);
+  if (s.raised) return neap_lua_leave(L), lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
   lua_pushinteger(L, n);
   lua_pushvalue(L, 5);
@@ -143,8 +148,9 @@ static int micro_beside(lua_State *L) {
 }
 
 void neap_lua_open_range(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
-  static const neap_lua_reg methods[] = {{"close", release, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {
+    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"close", neap_lua_close, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
   static const neap_lua_reg functions[] = {{"new_range", new_range, 2},
                                            {"batch_inputs", batch_inputs, 2},

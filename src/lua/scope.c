@@ -9,16 +9,17 @@ typedef struct handle {
 } handle;
 
 static neap_scope *scope_at(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_SCOPE);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a scope is expected, got a %s", luaL_typename(L, index));
+  handle *h = neap_lua_at(L, index, NEAP_LUA_SCOPE);
+  if (h->scope == NULL) neap_lua_fail(L, NEAP_RELEASED, "the scope was closed");
   return h->scope;
 }
 
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_SCOPE);
+void neap_lua_free_scope(lua_State *L, void *at) {
+  handle *h = at;
+  if (h->scope == NULL) return;
+  neap_lua_forget_handle(L, h->scope);
   neap_scope_release(h->scope);
   h->scope = NULL;
-  return 0;
 }
 
 static int to_text(lua_State *L) {
@@ -32,7 +33,9 @@ static int to_text(lua_State *L) {
 /* One handle a scope, as for workspaces. */
 void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
   neap_lua_handles(L);
-  if (lua_rawgetp(L, -1, scope) == LUA_TNIL) {
+  lua_rawgetp(L, -1, scope);
+  const void *known = neap_lua_test(L, -1, NEAP_LUA_SCOPE);
+  if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE);
     h->scope = neap_scope_retain(scope);
@@ -247,7 +250,7 @@ static int run_once(lua_State *L) {
 }
 
 void neap_lua_open_scope(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__tostring", to_text}, {"__len", length}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__tostring", to_text, NEAP_LUA_ANY}, {"__len", length, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_push", push, 3},
                                          {"_reuse_last", reuse_last, 3},
                                          {"_pop_gradient", pop_gradient, 3},
@@ -260,10 +263,7 @@ void neap_lua_open_scope(lua_State *L) {
                                          {"check_bindings_match", check_bindings, 3},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_SCOPE, "Scope", meta, methods);
-  lua_pushcfunction(L, run_steps);
-  lua_setfield(L, -2, "run_steps");
-  lua_pushcfunction(L, run_once);
-  lua_setfield(L, -2, "run_once");
-  lua_pushcfunction(L, run_op);
-  lua_setfield(L, -2, "run_op");
+  static const neap_lua_reg functions[] = {
+    {"run_steps", run_steps, 4}, {"run_once", run_once, 3}, {"run_op", run_op, 5}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

@@ -9,9 +9,11 @@
 
 neap_lua_tensor *neap_lua_new_tensor(lua_State *L) { return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR); }
 
+neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index) { return neap_lua_any(L, index, NEAP_LUA_TENSOR); }
+
 /* The tensor is the caller's to fill in: what goes along is how long its bytes are good, and the name. */
 neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
-  const neap_lua_tensor *from = lua_touserdata(L, index);
+  const neap_lua_tensor *from = neap_lua_tensor_handle(L, index);
   neap_lua_tensor *view = neap_lua_new_tensor(L);
   if (from->ws != NULL) view->ws = neap_workspace_retain(from->ws);
   view->generation = from->generation;
@@ -19,11 +21,10 @@ neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
   return view;
 }
 
-bool neap_lua_is_tensor(lua_State *L, int index) { return luaL_testudata(L, index, NEAP_LUA_TENSOR) != NULL; }
+bool neap_lua_is_tensor(lua_State *L, int index) { return neap_lua_test(L, index, NEAP_LUA_TENSOR) != NULL; }
 
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
-  neap_lua_tensor *handle = luaL_testudata(L, index, NEAP_LUA_TENSOR);
-  if (handle == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is expected, got a %s", luaL_typename(L, index));
+  neap_lua_tensor *handle = neap_lua_at(L, index, NEAP_LUA_TENSOR);
   if (handle->t.storage == NULL) neap_lua_fail(L, NEAP_RELEASED, "the tensor was closed");
   if (handle->generation != 0 && handle->generation != neap_workspace_generation(handle->ws)) {
     neap_error error = {0};
@@ -42,13 +43,12 @@ neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
   return t;
 }
 
-/* __gc and __close; a closed handle is an error to use, not a crash. */
-static int release(lua_State *L) {
-  neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
+void neap_lua_free_tensor(lua_State *L, void *at) {
+  neap_lua_tensor *handle = at;
+  (void)L;
   if (handle->t.storage != NULL) neap_tensor_fini(&handle->t);
   if (handle->ws != NULL) neap_workspace_release(handle->ws);
   handle->ws = NULL;
-  return 0;
 }
 
 /* ---- elements ------------------------------------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ static int apply(lua_State *L) {
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t)) {
     lua_pushvalue(L, 2);
     neap_lua_push_element(L, t, walk.offset);
-    lua_call(L, 1, 1);
+    neap_lua_call_user(L, 1, 1);
     t = neap_lua_writable_at(L, 1); /* f may have closed it */
     if (!lua_isnil(L, -1)) neap_lua_set_element(L, t, walk.offset, -1);
     lua_pop(L, 1);
@@ -183,7 +183,7 @@ static int map(lua_State *L) {
     lua_pushvalue(L, 3);
     neap_lua_push_element(L, t, walk.offset);
     neap_lua_push_element(L, other, beside.offset);
-    lua_call(L, 2, 1);
+    neap_lua_call_user(L, 2, 1);
     t = neap_lua_writable_at(L, 1);
     other = neap_lua_tensor_at(L, 2);
     if (!lua_isnil(L, -1)) neap_lua_set_element(L, t, walk.offset, -1);
@@ -355,13 +355,10 @@ static int stats_of(lua_State *L) {
 }
 
 static int to_text(lua_State *L) {
-  const neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
-  const neap_tensor *t = neap_lua_tensor_at(L, 1);
-  neap_buffer out = {0};
-  neap_tensor_print(t, NULL, handle->name, &out);
-  lua_pushlstring(L, out.text != NULL ? out.text : "", out.n); /* may raise only when Lua itself is out of memory */
-  neap_buffer_fini(&out);
-  return 1;
+  const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
+  neap_buffer *out = neap_lua_new_buffer(L);
+  neap_tensor_print(neap_lua_tensor_at(L, 1), NULL, handle->name, out);
+  return neap_lua_push_buffer(L, out);
 }
 
 /* ---- sizes -------------------------------------------------------------------------------------------------------------------------- */
@@ -438,7 +435,7 @@ static int not_ordered(lua_State *L) {
 /* x.shape, x.dtype, x.name, methods; everything that is no string is a position. */
 static int index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_index(L);
-  const neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
+  const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
   const char *key = lua_tostring(L, 2);
   if (strcmp(key, "shape") == 0)
     neap_lua_push_shape(L, &neap_lua_tensor_at(L, 1)->shape);
@@ -456,21 +453,20 @@ static int new_index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_new_index(L);
   if (strcmp(lua_tostring(L, 2), "name") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one", lua_tostring(L, 2));
-  neap_lua_tensor *handle = luaL_checkudata(L, 1, NEAP_LUA_TENSOR);
+  neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
   handle->name = neap_lua_opt_name(L, 3, "x.name");
   return 0;
 }
 
 void neap_lua_open_tensor(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release},
-                                  {"__close", release},
-                                  {"__index", index_any},
-                                  {"__newindex", new_index_any},
-                                  {"__tostring", to_text},
-                                  {"__len", length},
-                                  {"__lt", not_ordered},
-                                  {"__le", not_ordered},
-                                  {NULL, NULL}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__index", index_any, NEAP_LUA_ANY},
+                                      {"__newindex", new_index_any, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {"__len", length, NEAP_LUA_ANY},
+                                      {"__lt", not_ordered, NEAP_LUA_ANY},
+                                      {"__le", not_ordered, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"item", item, 1},
                                          {"_count_not", count_not, 2},
                                          {"at", at, NEAP_LUA_ANY},
@@ -506,6 +502,6 @@ void neap_lua_open_tensor(lua_State *L) {
   }
   lua_pop(L, 1);
   neap_lua_functions(L, neap_lua_tensor_makers, false);
-  lua_pushcfunction(L, stats_of);
-  lua_setfield(L, -2, "stats_of");
+  static const neap_lua_reg functions[] = {{"stats_of", stats_of, 1}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

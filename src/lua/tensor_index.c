@@ -136,7 +136,7 @@ int neap_lua_tensor_index(lua_State *L) {
   /* One past the end reads nil, so that ipairs stops. */
   if (lua_isinteger(L, 2) && t->shape.n_dim > 0 && lua_tointeger(L, 2) == t->shape.dim[0] + 1) return lua_pushnil(L), 1;
   if (push_picked(L, t)) {
-    const neap_lua_tensor *view = lua_touserdata(L, -1);
+    const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
     neap_lua_push_element(L, &view->t, 0);
   }
   return 1;
@@ -166,7 +166,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     return 0;
   }
   push_picked(L, t);
-  const neap_lua_tensor *view = lua_touserdata(L, -1);
+  const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
   if (view->t.shape.n_dim == 0 && (lua_type(L, 3) == LUA_TNUMBER || lua_type(L, 3) == LUA_TBOOLEAN)) {
     neap_lua_set_element(L, &view->t, 0, 3);
     return 0;

@@ -202,7 +202,7 @@ static int eye(lua_State *L) {
   if (n < 0 || m < 0) neap_lua_fail(L, NEAP_ARGUMENT, "eye expects sizes, got %lld and %lld", (long long)n, (long long)m);
   neap_shape shape = NEAP_SHAPE(n, m);
   filled(L, dtype, &shape, 0, 0);
-  const neap_lua_tensor *out = lua_touserdata(L, -1);
+  const neap_lua_tensor *out = neap_lua_tensor_handle(L, -1);
   for (int64_t i = 0; i < NEAP_MIN(n, m); i++) neap_element_set(dtype, neap_tensor_data(&out->t), i * (m + 1), 1);
   return 1;
 }

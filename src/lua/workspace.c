@@ -6,11 +6,12 @@
 
 typedef struct handle {
   neap_workspace *ws;
+  neap_draw hold; /* what _give_draw has given: the workspace looks here */
+  bool holds;
 } handle;
 
 neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
-  handle *h = luaL_testudata(L, index, NEAP_LUA_WORKSPACE);
-  if (h == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a workspace is expected, got a %s", luaL_typename(L, index));
+  handle *h = neap_lua_at(L, index, NEAP_LUA_WORKSPACE);
   if (h->ws == NULL) neap_lua_fail(L, NEAP_RELEASED, "the workspace was closed");
   return h->ws;
 }
@@ -41,7 +42,9 @@ static void remember(lua_State *L, const neap_workspace *ws) {
 
 void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
   neap_lua_handles(L);
-  if (lua_rawgetp(L, -1, ws) == LUA_TNIL) {
+  lua_rawgetp(L, -1, ws);
+  const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
+  if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
     h->ws = neap_workspace_retain(ws);
@@ -60,13 +63,13 @@ void neap_lua_forget_handle(lua_State *L, const void *address) {
 }
 
 /* A closed handle is nobody's; the workspace may live on in others. */
-static int release(lua_State *L) {
-  handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
-  if (h->ws == NULL) return 0;
+void neap_lua_free_workspace(lua_State *L, void *at) {
+  handle *h = at;
+  if (h->ws == NULL) return;
   neap_lua_forget_handle(L, h->ws);
+  if (h->holds) neap_workspace_give_draw(h->ws, NULL);
   neap_workspace_release(h->ws);
   h->ws = NULL;
-  return 0;
 }
 
 static void count_blob(void *context, const neap_blob_info *info) {
@@ -75,8 +78,8 @@ static void count_blob(void *context, const neap_blob_info *info) {
 }
 
 static int to_text(lua_State *L) {
-  const handle *h = luaL_checkudata(L, 1, NEAP_LUA_WORKSPACE);
-  if (h->ws == NULL) return lua_pushliteral(L, "workspace (closed)"), 1;
+  const handle *h = neap_lua_any(L, 1, NEAP_LUA_WORKSPACE);
+  if (h->ws == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "workspace (closed)"), 1;
   int n = 0;
   char text[24];
   neap_workspace_each(h->ws, count_blob, &n);
@@ -272,13 +275,11 @@ static int remove_blob(lua_State *L) {
 
 /* ---- marks ---------------------------------------------------------------------------------------------------------- */
 
-#define LUA_MARK "neap.workspace_mark"
-
-static int free_mark(lua_State *L) {
-  neap_workspace_mark **mark = luaL_checkudata(L, 1, LUA_MARK);
+void neap_lua_free_mark(lua_State *L, void *at) {
+  neap_workspace_mark **mark = at;
+  (void)L;
   neap_workspace_mark_free(*mark);
   *mark = NULL;
-  return 0;
 }
 
 /* ws:_look_draw(train) -> seed, step: what the next run of a net with a backward pass, or without one, draws by. */
@@ -289,17 +290,15 @@ static int look_draw(lua_State *L) {
   return 2;
 }
 
-/* ws:_give_draw(seed, step) -> a hold: runs draw by these, and count nothing, until ws:_give_draw(). The caller keeps the hold. */
+/* ws:_give_draw(seed, step) -> true: runs draw by these, and count nothing, until ws:_give_draw(). */
 static int give_draw(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
-  if (lua_isnoneornil(L, 2)) {
-    neap_workspace_give_draw(ws, NULL);
-    return 0;
-  }
-  neap_draw draw = {.seed = (uint64_t)neap_lua_check_integer(L, 2), .step = (uint32_t)neap_lua_check_integer(L, 3)};
-  neap_draw *hold = lua_newuserdatauv(L, sizeof *hold, 0);
-  *hold = draw;
-  neap_workspace_give_draw(ws, hold);
+  handle *h = neap_lua_at(L, 1, NEAP_LUA_WORKSPACE);
+  h->holds = !lua_isnoneornil(L, 2);
+  if (h->holds)
+    h->hold = (neap_draw){.seed = (uint64_t)neap_lua_check_integer(L, 2), .step = (uint32_t)neap_lua_check_integer(L, 3)};
+  neap_workspace_give_draw(ws, h->holds ? &h->hold : NULL);
+  lua_pushboolean(L, h->holds);
   return 1;
 }
 
@@ -308,20 +307,14 @@ static int mark(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   int n;
   const char **fed = neap_lua_names(L, 3, "feed", false, &n);
-  neap_workspace_mark **out = lua_newuserdatauv(L, sizeof *out, 0);
-  *out = NULL;
-  if (luaL_newmetatable(L, LUA_MARK)) {
-    lua_pushcfunction(L, free_mark);
-    lua_setfield(L, -2, "__gc");
-  }
-  lua_setmetatable(L, -2);
+  neap_workspace_mark **out = neap_lua_new(L, sizeof *out, NEAP_LUA_MARK);
   NEAP_LUA_TRY(L, neap_workspace_mark_new(ws, lua_toboolean(L, 2), n, fed, out, &error));
   return 1;
 }
 
 /* ws:_end_mark(mark, keep, {fed names}): without `keep` the blobs are what they were. */
 static int end_mark(lua_State *L) {
-  neap_workspace_mark **at = luaL_checkudata(L, 2, LUA_MARK);
+  neap_workspace_mark **at = neap_lua_any(L, 2, NEAP_LUA_MARK);
   int n;
   const char **fed = neap_lua_names(L, 4, "feed", false, &n);
   if (*at != NULL && !lua_toboolean(L, 3)) neap_workspace_mark_undo(*at, n, fed);
@@ -489,15 +482,11 @@ static int load(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
-  neap_io_list list = {0};
+  neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
-  if (neap_workspace_load(ws, path, map, &list, &error) != NEAP_OK) {
-    neap_io_list_fini(&list);
-    return neap_lua_failure(L, &error);
-  }
-  lua_createtable(L, 0, list.n_meta);
-  for (int i = 0; i < list.n_meta; i++) neap_lua_set_text(L, list.meta[i].key, list.meta[i].value);
-  neap_io_list_fini(&list);
+  if (neap_workspace_load(ws, path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_createtable(L, 0, list->n_meta);
+  for (int i = 0; i < list->n_meta; i++) neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
   return 1;
 }
 
@@ -516,7 +505,7 @@ static int import(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
-  neap_lua_net *made = neap_lua_new(L, sizeof *made, NEAP_LUA_NET);
+  neap_lua_net *made = neap_lua_new_net(L);
   neap_error error = {0};
   if (neap_workspace_load_model(ws, path, map, &made->net, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   neap_lua_remember_net(L, -1);
@@ -581,7 +570,8 @@ static int delete_net(lua_State *L) {
 }
 
 void neap_lua_open_workspace(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", release}, {"__close", release}, {"__tostring", to_text}, {NULL, NULL}};
+  static const neap_lua_reg meta[] = {
+    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"feed", feed, 4},
                                          {"fetch", fetch, 2},
                                          {"view", view, 2},
@@ -616,11 +606,9 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"_net", find_net, 2},
                                          {"nets", net_names, 1},
                                          {"_delete_net", delete_net, 2},
-                                         {"_close", release, 1},
+                                         {"_close", neap_lua_close, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
-  lua_pushcfunction(L, new_workspace);
-  lua_setfield(L, -2, "new_workspace");
-  lua_pushcfunction(L, workspaces);
-  lua_setfield(L, -2, "workspaces");
+  static const neap_lua_reg functions[] = {{"new_workspace", new_workspace, 1}, {"workspaces", workspaces, 0}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
 }

@@ -4,6 +4,7 @@ local support = require "support"
 local folder = "tests/hostile/"
 local scripts = {
   ["reads tables raw, whatever their metamethods do"] = "tables",
+  ["puts any metatable, user value or upvalue on any handle"] = "metatables",
 }
 
 describe("hostile Lua code", function()

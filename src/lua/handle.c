@@ -1,0 +1,255 @@
+/* handle.c: handles and the functions of the surface. A handle is a userdata with a head that says what it holds; its metatable
+ * is for Lua, which may put any metatable on any userdata.
+ *
+ * Functions of the binding note on the C stack that they are at work. Finalisers run whenever Lua allocates, so in the midst of
+ * them: a handle that one closes then is closed to Lua at once, and what it holds goes when the handle is collected. The
+ * collector itself takes nothing that a function at work still has on Lua's stack.
+ *
+ * INVARIANT: C reads a userdata as a handle only when its head has the kind; only neap_lua_new writes heads.
+ * INVARIANT: what a function at work has got from a handle isn't freed before it ends.
+ */
+#include "lua/binding.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* ---- kinds ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct kind_row {
+  const char *class; /* the metatable's name in the registry */
+  const char *noun;
+  void (*free)(lua_State *L, void *handle);
+} kind_row;
+
+static const kind_row kinds[NEAP_LUA_N_KIND] = {
+#define X(symbol, name, class, noun) {class, noun, neap_lua_free_##name},
+  NEAP_LUA_KINDS(X)
+#undef X
+};
+
+typedef struct head {
+  const kind_row *kind; /* into `kinds`: an address that no other userdata holds */
+  const void *none;     /* NULL: Lua's own file library, should it get the handle for a file, finds a closed one */
+  bool closed;
+} head;
+
+static head *head_at(lua_State *L, int index) {
+  if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof(head)) return NULL;
+  head *h = lua_touserdata(L, index);
+  bool own = false;
+  for (int k = 0; k < NEAP_LUA_N_KIND && !own; k++) own = h->kind == &kinds[k];
+  return own ? h : NULL;
+}
+
+void *neap_lua_test(lua_State *L, int index, neap_lua_kind kind) {
+  if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof(head)) return NULL;
+  head *h = lua_touserdata(L, index);
+  return h->kind == &kinds[kind] ? h + 1 : NULL;
+}
+
+/* The class of Neap's that the value is, whatever its metatable says; else its type. */
+static const char *type_name(lua_State *L, int index) {
+  const head *h = head_at(L, index);
+  return h != NULL ? h->kind->noun : luaL_typename(L, index);
+}
+
+void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind) {
+  void *handle = neap_lua_test(L, index, kind);
+  if (handle == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a %s is expected, got a %s", kinds[kind].noun, type_name(L, index));
+  return handle;
+}
+
+bool neap_lua_is_closed(const void *handle) { return ((const head *)handle - 1)->closed; }
+
+void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
+  void *handle = neap_lua_any(L, index, kind);
+  if (neap_lua_is_closed(handle)) neap_lua_fail(L, NEAP_RELEASED, "the %s was closed", kinds[kind].noun);
+  return handle;
+}
+
+/* ---- at work ---------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_NESTED = 256 }; /* Lua allows 200 calls of C within each other */
+
+/* The functions of the binding that this thread is in, the outermost first, each by an address in its part of the C stack.
+ * An error that Lua raises leaves some behind: they lie deeper than whoever asks. */
+static _Thread_local struct {
+  int n;
+  bool held; /* finalisers, by a function that must not meet them */
+  struct {
+    uintptr_t address;
+    bool out; /* it has called a function of the user's, and reads everything anew afterwards */
+  } item[MOST_NESTED];
+} work;
+
+static void drop_left(uintptr_t here) {
+  while (work.n > 0 && work.item[work.n - 1].address <= here) work.n--;
+}
+
+static int enter(lua_State *L, uintptr_t here, bool out) {
+  drop_left(here);
+  int before = work.n;
+  if (before == MOST_NESTED) neap_lua_fail(L, NEAP_ARGUMENT, "calls are nested too deeply");
+  work.item[work.n].address = here;
+  work.item[work.n++].out = out;
+  return before;
+}
+
+static void let_finalisers(lua_State *L) {
+  if (!work.held) return;
+  work.held = false;
+  lua_gc(L, LUA_GCRESTART);
+}
+
+void neap_lua_leave(lua_State *L) {
+  let_finalisers(L);
+  if (work.n > 0) work.n--;
+}
+
+void neap_lua_call_user(lua_State *L, int n_argument, int n_result) {
+  int before = enter(L, (uintptr_t)__builtin_frame_address(0), true);
+  lua_call(L, n_argument, n_result);
+  work.n = before;
+}
+
+int neap_lua_call_protected(lua_State *L, int n_argument, int n_result) {
+  int before = enter(L, (uintptr_t)__builtin_frame_address(0), false);
+  int status = lua_pcall(L, n_argument, n_result, 0);
+  work.n = before;
+  return status;
+}
+
+/* Whether the collector itself has called the running function. */
+static bool is_collected(lua_State *L) {
+  lua_Debug ar;
+  return lua_getstack(L, 0, &ar) != 0 && lua_getinfo(L, "n", &ar) != 0 && ar.name != NULL && strcmp(ar.name, "__gc") == 0 &&
+         strcmp(ar.namewhat, "metamethod") == 0;
+}
+
+/* Anything but a handle is left alone: `debug` may have given it the metatable of one. */
+int neap_lua_close(lua_State *L) {
+  head *h = head_at(L, 1);
+  if (h == NULL) return 0;
+  drop_left((uintptr_t)__builtin_frame_address(0));
+  h->closed = true;
+  bool busy = work.n > 0 && !work.item[work.n - 1].out;
+  if (!busy || is_collected(L)) h->kind->free(L, h + 1);
+  return 0;
+}
+
+/* ---- making ----------------------------------------------------------------------------------------------------------- */
+
+/* The metatable of a kind, pushed; one that has no class of its own gets it with the first handle. */
+static void push_metatable(lua_State *L, neap_lua_kind kind) {
+  if (!luaL_newmetatable(L, kinds[kind].class)) return;
+  lua_pushcfunction(L, neap_lua_close);
+  lua_setfield(L, -2, "__gc");
+}
+
+void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind) {
+  luaL_checkstack(L, 8, "too many results");
+  push_metatable(L, kind);
+  head *h = lua_newuserdatauv(L, sizeof *h + bytes, 1);
+  memset(h, 0, sizeof *h + bytes);
+  h->kind = &kinds[kind];
+  lua_insert(L, -2);
+  lua_setmetatable(L, -2);
+  return h + 1;
+}
+
+void neap_lua_free_block(lua_State *L, void *handle) {
+  void **slot = handle;
+  (void)L;
+  neap_free(*slot);
+  *slot = NULL;
+}
+
+void **neap_lua_new_block(lua_State *L) { return neap_lua_new(L, sizeof(void *), NEAP_LUA_BLOCK); }
+
+void neap_lua_free_buffer(lua_State *L, void *handle) {
+  (void)L;
+  neap_buffer_fini(handle);
+}
+
+neap_buffer *neap_lua_new_buffer(lua_State *L) { return neap_lua_new(L, sizeof(neap_buffer), NEAP_LUA_BUFFER); }
+
+int neap_lua_push_buffer(lua_State *L, neap_buffer *out) {
+  if (out->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for a text was refused");
+  lua_pushlstring(L, out->text != NULL ? out->text : "", out->n);
+  neap_buffer_fini(out);
+  return 1;
+}
+
+/* ---- functions -------------------------------------------------------------------------------------------------------- */
+
+typedef struct function {
+  const neap_lua_reg *reg;
+  bool method; /* the object is not counted */
+} function;
+
+void neap_lua_free_function(lua_State *L, void *handle) {
+  (void)L;
+  (void)handle;
+}
+
+/* What Lua calls: the function of upvalue 1, once the number of arguments is looked at. */
+static int call_checked(lua_State *L) {
+  const function *f = neap_lua_test(L, lua_upvalueindex(1), NEAP_LUA_FUNCTION);
+  if (f == NULL) return luaL_error(L, "a function of Neap has lost itself");
+  const neap_lua_reg *reg = f->reg;
+  int limit = reg->most & ~NEAP_LUA_ALONE, most = limit == NEAP_LUA_ANY ? INT_MAX : limit;
+  int before = enter(L, (uintptr_t)__builtin_frame_address(0), false);
+  for (int i = lua_gettop(L); i > most; i--) {
+    if (lua_isnil(L, i)) continue;
+    most -= f->method;
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most, most == 1 ? "" : "s", i - f->method);
+  }
+  if (reg->call == neap_lua_close) { /* it asks who is at work, and is not itself */
+    work.n = before;
+    return neap_lua_close(L);
+  }
+  if (before == 0) let_finalisers(L); /* what an error of Lua's own has left held */
+  if ((reg->most & NEAP_LUA_ALONE) != 0 && !work.held && lua_gc(L, LUA_GCISRUNNING)) {
+    lua_gc(L, LUA_GCSTOP);
+    work.held = true;
+  }
+  int n = reg->call(L);
+  if ((reg->most & NEAP_LUA_ALONE) != 0) let_finalisers(L);
+  work.n = before;
+  return n;
+}
+
+void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
+  for (; list->name != NULL; list++) {
+    if (list->call == neap_lua_close && list->most == NEAP_LUA_ANY) {
+      lua_pushcfunction(L, neap_lua_close);
+    } else {
+      function *f = neap_lua_new(L, sizeof *f, NEAP_LUA_FUNCTION);
+      *f = (function){.reg = list, .method = methods};
+      lua_pushcclosure(L, call_checked, 1);
+    }
+    lua_setfield(L, -2, list->name);
+  }
+}
+
+/* Through the metatable, so that methods which Lua modules add later are found. */
+int neap_lua_method(lua_State *L) {
+  if (luaL_getmetafield(L, 1, "methods") == LUA_TNIL) return 0;
+  lua_pushvalue(L, 2);
+  lua_gettable(L, -2);
+  return 1;
+}
+
+void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta, const neap_lua_reg *methods) {
+  push_metatable(L, kind);
+  lua_newtable(L);
+  neap_lua_functions(L, methods, true);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "methods");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__index"); /* `meta` may replace it */
+  lua_insert(L, -2);
+  neap_lua_functions(L, meta, true);
+  lua_setfield(L, -2, "meta"); /* methods.meta, so that Lua modules can add operators */
+  lua_setfield(L, -2, field);
+}
