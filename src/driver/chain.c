@@ -285,11 +285,30 @@ neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_ne
 
 /* ---- making and freeing --------------------------------------------------------------------------------------------------------- */
 
+static neap_status copy_names(neap_chain *chain, int n, const char *const *from, const char *const **out, neap_error *error) {
+  const char **name = neap_arena_alloc(&chain->room, (size_t)NEAP_MAX(n, 1) * sizeof *name);
+  if (name == NULL) return no_memory(error);
+  for (int i = 0; i < n; i++)
+    if ((name[i] = neap_intern(from[i])) == NULL) return no_memory(error);
+  *out = name;
+  return NEAP_OK;
+}
+
+/* The caller may drop its options. */
 static neap_status copy_options(neap_chain *chain, const neap_compile_options *options, neap_error *error) {
   chain->options = *options;
+  chain->options.store = neap_store_retain(options->store);
   chain->options.script = chain->options.tag = NULL;
   chain->options.graph.bank = neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
   if (chain->options.graph.bank == NULL) return no_memory(error);
+  NEAP_TRY(copy_names(chain, options->graph.n_keep, options->graph.keep, &chain->options.graph.keep, error));
+  if (options->mem_param != NULL) {
+    neap_mem_param *param = neap_arena_alloc(&chain->room, sizeof *param);
+    if (param == NULL) return no_memory(error);
+    *param = *options->mem_param;
+    NEAP_TRY(copy_names(chain, param->n_exclude_blob, options->mem_param->exclude_blob, &param->exclude_blob, error));
+    chain->options.mem_param = param;
+  }
   if (options->engine == NULL) return NEAP_OK;
   chain->options.engine = neap_intern(options->engine);
   return chain->options.engine != NULL ? NEAP_OK : no_memory(error);
@@ -352,6 +371,7 @@ void neap_chain_free(neap_chain *chain) {
   neap_free(chain->batch);
   neap_free(chain->param);
   neap_workspace_release(chain->ws);
+  neap_store_close(chain->options.store);
   neap_arena_fini(&chain->room);
   neap_free(chain);
 }

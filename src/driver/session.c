@@ -3,8 +3,7 @@
  * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in a list until the run row
  * is written, when the session closes.
  *
- * INVARIANT: the workspace lives at least as long as the session, which holds a reference of it; the store must outlive the
- * session.
+ * INVARIANT: the workspace and the store live at least as long as the session, which holds references of them.
  * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from the start.
  */
 #include "driver/driver_int.h"
@@ -151,7 +150,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   neap_session *session = neap_alloc_zeroed(sizeof *session);
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
-  session->store = options->store;
+  session->store = neap_store_retain(options->store);
   session->started_at = (int64_t)time(NULL);
   session->n_thread = neap_threads_for(options->n_thread);
   session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
@@ -354,6 +353,7 @@ void neap_session_free(neap_session *session) {
   }
   neap_dynamic_free(session->dynamic);
   neap_workspace_release(session->ws);
+  neap_store_close(session->store);
   neap_free((void *)session->keep);
   neap_free(session->times);
   neap_free(session->metric);

@@ -171,6 +171,9 @@ int neap_lua_method(lua_State *L);
 void neap_lua_call_user(lua_State *L, int n_argument, int n_result);
 /* lua_pcall of a function of the binding's own, without a message handler. */
 int neap_lua_call_protected(lua_State *L, int n_argument, int n_result);
+/* No finaliser runs from here until the other is called with the result, or an error is raised. */
+bool neap_lua_hold_finalisers(lua_State *L);
+void neap_lua_let_finalisers(lua_State *L, bool held);
 /* Before an error is raised: the function is no longer at work. */
 void neap_lua_leave(lua_State *L);
 

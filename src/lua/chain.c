@@ -257,14 +257,22 @@ static int to_text(lua_State *L) {
 void neap_lua_open_chain(lua_State *L) {
   static const neap_lua_reg cache_meta[] = {
     {"__len", cache_length, NEAP_LUA_ANY}, {"__tostring", cache_to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg cache_methods[] = {
-    {"push", cache_push, 3}, {"pop", cache_pop, 2}, {"clear", cache_clear, 1}, {"labels", cache_labels, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg cache_methods[] = {{"push", cache_push, 3},
+                                               {"pop", cache_pop, 2},
+                                               {"clear", cache_clear, 1},
+                                               {"labels", cache_labels, NEAP_LUA_ALONE | 1},
+                                               {NULL, NULL, 0}};
   static const neap_lua_reg meta[] = {{"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {{"has_batch", has_batch, 2}, {"add_batch", add_batch, 3},
-                                         {"forward", forward, 2},     {"backward", backward, 1},
-                                         {"item", item, 3},           {"n", length, 2},
-                                         {"drop", drop, 3},           {"clear", clear, 1},
-                                         {"cache", cache, 2},         {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"has_batch", has_batch, 2},
+                                         {"add_batch", add_batch, 3},
+                                         {"forward", forward, 2},
+                                         {"backward", backward, 1},
+                                         {"item", item, NEAP_LUA_ALONE | 3},
+                                         {"n", length, 2},
+                                         {"drop", drop, 3},
+                                         {"clear", clear, 1},
+                                         {"cache", cache, 2},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_CACHE, "Cache", cache_meta, cache_methods);
   neap_lua_class(L, NEAP_LUA_CHAIN, "Chain", meta, methods);
   static const neap_lua_reg functions[] = {{"new_cache", new_cache, 1}, {"new_chain", new_chain, 4}, {NULL, NULL, 0}};

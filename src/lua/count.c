@@ -133,7 +133,7 @@ static void add_methods(lua_State *L, const char *class, const neap_lua_reg *met
 }
 
 void neap_lua_open_count(lua_State *L) {
-  static const neap_lua_reg of_plan[] = {{"_dry_run", dry_run, 2}, {NULL, NULL, 0}};
+  static const neap_lua_reg of_plan[] = {{"_dry_run", dry_run, NEAP_LUA_ALONE | 2}, {NULL, NULL, 0}};
   static const neap_lua_reg of_net[] = {{"_count", count, 3}, {NULL, NULL, 0}};
   static const neap_lua_reg of_workspace[] = {{"drop_gradients", drop_gradients, 1}, {NULL, NULL, 0}};
   add_methods(L, "Plan", of_plan);

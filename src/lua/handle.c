@@ -95,14 +95,20 @@ static int enter(lua_State *L, uintptr_t here, bool out) {
   return before;
 }
 
-static void let_finalisers(lua_State *L) {
-  if (!work.held) return;
+bool neap_lua_hold_finalisers(lua_State *L) {
+  if (work.held || !lua_gc(L, LUA_GCISRUNNING)) return false;
+  lua_gc(L, LUA_GCSTOP);
+  return work.held = true;
+}
+
+void neap_lua_let_finalisers(lua_State *L, bool held) {
+  if (!held || !work.held) return;
   work.held = false;
   lua_gc(L, LUA_GCRESTART);
 }
 
 void neap_lua_leave(lua_State *L) {
-  let_finalisers(L);
+  neap_lua_let_finalisers(L, true);
   if (work.n > 0) work.n--;
 }
 
@@ -208,13 +214,10 @@ static int call_checked(lua_State *L) {
     work.n = before;
     return neap_lua_close(L);
   }
-  if (before == 0) let_finalisers(L); /* what an error of Lua's own has left held */
-  if ((reg->most & NEAP_LUA_ALONE) != 0 && !work.held && lua_gc(L, LUA_GCISRUNNING)) {
-    lua_gc(L, LUA_GCSTOP);
-    work.held = true;
-  }
+  if (before == 0) neap_lua_let_finalisers(L, true); /* what an error of Lua's own has left held */
+  bool held = (reg->most & NEAP_LUA_ALONE) != 0 && neap_lua_hold_finalisers(L);
   int n = reg->call(L);
-  if ((reg->most & NEAP_LUA_ALONE) != 0) let_finalisers(L);
+  neap_lua_let_finalisers(L, held);
   work.n = before;
   return n;
 }

@@ -445,21 +445,22 @@ static int best_slot(lua_State *L) {
 
 void neap_lua_open_memonger(lua_State *L) {
   static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {{"blobs", blobs, 1}, {"conflict", conflict, 3}, {NULL, NULL, 0}};
-  static const neap_lua_reg functions[] = {{"recycle", open, 3},
-                                           {"written_out", written_out, 2},
-                                           {"share", share, 3},
-                                           {"release", release, 2},
-                                           {"estimate", estimate, 3},
-                                           {"sort", sort, 2},
-                                           {"reorder", reorder, 2},
-                                           {"same_graph", same_graph, 2},
-                                           {"same_in_place", same_in_place, 2},
-                                           {"interference", interference, 2},
-                                           {"assign", assign, 2},
-                                           {"measure", measure, 2},
-                                           {"verify", verify, 2},
-                                           {"best_slot", best_slot, 2},
+  static const neap_lua_reg methods[] = {
+    {"blobs", blobs, NEAP_LUA_ALONE | 1}, {"conflict", conflict, NEAP_LUA_ALONE | 3}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"recycle", open, NEAP_LUA_ALONE | 3},
+                                           {"written_out", written_out, NEAP_LUA_ALONE | 2},
+                                           {"share", share, NEAP_LUA_ALONE | 3},
+                                           {"release", release, NEAP_LUA_ALONE | 2},
+                                           {"estimate", estimate, NEAP_LUA_ALONE | 3},
+                                           {"sort", sort, NEAP_LUA_ALONE | 2},
+                                           {"reorder", reorder, NEAP_LUA_ALONE | 2},
+                                           {"same_graph", same_graph, NEAP_LUA_ALONE | 2},
+                                           {"same_in_place", same_in_place, NEAP_LUA_ALONE | 2},
+                                           {"interference", interference, NEAP_LUA_ALONE | 2},
+                                           {"assign", assign, NEAP_LUA_ALONE | 2},
+                                           {"measure", measure, NEAP_LUA_ALONE | 2},
+                                           {"verify", verify, NEAP_LUA_ALONE | 2},
+                                           {"best_slot", best_slot, NEAP_LUA_ALONE | 2},
                                            {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RECYCLE, "Recycle", meta, methods);
   lua_newtable(L);

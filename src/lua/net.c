@@ -53,8 +53,10 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
   const void *known = neap_lua_test(L, -1, NEAP_LUA_NET);
   if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
+    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     neap_lua_net *made = neap_lua_new_net(L);
     made->net = neap_net_retain(net);
+    neap_lua_let_finalisers(L, held);
     neap_lua_remember_net(L, -1);
   }
   lua_remove(L, -2);
@@ -243,6 +245,22 @@ static int declare(lua_State *L) {
   return 0;
 }
 
+/* Names of the op's outputs, false where left out. */
+static int push_outputs(lua_State *L, const neap_net *net, int at) {
+  bool held = neap_lua_hold_finalisers(L); /* one could change the net */
+  const neap_net_op *op = neap_net_op_at(net, at);
+  lua_createtable(L, op->n_out, 0);
+  for (int k = 0; k < op->n_out; k++) {
+    if (op->out[k] != NULL)
+      lua_pushstring(L, op->out[k]);
+    else
+      lua_pushboolean(L, false);
+    lua_rawseti(L, -2, k + 1);
+  }
+  neap_lua_let_finalisers(L, held);
+  return 1;
+}
+
 /* net:_add(type, ins, outs, attrs, name, scope [, line [, device]]) -> names of the outputs, false where left out. outs nil: all
  * required ones, named here. line: what made the op, "gpt.lua:31", where the stack does not show it. */
 static int add(lua_State *L) {
@@ -259,16 +277,7 @@ static int add(lua_State *L) {
   call.context = net;
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
-  const neap_net_op *added = neap_net_op_at(net->net, at);
-  lua_createtable(L, added->n_out, 0);
-  for (int k = 0; k < added->n_out; k++) {
-    if (added->out[k] != NULL)
-      lua_pushstring(L, added->out[k]);
-    else
-      lua_pushboolean(L, false);
-    lua_seti(L, -2, k + 1);
-  }
-  return 1;
+  return push_outputs(L, net->net, at);
 }
 
 /* net:_outputs{names} */
@@ -336,13 +345,7 @@ static int gradient(lua_State *L) {
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
   NEAP_LUA_TRY(L, add_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
-  const neap_net_op *added = neap_net_op_at(net->net, neap_net_n_ops(net->net) - 1);
-  lua_createtable(L, n, 0);
-  for (int k = 0; k < n; k++) {
-    lua_pushstring(L, added->out[k]);
-    lua_seti(L, -2, k + 1);
-  }
-  return 1;
+  return push_outputs(L, net->net, neap_net_n_ops(net->net) - 1);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------------ */
@@ -548,17 +551,17 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_gradient", gradient, 4},
                                          {"_name", name, 1},
                                          {"_type", type_of, 2},
-                                         {"_ops", ops, 1},
+                                         {"_ops", ops, NEAP_LUA_ALONE | 1},
                                          {"_attrs", attributes, 2},
-                                         {"_blobs", blobs, 1},
-                                         {"_blob", blob, 2},
-                                         {"_output_names", output_names, 1},
+                                         {"_blobs", blobs, NEAP_LUA_ALONE | 1},
+                                         {"_blob", blob, NEAP_LUA_ALONE | 2},
+                                         {"_output_names", output_names, NEAP_LUA_ALONE | 1},
                                          {"_version", version, 1},
                                          {"_mark", mark, 1},
                                          {"_end_mark", end_mark, 3},
                                          {"_is_train", is_train, 1},
                                          {"_dot", dot, 2},
-                                         {"_graph", graph, 3},
+                                         {"_graph", graph, NEAP_LUA_ALONE | 3},
                                          {"text", text, 2},
                                          {"clone", clone, 1},
                                          {"rename", rename_blobs, 2},

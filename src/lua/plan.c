@@ -450,22 +450,22 @@ static int verify(lua_State *L) {
 
 void neap_lua_open_plan(lua_State *L) {
   static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {{"_figures", figures, 1},
-                                         {"_ops", ops, 1},
-                                         {"_banks", banks, 1},
-                                         {"_values", values, 1},
-                                         {"_rewrites", rewrites, 1},
-                                         {"_gone", gone, 2},
-                                         {"_value", value_of, 2},
-                                         {"_explain", explain, 2},
-                                         {"_peak", peak, 1},
-                                         {"text", text, 1},
-                                         {"graph_text", graph_text, 1},
+  static const neap_lua_reg methods[] = {{"_figures", figures, NEAP_LUA_ALONE | 1},
+                                         {"_ops", ops, NEAP_LUA_ALONE | 1},
+                                         {"_banks", banks, NEAP_LUA_ALONE | 1},
+                                         {"_values", values, NEAP_LUA_ALONE | 1},
+                                         {"_rewrites", rewrites, NEAP_LUA_ALONE | 1},
+                                         {"_gone", gone, NEAP_LUA_ALONE | 2},
+                                         {"_value", value_of, NEAP_LUA_ALONE | 2},
+                                         {"_explain", explain, NEAP_LUA_ALONE | 2},
+                                         {"_peak", peak, NEAP_LUA_ALONE | 1},
+                                         {"text", text, NEAP_LUA_ALONE | 1},
+                                         {"graph_text", graph_text, NEAP_LUA_ALONE | 1},
                                          {"verify", verify, 1},
-                                         {"_why", why, 3},
-                                         {"_tree", tree, 1},
-                                         {"_dot", dot, 2},
-                                         {"_svg", svg, 1},
+                                         {"_why", why, NEAP_LUA_ALONE | 3},
+                                         {"_tree", tree, NEAP_LUA_ALONE | 1},
+                                         {"_dot", dot, NEAP_LUA_ALONE | 2},
+                                         {"_svg", svg, NEAP_LUA_ALONE | 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   static const neap_lua_reg of_net[] = {{"_plan", make, 3}, {NULL, NULL, 0}};

@@ -631,10 +631,16 @@ void neap_lua_open_program(lua_State *L) {
                                       {"__index", index_any, NEAP_LUA_ANY},
                                       {"__tostring", to_text, NEAP_LUA_ANY},
                                       {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {
-    {"run", run, 2},       {"stats", stats, 1},   {"times", times, 1},          {"pool", pool, 1},
-    {"metric", metric, 4}, {"record", record, 2}, {"close", neap_lua_close, 1}, {"frames_bytes", frames_bytes, 1},
-    {"trim", trim, 1},     {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"run", run, 2},
+                                         {"stats", stats, NEAP_LUA_ALONE | 1},
+                                         {"times", times, NEAP_LUA_ALONE | 1},
+                                         {"pool", pool, NEAP_LUA_ALONE | 1},
+                                         {"metric", metric, 4},
+                                         {"record", record, 2},
+                                         {"close", neap_lua_close, 1},
+                                         {"frames_bytes", frames_bytes, 1},
+                                         {"trim", trim, 1},
+                                         {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   static const neap_lua_reg of_workspace[] = {{"_compile", compile, 4}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"memory_options", memory_options, 0}, {"run_micro", run_micro, 7}, {NULL, NULL, 0}};

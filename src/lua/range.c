@@ -153,7 +153,7 @@ void neap_lua_open_range(lua_State *L) {
   static const neap_lua_reg methods[] = {{"close", neap_lua_close, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
   static const neap_lua_reg functions[] = {{"new_range", new_range, 2},
-                                           {"batch_inputs", batch_inputs, 2},
+                                           {"batch_inputs", batch_inputs, NEAP_LUA_ALONE | 2},
                                            {"fit_batch", fit_batch, 8},
                                            {"micro_beside", micro_beside, 3},
                                            {NULL, NULL, 0}};

@@ -37,8 +37,10 @@ void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
   const void *known = neap_lua_test(L, -1, NEAP_LUA_SCOPE);
   if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
+    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE);
     h->scope = neap_scope_retain(scope);
+    neap_lua_let_finalisers(L, held);
     lua_pushvalue(L, -1);
     lua_rawsetp(L, -3, scope);
   }
@@ -254,7 +256,7 @@ void neap_lua_open_scope(lua_State *L) {
   static const neap_lua_reg methods[] = {{"_push", push, 3},
                                          {"_reuse_last", reuse_last, 3},
                                          {"_pop_gradient", pop_gradient, 3},
-                                         {"_idle", idle, 1},
+                                         {"_idle", idle, NEAP_LUA_ALONE | 1},
                                          {"_trim", trim, 1},
                                          {"clear", clear, 1},
                                          {"empty", empty, 1},

@@ -29,12 +29,13 @@ static int64_t count_true(const neap_tensor *mask) {
   return n;
 }
 
-/* Copies between the elements of `t` that the mask picks and those of `line` (n). */
+/* Copies between the elements of `t` that the mask picks and those of `line` (n), of one number for all where it is a scalar. A mask
+ * that has been changed since it was counted picks no more than n. */
 static void move_masked(const neap_tensor *t, const neap_tensor *mask, const neap_tensor *line, bool to_line) {
   neap_lua_walk i, j;
-  int64_t k = 0;
+  int64_t k = 0, n = line->shape.n_dim > 0 ? line->shape.dim[0] : INT64_MAX;
   neap_lua_walk_start(&j, mask);
-  for (neap_lua_walk_start(&i, t); !i.done; neap_lua_walk_next(&i, t), neap_lua_walk_next(&j, mask)) {
+  for (neap_lua_walk_start(&i, t); !i.done && k < n; neap_lua_walk_next(&i, t), neap_lua_walk_next(&j, mask)) {
     if (neap_element_get(NEAP_DTYPE_BOOL, neap_tensor_data(mask), j.offset) == 0) continue;
     const neap_tensor *from = to_line ? t : line, *to = to_line ? line : t;
     int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0), at_from = to_line ? i.offset : at_line,

@@ -46,8 +46,10 @@ void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
   const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
   if (known == NULL || neap_lua_is_closed(known)) {
     lua_pop(L, 1);
+    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
     h->ws = neap_workspace_retain(ws);
+    neap_lua_let_finalisers(L, held);
     remember(L, ws);
   }
   lua_remove(L, -2);
@@ -583,7 +585,7 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"create_scope", create_scope, 2},
                                          {"remove", remove_blob, 2},
                                          {"rename", rename_blob, 3},
-                                         {"_blobs", blobs, 2},
+                                         {"_blobs", blobs, NEAP_LUA_ALONE | 2},
                                          {"_assign", assign, 4},
                                          {"_wait", wait, 1},
                                          {"_look_draw", look_draw, 2},
@@ -603,12 +605,15 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"_export", export, 3},
                                          {"_import", import, 3},
                                          {"_add_net", add_net, 3},
-                                         {"_net", find_net, 2},
-                                         {"nets", net_names, 1},
+                                         {"_net", find_net, NEAP_LUA_ALONE | 2},
+                                         {"nets", net_names, NEAP_LUA_ALONE | 1},
                                          {"_delete_net", delete_net, 2},
                                          {"_close", neap_lua_close, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
-  static const neap_lua_reg functions[] = {{"new_workspace", new_workspace, 1}, {"workspaces", workspaces, 0}, {NULL, NULL, 0}};
+  neap_lua_handles(L); /* made now, not in the midst of pushing one */
+  lua_pop(L, 1);
+  static const neap_lua_reg functions[] = {
+    {"new_workspace", new_workspace, 1}, {"workspaces", workspaces, NEAP_LUA_ALONE | 0}, {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

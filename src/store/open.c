@@ -86,6 +86,7 @@ neap_status neap_store_open(const char *path, neap_store **out, neap_error *erro
   neap_store *store = neap_alloc_zeroed(sizeof *store);
   if (store == NULL) return neap_fail_memory(error, sizeof *store, "a database handle");
   neap_status status;
+  store->n_ref = 1;
   store->path = neap_strdup(path);
   if (store->path == NULL) {
     status = neap_fail_memory(error, strlen(path), "a path");
@@ -107,12 +108,17 @@ fail_store:
 }
 
 void neap_store_close(neap_store *store) {
-  if (store == NULL) return;
+  if (store == NULL || --store->n_ref > 0) return;
   sqlite3_close(store->db);
   neap_free(store->path);
   neap_free(store->choices);
   neap_free(store->plan_text);
   neap_free(store);
+}
+
+neap_store *neap_store_retain(neap_store *store) {
+  if (store != NULL) store->n_ref++;
+  return store;
 }
 
 const char *neap_store_path(const neap_store *store) { return store->path; }

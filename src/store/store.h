@@ -15,7 +15,9 @@ const char *neap_store_default_path(void);
 /* Opens or makes the file, in WAL mode, migrated to the newest schema. A damaged or newer file is a DB error; one that can
  * only be read opens read-only. */
 neap_status neap_store_open(const char *path, neap_store **out, neap_error *error);
+/* Gives a reference back; the last one closes the file. */
 void neap_store_close(neap_store *store);
+neap_store *neap_store_retain(neap_store *store); /* NULL stays NULL */
 const char *neap_store_path(const neap_store *store);
 bool neap_store_is_readonly(const neap_store *store);
 /* How long to wait for another process's lock before giving up; 5,000 at first. */

@@ -11,6 +11,7 @@ struct neap_store {
   sqlite3 *db;
   char *path;
   bool readonly;
+  int n_ref;
   int64_t machine_id;        /* 0: not looked up yet */
   char *choices, *plan_text; /* strings that the last find_plan gave */
 };

@@ -110,7 +110,7 @@ describe("what nobody reads", function()
   local lists = {
     ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.bank"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
     ["Net.parameter_sharing"] = true,
-    ["data.find"] = true, ["Net.outputs"] = true, ["Workspace.keep"] = true, ["Workspace.drop_gradients"] = true,
+    ["data.find"] = true, ["Net.outputs"] = true, ["Workspace.keep"] = true,
     ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true, ["neap.rand"] = true, ["neap.randn"] = true,
     ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true, ["Tensor.at"] = true, ["Tensor.set"] = true,
     ["neap.bank"] = true, ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
