@@ -365,7 +365,7 @@ static void push_pairs(lua_State *L, const neap_pair *pairs, int n) {
 }
 
 /* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs, attrs, engines, gradient,
- * inplace, enforced} */
+ * inplace, enforced, nan, sum, sum_error, special} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   lua_createtable(L, 0, 16);
@@ -381,6 +381,11 @@ static int record(lua_State *L) {
   neap_lua_set_bool(L, "random", (op->effects & NEAP_EFFECT_RANDOM) != 0);
   neap_lua_set_bool(L, "gradient", op->grad != NULL || op->no_grad);
   neap_lua_set_bool(L, "no_grad", op->no_grad);
+  neap_lua_set_text(L, "nan", neap_nan_name(op->nan));
+  neap_lua_set_text(L, "sum", neap_sum_name(op->sum));
+  lua_pushnumber(L, neap_sum_error(op->sum));
+  lua_setfield(L, -2, "sum_error");
+  neap_lua_set_text(L, "special", op->special);
   push_args(L, op->inputs, neap_op_n_inputs(op));
   lua_setfield(L, -2, "inputs");
   push_args(L, op->outputs, neap_op_n_outputs(op));

@@ -75,6 +75,8 @@ const neap_op neap_op_Accuracy = {
             [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}}},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "a NaN comes before all numbers",
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases =

@@ -44,8 +44,8 @@ NEAP_ROW_RUN(SiluGrad, 2, NEAP_ROWS_FLOATS(SiluGrad))
 NEAP_ROW1(Relu6_f32, float, float, , x<0 ? 0 : x> 6 ? 6 : x)
 NEAP_ROW1(Relu6_f64, double, double, , x<0 ? 0 : x> 6 ? 6 : x)
 NEAP_ROW_RUN(Relu6, 1, NEAP_ROWS_FLOATS(Relu6))
-NEAP_ROW2_SAME(Relu6Grad_f32, float, float, , (x > 0) & (x < 6) ? y : 0)
-NEAP_ROW2_SAME(Relu6Grad_f64, double, double, , (x > 0) & (x < 6) ? y : 0)
+NEAP_ROW2_SAME(Relu6Grad_f32, float, float, , (x <= 0) | (x >= 6) ? 0 : y)
+NEAP_ROW2_SAME(Relu6Grad_f64, double, double, , (x <= 0) | (x >= 6) ? 0 : y)
 NEAP_ROW_RUN(Relu6Grad, 2, NEAP_ROWS_FLOATS(Relu6Grad))
 
 enum { SLOPE };
@@ -194,6 +194,8 @@ const neap_op neap_op_Relu6Grad = {
   .name = "Relu6Grad",
   BACKWARD_OF("Relu6", "y", "output"),
   .math = "dx = 0 < y < 6 ? dy : 0",
+  .nan = NEAP_NAN_DECIDES,
+  .special = "where y is NaN dy passes",
   .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6Grad),
   .cases = "{ {y={{2,3,7}, low=-1, high=7}, dy={2,3,7}} }",
 };
@@ -222,6 +224,8 @@ const neap_op neap_op_LeakyReluGrad = {
   BACKWARD_OF("LeakyRelu", "y", "output"),
   .math = "dx = y > 0 ? dy : slope dy",
   .attrs = LEAKY_ATTRS,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "where y is NaN dy passes as below 0",
   .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyReluGrad),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };

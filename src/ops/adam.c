@@ -97,6 +97,7 @@ const neap_op neap_op_Adam = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
+  .nan = NEAP_NAN_REACHES,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases = "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, high=9}, grad=false} }",
 };

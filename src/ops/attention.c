@@ -342,6 +342,9 @@ const neap_op neap_op_Attention = {
   .infer = infer,
   .cost = cost_forward,
   .grad = grad,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
+  .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .kernels = KERNELS(choose, run),
   .cases =
     "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, causal=true}, "
@@ -362,6 +365,9 @@ const neap_op neap_op_PackedAttention = {
   .infer = infer_packed,
   .cost = cost_packed_forward,
   .grad = grad_packed,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
+  .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .kernels = KERNELS(choose_packed, run_packed),
   .cases = "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, heads=2} }",
 };
@@ -385,6 +391,8 @@ const neap_op neap_op_AttentionGrad = {
   .attrs = {ATTRS(0, 0)},
   .infer = infer_grad,
   .cost = cost_backward,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_grad, run_grad),
   .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, causal=true, engines=false} }",
 };
@@ -399,6 +407,8 @@ const neap_op neap_op_PackedAttentionGrad = {
   .attrs = {ATTRS(1, 1)},
   .infer = infer_packed_grad,
   .cost = cost_packed_backward,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_packed_grad, run_packed_grad),
   .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2, engines=false} }",
 };

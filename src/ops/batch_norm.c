@@ -235,13 +235,15 @@ static bool waits_for_the_others(const neap_choice *choice) {
   return choice->n_thread <= 1 && choice->in[0].kind != NEAP_LAYOUT_BLOCKED;
 }
 
-/* Of x (N,C) oneDNN adds up the rows in f32, one after the other, so many at most; planes are summed by themselves first. */
-enum { MOST_ROWS = 1 << 14 };
-static bool has_few_rows(const neap_shape *x) { return x->n_dim > 2 || x->dim[0] <= MOST_ROWS; }
+/* oneDNN adds up a plane in f32, one element after the other, and of x (N,C) the rows: so many at most. */
+enum { MOST_ADDED = 1 << 14 };
+static bool has_short_sums(const neap_shape *x) {
+  return (x->n_dim > 2 ? neap_shape_span(x, 2, x->n_dim) : x->dim[0]) <= MOST_ADDED;
+}
 
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM);
-  if (!has_few_rows(&choose->in[X].shape)) return false;
+  if (!has_short_sums(&choose->in[X].shape)) return false;
   describe(&c, choose->attrs);
   if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false; /* it writes them, asked or not */
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
@@ -265,7 +267,7 @@ static void run_dnnl(const neap_call *call) {
 /* With a relu only behind oneDNN's own forward: the mask is in its format. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM_GRAD);
-  if (!has_few_rows(&choose->in[0].shape)) return false;
+  if (!has_short_sums(&choose->in[0].shape)) return false;
   describe(&c, choose->attrs);
   if (c.relu && (c.n_in < 6 || choose->pair == NULL || choose->pair->engine != NEAP_ENGINE_DNNL)) return false;
   if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0]; /* x and the mask are laid out as the forward's x */
@@ -307,6 +309,7 @@ const neap_op neap_op_BatchNorm = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
                                     .dtypes = NEAP_BIT(F32),
                                     .choose = choose_dnnl,
@@ -342,6 +345,8 @@ const neap_op neap_op_BatchNormGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost_grad,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
                                     .dtypes = NEAP_BIT(F32),
                                     .choose = choose_dnnl_grad,

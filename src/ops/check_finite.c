@@ -42,6 +42,8 @@ const neap_op neap_op_CheckFinite = {
   .effects = NEAP_EFFECT_FAULT,
   .infer = neap_infer_like,
   .grad = grad,
+  .nan = NEAP_NAN_STOPS,
+  .special = "infinities stop it too",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases = "{ {x={2,3,7}}, {x={}} }",
 };

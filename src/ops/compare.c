@@ -41,6 +41,8 @@ const neap_op neap_op_Eq = {
   .math = "y = a = b",
   .example = "net:Eq({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "NaN equals nothing",
   .kernels = NEAP_REF(run_Eq),
 };
 
@@ -50,6 +52,8 @@ const neap_op neap_op_Ne = {
   .math = "y = a != b",
   .example = "net:Ne({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "NaN differs from all, itself included",
   .kernels = NEAP_REF(run_Ne),
 };
 
@@ -59,6 +63,8 @@ const neap_op neap_op_Lt = {
   .math = "y = a < b",
   .example = "net:Lt({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "with NaN false",
   .kernels = NEAP_REF(run_Lt),
 };
 
@@ -68,6 +74,8 @@ const neap_op neap_op_Le = {
   .math = "y = a <= b",
   .example = "net:Le({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "with NaN false",
   .kernels = NEAP_REF(run_Le),
 };
 
@@ -77,6 +85,8 @@ const neap_op neap_op_Gt = {
   .math = "y = a > b",
   .example = "net:Gt({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "with NaN false",
   .kernels = NEAP_REF(run_Gt),
 };
 
@@ -86,5 +96,7 @@ const neap_op neap_op_Ge = {
   .math = "y = a >= b",
   .example = "net:Ge({\"a\", \"b\"}, \"y\")",
   COMPARISON,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "with NaN false",
   .kernels = NEAP_REF(run_Ge),
 };

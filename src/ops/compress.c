@@ -183,6 +183,8 @@ const neap_op neap_op_NonZero = {
   .outputs = {{"y", "(R,n)", NEAP_BIT(I64)}},
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer_non_zero,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "a NaN is not 0",
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_non_zero}, {0}},
   .cases = "{ {x={{3,4}, dtype=\"i32\", low=0, high=2}}, {x={{5}, dtype=\"bool\"}}, {x={2,2}} }",

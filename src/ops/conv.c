@@ -182,6 +182,8 @@ const neap_op neap_op_Conv = {
   .infer = neap_conv_infer,
   .cost = neap_conv_cost,
   .grad = grad,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, neap_dnnl_run),
                                    {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
                                    {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_forward},
@@ -204,6 +206,8 @@ const neap_op neap_op_ConvGradInput = {
   .attrs = {NEAP_CONV_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_input,
   .cost = cost_grad_input,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_input, neap_dnnl_run),
@@ -224,6 +228,8 @@ const neap_op neap_op_ConvGradWeight = {
   .attrs = {NEAP_CONV_ATTRS, [SHAPE] = {"shape", "of w", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),

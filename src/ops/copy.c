@@ -108,6 +108,8 @@ const neap_op neap_op_Cast = {
   .attrs = {[TO] = {"to", "dtype of y", NEAP_ATTR_DTYPE, .required = true}},
   .infer = infer_cast,
   .grad = grad_cast,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "to integers NaN gives 0, infinities the bounds",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_cast}, {0}},
   .cases =
     "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "

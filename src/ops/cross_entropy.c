@@ -280,6 +280,8 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
              {"labels", "(M) from 0 to C-1, or probabilities (M,C)", LABEL_DTYPES},
              {"weight", "(C), of the classes", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"loss", "a scalar; (M) for reduction none"}},
+  .sum = NEAP_SUM_RUNS,
+  .special = "the mean over no rows is NaN",
   .loss = true,
   .attrs = {ATTRS},
   .effects = NEAP_EFFECT_FAULT,

@@ -122,6 +122,7 @@ const neap_op neap_op_MseLoss = {
   .source = "torch.nn.MSELoss",
   LOSS_OP,
   .grad = grad_mse,
+  .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_mse),
 };
 
@@ -141,6 +142,7 @@ const neap_op neap_op_L1Loss = {
   .source = "torch.nn.L1Loss",
   LOSS_OP,
   .grad = grad_l1,
+  .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_l1),
 };
 

@@ -233,6 +233,7 @@ const neap_op neap_op_EmbeddingGrad = {
   .outputs = {{"dw", "(V,D)"}},
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "

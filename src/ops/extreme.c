@@ -181,6 +181,7 @@ const neap_op neap_op_Max = {
   .example = "net:Max(\"x\", \"y\", {axes = {-1}})",
   .source = "ONNX ReduceMax-18",
   EXTREME_OP,
+  .special = "a NaN wins",
   .kernels = NEAP_REF(run_max),
 };
 
@@ -191,6 +192,7 @@ const neap_op neap_op_Min = {
   .example = "net:Min(\"x\", \"y\", {axes = {-1}})",
   .source = "ONNX ReduceMin-18",
   EXTREME_OP,
+  .special = "a NaN wins",
   .kernels = NEAP_REF(run_min),
 };
 
@@ -216,6 +218,8 @@ const neap_op neap_op_ArgMax = {
   .example = "net:ArgMax(\"x\", \"y\", {axis = -1})",
   .source = "ONNX ArgMax-13",
   ARG_OP,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "a NaN is the largest, the first one counts",
   .kernels = NEAP_REF(run_argmax),
 };
 
@@ -226,5 +230,7 @@ const neap_op neap_op_ArgMin = {
   .example = "net:ArgMin(\"x\", \"y\", {axis = -1})",
   .source = "ONNX ArgMin-13",
   ARG_OP,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "a NaN is the smallest, the first one counts",
   .kernels = NEAP_REF(run_argmin),
 };

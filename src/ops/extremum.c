@@ -15,11 +15,11 @@ EXTREMUM(Maximum, >)
 EXTREMUM(Minimum, <)
 
 /* x = the input, y = the other one, z = the gradient that arrives */
-NEAP_ROW3(MaximumGrad_f32, float, float, float, , x > y ? z : x == y ? 0.5f * z : 0)
-NEAP_ROW3(MaximumGrad_f64, double, double, double, , x > y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW3(MaximumGrad_f32, float, float, float, , x < y ? 0 : x == y ? 0.5f * z : z)
+NEAP_ROW3(MaximumGrad_f64, double, double, double, , x < y ? 0 : x == y ? 0.5 * z : z)
 NEAP_ROW_RUN(MaximumGrad, 3, NEAP_ROWS_FLOATS(MaximumGrad))
-NEAP_ROW3(MinimumGrad_f32, float, float, float, , x < y ? z : x == y ? 0.5f * z : 0)
-NEAP_ROW3(MinimumGrad_f64, double, double, double, , x < y ? z : x == y ? 0.5 * z : 0)
+NEAP_ROW3(MinimumGrad_f32, float, float, float, , x > y ? 0 : x == y ? 0.5f * z : z)
+NEAP_ROW3(MinimumGrad_f64, double, double, double, , x > y ? 0 : x == y ? 0.5 * z : z)
 NEAP_ROW_RUN(MinimumGrad, 3, NEAP_ROWS_FLOATS(MinimumGrad))
 
 static neap_status grad_both(neap_grad *g, const char *type) {
@@ -61,6 +61,7 @@ const neap_op neap_op_Maximum = {
   .source = "NumPy maximum",
   BINARY,
   .grad = grad_max,
+  .special = "a NaN in either wins",
   .kernels = NEAP_REF_ANY_LAYOUT(run_Maximum),
 };
 
@@ -69,6 +70,8 @@ const neap_op neap_op_MaximumGrad = {
   .summary = "Gradient of Maximum with respect to one input, before it is summed back to its shape.",
   .math = "da = a > b ? dy : a = b ? dy / 2 : 0",
   BACKWARD,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "where either is NaN dy passes to both",
   .kernels = NEAP_REF_ANY_LAYOUT(run_MaximumGrad),
 };
 
@@ -80,6 +83,7 @@ const neap_op neap_op_Minimum = {
   .source = "NumPy minimum",
   BINARY,
   .grad = grad_min,
+  .special = "a NaN in either wins",
   .kernels = NEAP_REF_ANY_LAYOUT(run_Minimum),
 };
 
@@ -88,5 +92,7 @@ const neap_op neap_op_MinimumGrad = {
   .summary = "Gradient of Minimum with respect to one input, before it is summed back to its shape.",
   .math = "da = a < b ? dy : a = b ? dy / 2 : 0",
   BACKWARD,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "where either is NaN dy passes to both",
   .kernels = NEAP_REF_ANY_LAYOUT(run_MinimumGrad),
 };

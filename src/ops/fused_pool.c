@@ -349,6 +349,8 @@ const neap_op neap_op_FusedConvPool = {
             [POOL_KIND] = {"pool", "which one", NEAP_ATTR_ENUM, .choices = "max|average|global_average"}},
   .infer = infer,
   .cost = cost,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
   .kernels = (const neap_kernel[]){KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, 0), KERNEL(REF, 0), {0}},
   .cases =

@@ -266,6 +266,7 @@ const neap_op neap_op_LayerNorm = {
   .infer = infer_norm,
   .cost = cost,
   .grad = grad_layer_norm,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_layer_norm}, {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}, "
@@ -287,6 +288,7 @@ const neap_op neap_op_RmsNorm = {
   .infer = infer_norm,
   .cost = cost,
   .grad = grad_rms_norm,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_rms_norm}, {0}},
   .cases = "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} }",
 };
@@ -303,6 +305,7 @@ const neap_op neap_op_LayerNormGrad = {
   .n_inplace = 2,
   .infer = infer_grad,
   .cost = cost,
+  .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_layer_norm_grad}, {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
@@ -320,6 +323,7 @@ const neap_op neap_op_RmsNormGrad = {
   .n_inplace = 2,
   .infer = infer_grad,
   .cost = cost,
+  .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_rms_norm_grad}, {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",

@@ -651,6 +651,8 @@ const neap_op neap_op_LSTM = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose, run),
   .cases =
     "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, c0={2,5}, reverse=true}, "
@@ -683,6 +685,8 @@ const neap_op neap_op_LSTMGrad = {
   .n_inplace = 3,
   .infer = infer_grad,
   .cost = cost_grad,
+  .nan = NEAP_NAN_REACHES,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_grad, run_grad),
   .cases =
     "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
@@ -702,6 +706,7 @@ const neap_op neap_op_LSTMGradWeight = {
   .attrs = {ATTRS},
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_grad_weight, run_grad_weight),
   .cases = "{ {dgates={3,2,12}, y={3,2,3}}, {dgates={3,2,12}, y={3,2,3}, h0={2,3}, reverse=true} }",
 };

@@ -184,6 +184,7 @@ const neap_op neap_op_MatMul = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .sum = NEAP_SUM_LIBRARY,
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
                           {.engine = NEAP_ENGINE_BLAS, .run = run},

@@ -97,6 +97,29 @@ typedef enum neap_effect {
   NEAP_EFFECT_EXTENT = 128  /* how long its outputs are depends on data: one number, known when the kernel has run */
 } neap_effect;
 
+/* ---- numbers: what a record promises of them; tests/ops/numbers_spec.lua holds every op to it ----------------------------- */
+
+/* What a NaN among the inputs does. ORDER NAN: texts in registry.c. */
+typedef enum neap_nan {
+  NEAP_NAN_SPREADS, /* all that is computed from it is NaN, and nothing else: nearly every op */
+  NEAP_NAN_REACHES, /* all that is computed from it is NaN, and what multiplies it by 0 or shares a tile with it may be */
+  NEAP_NAN_DECIDES, /* it is compared, counted or sorted, and `special` says as what; a result need not be NaN */
+  NEAP_NAN_STOPS    /* a fault */
+} neap_nan;
+
+/* How sums are made that get longer with the data, and so how exact they are: the largest error in f32 that the sum of a million
+ * numbers may have, in parts of the sum of their magnitudes. In f64 all are made as here, and as much more exact as f64 is.
+ * ORDER SUM: texts and errors in registry.c. */
+typedef enum neap_sum {
+  NEAP_SUM_NONE,   /* adds up nothing, or a few terms whose number the attributes fix */
+  NEAP_SUM_DOUBLE, /* in double, integers in int64 */
+  NEAP_SUM_RUNS,   /* in f32 at most 128 rows, or 1024 elements of a row, at once; those sums in double (math/row.h) */
+  NEAP_SUM_LIBRARY /* a product or a norm as the engine's library makes it, in blocks of f32 */
+} neap_sum;
+const char *neap_nan_name(neap_nan nan);
+const char *neap_sum_name(neap_sum sum);
+double neap_sum_error(neap_sum sum);
+
 /* ---- choices ---------------------------------------------------------------------------------------------------------------- */
 
 typedef enum neap_engine { NEAP_ENGINE_REF, NEAP_ENGINE_BLAS, NEAP_ENGINE_DNNL, NEAP_N_ENGINE } neap_engine;
@@ -271,9 +294,12 @@ struct neap_op {
   neap_status (*infer)(neap_infer *infer, neap_error *error);
   void (*cost)(const neap_infer *infer, neap_cost *cost);  /* NULL: no flops, every byte once */
   neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
-  bool loss;                                               /* output 0 is what training makes small */
-  bool no_grad;                                            /* gradient is nothing (Accuracy, StopGradient, comparison) */
-  const neap_kernel *kernels;                              /* end: run NULL. The preferred first */
+  neap_nan nan;
+  neap_sum sum;
+  const char *special;        /* what NaN, infinities and empty inputs give, where formula and `nan` do not say it */
+  bool loss;                  /* output 0 is what training makes small */
+  bool no_grad;               /* gradient is nothing (Accuracy, StopGradient, comparison) */
+  const neap_kernel *kernels; /* end: run NULL. The preferred first */
   /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, of a variadic input
    * a list of them; else attribute. `outputs` how many; `tol` relative tolerance of engines against ref, `engines=false` none
    * (the inputs of a backward belong together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
@@ -321,7 +347,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
 int neap_axis(int64_t axis, int n_dim); /* the same; -1 when out of range, which kernels never see */
-int64_t neap_axis_said(int64_t axis);    /* as people count: from 1, or from -1 at the end */
+int64_t neap_axis_said(int64_t axis);   /* as people count: from 1, or from -1 at the end */
 /* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute `attr` and input 0's dtype give;
  * ATTRIBUTE error for a shape that can't be. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error);

@@ -456,6 +456,7 @@ const neap_op neap_op_MaxPool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_max,
+  .special = "a NaN wins its window; the first of equal elements gets the gradient",
   .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
                                    {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max},
                                    {0}},
@@ -492,6 +493,7 @@ const neap_op neap_op_AveragePool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_average,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average}, {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, "
@@ -524,6 +526,7 @@ const neap_op neap_op_GlobalAveragePool = {
   .infer = infer_global,
   .cost = cost_global,
   .grad = grad_global,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global}, {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
 };

@@ -94,6 +94,7 @@ const neap_op neap_op_Prod = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .special = "of nothing 1",
   .kernels = NEAP_REF(run),
   .cases =
     "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, "
@@ -111,6 +112,7 @@ const neap_op neap_op_ProdGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
+  .nan = NEAP_NAN_REACHES,
   .kernels = NEAP_REF(run_grad),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

@@ -15,7 +15,7 @@ typedef struct job {
   void *out;
 } job;
 
-/* Lanes [begin, end) of the operands as they lie in memory. The backward takes 0 as the slope at 0. */
+/* Lanes [begin, end) of the operands as they lie in memory. The backward takes 0 as the slope at 0, and 1 at NaN. */
 #define RELU(type, suffix)                                                                                        \
   NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {                     \
     const job *j = context;                                                                                       \
@@ -27,7 +27,7 @@ typedef struct job {
     const job *j = context;                                                                                       \
     const type *y = j->a, *dy = j->b;                                                                             \
     type *dx = j->out;                                                                                            \
-    for (int64_t i = begin; i < end; i++) dx[i] = y[i] > 0 ? dy[i] : 0;                                           \
+    for (int64_t i = begin; i < end; i++) dx[i] = y[i] <= 0 ? 0 : dy[i];                                          \
   }
 RELU(float, f32)
 RELU(double, f64)
@@ -82,6 +82,8 @@ const neap_op neap_op_ReluGrad = {
   .inplace = {{1, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_infer_like,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "where y is NaN dy passes; dnnl multiplies an infinite dy by 0",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_backward},
                                    NEAP_DNNL_ELEMENTWISE_KERNEL(backward),
                                    {0}},

@@ -43,6 +43,8 @@ const neap_op neap_op_SequenceMask = {
   .outputs = {{"mask", "(T,N)", NEAP_BIT(BOOL)}},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "of x only the shape counts",
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =

@@ -114,6 +114,7 @@ const neap_op neap_op_Sgd = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
+  .nan = NEAP_NAN_REACHES,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "

@@ -240,6 +240,8 @@ const neap_op neap_op_Softmax = {
   .infer = infer,
   .cost = cost,
   .grad = grad_softmax,
+  .sum = NEAP_SUM_RUNS,
+  .special = "a largest element of +infinity, or of -infinity, makes all NaN",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax}, {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}}, {x={2,1000}} }",
 };
@@ -258,6 +260,8 @@ const neap_op neap_op_LogSoftmax = {
   .infer = infer,
   .cost = cost,
   .grad = grad_log_softmax,
+  .sum = NEAP_SUM_RUNS,
+  .special = "a largest element of +infinity, or of -infinity, makes all NaN",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax}, {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
 };
@@ -274,6 +278,7 @@ const neap_op neap_op_SoftmaxGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
+  .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax_grad}, {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };
@@ -290,6 +295,9 @@ const neap_op neap_op_LogSoftmaxGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
+  .nan = NEAP_NAN_DECIDES,
+  .sum = NEAP_SUM_RUNS,
+  .special = "a NaN in y counts as no largest class",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax_grad}, {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };

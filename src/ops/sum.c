@@ -145,6 +145,8 @@ const neap_op neap_op_Sum = {
   .infer = infer_sum,
   .cost = cost,
   .grad = grad_sum,
+  .sum = NEAP_SUM_DOUBLE,
+  .special = "of nothing 0",
   .kernels = NEAP_REF(run_sum),
   .cases = CASES,
 };
@@ -169,6 +171,8 @@ const neap_op neap_op_Mean = {
   .infer = neap_reduce_infer,
   .cost = cost,
   .grad = grad_mean,
+  .sum = NEAP_SUM_DOUBLE,
+  .special = "of nothing NaN",
   .kernels = NEAP_REF(run_mean),
   .cases = CASES,
 };

@@ -93,6 +93,8 @@ const neap_op neap_op_Unique = {
               {"counts", "how often each value of y occurs", NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer,
+  .nan = NEAP_NAN_DECIDES,
+  .special = "NaN come last, each a value of its own",
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .choose = choose, .run = run}, {0}},

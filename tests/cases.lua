@@ -1,0 +1,140 @@
+--- The cases of op records: what is written there, as nets, inputs and runs. `require "cases"`, for the specs of all ops.
+--
+-- A case maps inputs to {2,3} or {{2,3}, dtype =, low =, high =}, of a variadic input to a list of those; the other keys are
+-- attributes, but for `outputs` (how many), `tol` (relative tolerance of engines against ref), `engines = false` (they differ,
+-- because drawn inputs do not belong together as those of a real backward do), `grad = false` (no finite differences) and
+-- `wrt = {"x"}` (finite differences of these inputs only: the others are constants to the backward).
+-- Numbers are drawn uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
+local neap = require "neap"
+local core = require "neap.core"
+
+local M = {}
+
+local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
+
+local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
+M.is_float = { f32 = true, f64 = true }
+
+--- Cases ---------------------------------------------------------------------------------------------------------------------
+
+function M.has(list, x)
+  for _, y in ipairs(list) do
+    if x == y then return true end
+  end
+  return false
+end
+
+--- {shape, dtype, low, high} of what a case says about one input.
+local function spec_of(arg, given)
+  local long = type(given[1]) == "table"
+  local dtype = given.dtype or M.has(arg.dtypes, "f32") and "f32" or arg.dtypes[1]
+  return { arg = arg, shape = long and given[1] or given, dtype = dtype, low = given.low or -1.5, high = given.high or 1.5 }
+end
+
+--- Inputs by position (false where absent) and attributes of one case.
+local function parse(record, case)
+  local inputs, attrs, names = {}, {}, {}
+  for i, arg in ipairs(record.inputs) do
+    local given = case[arg.name]
+    names[arg.name] = true
+    if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table" or type(given[1][1]) == "table") then
+      for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one) end
+    else
+      inputs[i] = given and spec_of(arg, given) or false
+    end
+  end
+  while #inputs > 0 and not inputs[#inputs] do inputs[#inputs] = nil end
+  for key, value in pairs(case) do
+    if not names[key] and not is_option[key] then attrs[key] = value end
+  end
+  return { record = record, inputs = inputs, attrs = attrs, tolerance = case.tol or default_tolerance, differentiable = case.grad ~= false,
+    wrt = case.wrt, n_out = case.outputs, compared = case.engines ~= false }
+end
+
+--- All cases of a record, with a name each.
+function M.cases_of(record)
+  local list = {}
+  if not record.cases or record.control then return list end
+  for i, case in ipairs(assert(load("return " .. record.cases, record.name))()) do
+    list[i] = parse(record, case)
+    list[i].name = ("case %d"):format(i)
+  end
+  return list
+end
+
+--- A case in which every floating input has `dtype`.
+function M.with_dtype(case, dtype)
+  local inputs = {}
+  for i, spec in ipairs(case.inputs) do
+    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and dtype or spec.dtype }, { __index = spec })
+  end
+  return setmetatable({ inputs = inputs }, { __index = case })
+end
+
+--- The same numbers at each call, whatever the dtype.
+function M.values_of(case)
+  local feeds = {}
+  neap.seed(1234)
+  for i, spec in ipairs(case.inputs) do
+    if spec then
+      local options = { low = spec.low, high = spec.high, dtype = "f64" }
+      if spec.dtype == "bool" then options.low, options.high = 0, 2 end
+      for d, n in ipairs(spec.shape) do options[d] = n end
+      if #spec.shape == 0 then options.shape = {} end
+      local drawn = core.eager("Uniform", {}, { shape = spec.shape, low = options.low, high = options.high, dtype = "f64" })
+      if not M.is_float[spec.dtype] then drawn = core.eager("Floor", { drawn }, {}) end
+      feeds["in" .. i] = drawn:to(spec.dtype)
+    end
+  end
+  return feeds
+end
+
+--- Nets of one op ----------------------------------------------------------------------------------------------------------
+
+--- The output that must be written over an input, by output.
+function M.enforced_of(record)
+  local input_of = {}
+  for _, pair in ipairs(record.enforced) do input_of[pair[2]] = pair[1] end
+  return input_of
+end
+
+--- Declares the inputs, as `role`, and adds the op once. Returns net, outputs, inputs by position.
+function M.net_of(case, role)
+  local record = case.record
+  local net, ins, outs = neap.net(record.name), {}, nil
+  for i, spec in ipairs(case.inputs) do
+    ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input", spec.shape, spec.dtype)
+  end
+  local enforced = M.enforced_of(record)
+  if #record.enforced > 0 then
+    outs = {}
+    for k = 1, #record.outputs do outs[k] = ins[enforced[k]] and ins[enforced[k]].name end
+  end
+  local outputs = { net:op(record.name, ins, outs or case.n_out, case.attrs) }
+  if #record.enforced == 0 then net:outputs(outputs) end
+  return net, outputs, ins
+end
+
+--- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is named after its op: one whose
+-- length depends on data can't be planned.
+function M.run(net, feeds, memory)
+  if core.record(net:name()).extent then memory = { executor = "dynamic", engine = memory and memory.engine } end
+  local ws = neap.workspace { store = false, seed = 7 }
+  ws:init(net)
+  for name, t in pairs(feeds) do ws:feed(name, t) end
+  local program = ws:compile(net, memory)
+  program:run()
+  return ws, program
+end
+
+function M.elements(t) return (t.dtype == "bool" and t:to "u8" or t):reshape(-1):totable() end
+
+--- Whether the op, or its backward, has a kernel of the engine in this program.
+function M.uses(program, engine)
+  for _, row in ipairs(program.plan:ops()) do
+    if row.engine == engine then return true end
+  end
+  return false
+end
+
+return M
