@@ -152,6 +152,14 @@ asan: ## all tests under AddressSanitizer and UBSan, built in build-asan
 asan-run: all c-tests
 	@$(call RUN_TESTS,ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/leaks.supp:print_suppressions=0)
 
+# What libgomp, oneDNN and OpenBLAS do among themselves the sanitizer does not see: tests/tsan.supp.
+tsan: ## the C tests under ThreadSanitizer, built in build-tsan
+	@$(MAKE) BUILD=build-tsan OPT='-O1 -g' EXTRA_CFLAGS='-fsanitize=thread -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION' c-tests tsan-run
+.PHONY: tsan tsan-run
+tsan-run: all c-tests
+	@$(call RUN_TESTS,NEAP_TEST_ONLY=c NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
+	  TSAN_OPTIONS='suppressions=tests/tsan.supp ignore_noninstrumented_modules=1 die_after_fork=0 exitcode=66')
+
 # libFuzzer is clang's. Warnings are gcc's: clang has others.
 SECONDS ?= 60
 TARGET ?=
@@ -245,4 +253,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 clean: ## remove what was built
-	@rm -rf $(BUILD) build-asan build-fuzz build-valgrind
+	@rm -rf $(BUILD) build-asan build-fuzz build-tsan build-valgrind

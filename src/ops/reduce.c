@@ -15,7 +15,7 @@ neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes,
     int axis = neap_axis(given->ints[i], n_dim);
     if (axis < 0 || axis >= n_dim)
       return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes has %lld, out of range for %d dimensions",
-                             (long long)(given->ints[i] >= 0 ? given->ints[i] + 1 : given->ints[i]), n_dim);
+                             (long long)neap_axis_said(given->ints[i]), n_dim);
     for (int j = 0; j < i; j++)
       if (neap_axis(given->ints[j], n_dim) == axis)
         return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", axis + 1);

@@ -31,7 +31,7 @@ typedef struct runner {
 } runner;
 
 static neap_status open_runner(runner *r, int n_thread, bool dag, neap_error *error) {
-  static float x[N_X];
+  float x[N_X]; /* several threads open theirs at a time */
   for (int i = 0; i < N_X; i++) x[i] = (float)(i * 7919 % 1000) / 500 - 1;
   neap_net *net = NULL;
   *r = (runner){0};
