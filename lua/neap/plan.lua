@@ -157,10 +157,11 @@ local function known_name(p, name)
   if p:_value(name) then return name end
   local slashed = name:gsub("%.", "/")
   if p:_value(slashed) then return slashed end
-  local gone = p:_gone(name) or p:_gone(slashed)
-  if gone then
-    error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\": \"%s\" has absorbed it"):format(figures(p).net, name, gone),
-      hint = "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" })
+  local why, into = p:_gone(name)
+  if not why then why, into = p:_gone(slashed) end
+  if why then
+    error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\": %s"):format(figures(p).net, name, why),
+      hint = into and "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" or "keep it" })
   end
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end

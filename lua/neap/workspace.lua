@@ -202,11 +202,21 @@ local function key_of(self, feeds, given)
   return given and key .. " " .. range.text_of(given) or key
 end
 
---- The program of a net for given feeds, compiled at the first use.
+--- The blobs of a program that was made by a call that failed are gone, and it with them.
+local function forget_program(self, net, key)
+  local entry = state_of(self).programs[net]
+  local program = entry and entry.by_key[key]
+  if not program then return end
+  program:close()
+  entry.by_key[key], entry.n = nil, entry.n - 1
+end
+
+--- The program of a net for given feeds, compiled at the first use, and anew when a blob of it has been removed.
 local function program_for(self, net, feeds, given, key)
   local entry = fresh_table(self, net)
   local program = entry.by_key[key]
-  if program then return program end
+  if program and not program:_lacks_blob() then return program end
+  forget_program(self, net, key)
   if entry.n >= most_programs then
     for _, old in pairs(entry.by_key) do old:close() end
     entry.by_key, entry.n = {}, 0
@@ -222,15 +232,6 @@ local function program_for(self, net, feeds, given, key)
   program = self:compile(net, memory)
   entry.by_key[key], entry.n = program, entry.n + 1
   return program
-end
-
---- The blobs of a program that was made by a call that failed are gone, and it with them.
-local function forget_program(self, net, key)
-  local entry = state_of(self).programs[net]
-  local program = entry and entry.by_key[key]
-  if not program then return end
-  program:close()
-  entry.by_key[key], entry.n = nil, entry.n - 1
 end
 
 local function full_name(x) return type(x) == "table" and x.name or x end

@@ -111,16 +111,16 @@ neap_pool_figures neap_session_pool(neap_session *session) {
                              .recomputed_work = script->again_work};
 }
 
-/* The value a name stands for, or the op that took it in. */
+/* The value a name stands for, or the op that took it in: "" where nothing reads it. */
 static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into,
                               neap_error *error) {
   *into = NULL;
   *value = neap_graph_find(graph, name);
   for (int v = 0; *value == NEAP_NO_VALUE && v < graph->n_value; v++)
     if (strcmp(graph->value[v].name, name) == 0) *value = v; /* the library's own: a stash, a reordered value */
-  for (int i = 0; *value == NEAP_NO_VALUE && i < graph->n_gone; i++)
-    if (strcmp(graph->gone[i].name, name) == 0) *into = graph->gone[i].into;
-  if (*value != NEAP_NO_VALUE || *into != NULL) return NEAP_OK;
+  const struct neap_gone *gone = *value == NEAP_NO_VALUE ? neap_graph_find_gone(graph, name) : NULL;
+  if (gone != NULL) *into = gone->into != NULL ? gone->into : "";
+  if (*value != NEAP_NO_VALUE || gone != NULL) return NEAP_OK;
   return neap_fail(error, NEAP_NAME, "explain: the plan of \"%s\" has no blob \"%s\"", graph->name, name);
 }
 
@@ -131,7 +131,9 @@ neap_status neap_session_explain(neap_session *session, const char *blob, char *
   const char *into = NULL;
   if (blob != NULL) NEAP_TRY(find_value(graph, blob, &value, &into, error));
   neap_buffer buffer = {0};
-  if (into != NULL)
+  if (into != NULL && into[0] == '\0')
+    neap_buffer_add(&buffer, "%s needs no bytes: nothing reads it, so that it is not computed", blob);
+  else if (into != NULL)
     neap_buffer_add(&buffer, "%s needs no bytes: %s absorbs it", blob, into);
   else
     neap_plan_explain(neap_program_plan(program), graph, value, &buffer);

@@ -127,6 +127,17 @@ static void number_with_root(renumbering *r, int old) {
   number(r, old);
 }
 
+/* A name whose last value is not computed means that value all the same: what the workspace has of the name is older. */
+static neap_status note_dead(neap_graph *graph, const int *new_id, neap_error *error) {
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    if (new_id[v] >= 0 || !value->is_blob || !value->is_last || value->node < 0 || value->name == NULL) continue;
+    if (neap_graph_find_gone(graph, value->name) == NULL && !graph_add_gone(graph, value->name, NULL))
+      return graph_no_memory(error);
+  }
+  return NEAP_OK;
+}
+
 /* Takes out nodes that are not live, frees their subgraphs, and keeps only values that something mentions. A node whose forward
  * is gone becomes its own. */
 static neap_status compact(neap_graph *graph, const bool *live, neap_error *error) {
@@ -155,6 +166,7 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     n_node++;
   }
   for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
+  if ((status = note_dead(graph, r.new_id, error)) != NEAP_OK) goto done;
   graph->n_node = n_node;
   for (int n = 0; n < n_node; n++) {
     neap_node *node = &graph->node[n];

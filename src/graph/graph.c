@@ -161,6 +161,12 @@ neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   return NEAP_NO_VALUE;
 }
 
+const struct neap_gone *neap_graph_find_gone(const neap_graph *graph, const char *name) {
+  for (int i = 0; i < graph->n_gone; i++)
+    if (strcmp(graph->gone[i].name, name) == 0) return &graph->gone[i];
+  return NULL;
+}
+
 /* What reports call the batch; 1 for a net whose inputs are all scalars, or that has none. */
 int64_t neap_graph_batch(const neap_graph *graph) {
   for (int v = 0; v < graph->n_value; v++)

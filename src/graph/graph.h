@@ -177,7 +177,7 @@ struct neap_graph {
   neap_value_id *param;
   bool train; /* holds a backward pass */
   bool probe; /* made to find lengths: see neap_graph_options */
-  int n_gone; /* names of blobs that a rewrite removed, each with the op that absorbed it */
+  int n_gone; /* names of blobs that are not computed as such: each with the op that absorbed it, NULL where nothing reads it */
   struct neap_gone {
     const char *name, *into;
   } * gone;
@@ -327,6 +327,8 @@ neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error 
 void neap_uses_fini(neap_uses *uses);
 /* The value that a blob's name stands for after a run; NEAP_NO_VALUE when unknown. */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name);
+/* The entry of `gone` for a name; NULL when it has none. */
+const struct neap_gone *neap_graph_find_gone(const neap_graph *graph, const char *name);
 /* The batch: rows of its first input that has dimensions; 1 when there is none. */
 int64_t neap_graph_batch(const neap_graph *graph);
 /* Length of "x" in the label "x.grad"; 0: it is no gradient's label. */

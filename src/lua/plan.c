@@ -286,16 +286,16 @@ static int rewrites(lua_State *L) {
   return 1;
 }
 
-/* plan:_gone(name) -> the op that has absorbed the blob, or nil */
+/* plan:_gone(name) -> why the blob has no value, and the op that has absorbed it, if one has; nil when it is none of the net's */
 static int gone(lua_State *L) {
   const handle *h = plan_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
-  for (int i = 0; i < h->graph->n_gone; i++) {
-    if (strcmp(h->graph->gone[i].name, name) != 0) continue;
-    lua_pushstring(L, h->graph->gone[i].into);
-    return 1;
-  }
-  return 0;
+  const struct neap_gone *gone = neap_graph_find_gone(h->graph, name);
+  if (gone == NULL) return 0;
+  if (gone->into == NULL) return lua_pushstring(L, "nothing reads it, so that it is not computed"), 1;
+  lua_pushfstring(L, "\"%s\" has absorbed it", gone->into);
+  lua_pushstring(L, gone->into);
+  return 2;
 }
 
 static void push_values(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
@@ -381,9 +381,9 @@ static int explain(lua_State *L) {
   if (!lua_isnoneornil(L, 2)) {
     const char *name = neap_lua_name(L, 2, "explain");
     v = find(h, name);
-    for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_gone; i++)
-      if (strcmp(h->graph->gone[i].name, name) == 0)
-        return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, h->graph->gone[i].into), 1;
+    const struct neap_gone *gone = v == NEAP_NO_VALUE ? neap_graph_find_gone(h->graph, name) : NULL;
+    if (gone != NULL && gone->into != NULL) return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, gone->into), 1;
+    if (gone != NULL) return lua_pushfstring(L, "%s needs no bytes: nothing reads it, so that it is not computed", name), 1;
     if (v == NEAP_NO_VALUE)
       neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
   }

@@ -606,6 +606,13 @@ static int trim(lua_State *L) {
   return 1;
 }
 
+/* program:_lacks_blob() -> whether a blob that it works on has been removed from the workspace, or renamed. */
+static int lacks_blob(lua_State *L) {
+  handle *h = program_at(L, 1);
+  lua_pushboolean(L, neap_workspace_lacks_blob(h->ws, neap_session_program(h->session)));
+  return 1;
+}
+
 static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
   if (h->session == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "program (closed)"), 1;
@@ -640,6 +647,7 @@ void neap_lua_open_program(lua_State *L) {
                                          {"close", neap_lua_close, 1},
                                          {"frames_bytes", frames_bytes, 1},
                                          {"trim", trim, 1},
+                                         {"_lacks_blob", lacks_blob, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PROGRAM, "Program", meta, methods);
   static const neap_lua_reg of_workspace[] = {{"_compile", compile, 4}, {NULL, NULL, 0}};

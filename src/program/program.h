@@ -17,7 +17,7 @@
 #include "base/pool.h"
 #include "plan/plan.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 typedef struct neap_program neap_program;
 
@@ -94,10 +94,10 @@ typedef struct neap_run {
   bool constants_valid; /* they hold what an earlier run computed from the same parameters: not computed again */
   uint64_t seed;
   uint32_t step;
-  const volatile sig_atomic_t *interrupted; /* may be NULL */
-  bool poison;                              /* fill bytes with NaN as their value dies */
-  neap_step_times *times;                   /* n_node entries by plan step, or NULL */
-  bool finished;                            /* out: the step ran to its end, so that it counts */
+  const atomic_int *interrupted; /* set by a signal handler or another thread; may be NULL */
+  bool poison;                   /* fill bytes with NaN as their value dies */
+  neap_step_times *times;        /* n_node entries by plan step, or NULL */
+  bool finished;                 /* out: the step ran to its end, so that it counts */
 } neap_run;
 
 /* DATA (fault), INTERRUPTED or OK. Fills error's op, blob, scope and line. A step that has begun to commit when the interrupt

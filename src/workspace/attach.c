@@ -213,6 +213,17 @@ static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap
   return status;
 }
 
+bool neap_workspace_lacks_blob(neap_workspace *ws, const neap_program *program) {
+  neap_attachment *a = neap_workspace_attachment(ws, program);
+  if (a == NULL || a->version == neap_workspace_chain_version(ws)) return false;
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
+    neap_found found = neap_workspace_find(ws, a->name[b]);
+    bool is_there = found.ws != NULL && neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_EMPTY;
+    if (!is_there && !neap_resident_is_given_back(ws, a, b)) return true;
+  }
+  return false;
+}
+
 /* Looks every blob up again. No allocation but for gradients that were given back and by reclaim: runs call it when names have
  * moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {

@@ -373,11 +373,10 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
   neap_value_id v = neap_graph_find(graph, name);
   int blob;
   size_t offset;
-  if (v < 0 || cell == NULL || !neap_program_where(ws->last, v, &blob, &offset)) return v;
-  /* The value lies in the cell's own bytes: the cell answers. */
-  return blob >= 0 && neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob] == cell->name
-           ? NEAP_NO_VALUE
-           : v;
+  if (v < 0 || !neap_program_where(ws->last, v, &blob, &offset) || blob < 0) return v;
+  const char *own = neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob];
+  /* The value lies in the cell's own bytes: the cell answers. Without a cell the blob has been removed, and with it its name. */
+  return own == (cell != NULL ? cell->name : neap_intern(name)) ? NEAP_NO_VALUE : v;
 }
 
 /* A value of the last program that no blob's last version is: one that was freed, or the gradient "x.grad" of a net that has
@@ -402,17 +401,23 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
 static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
   for (int a = 0; a < ws->n_attachment; a++) {
     const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
-    for (int i = 0; i < graph->n_gone; i++)
-      if (strcmp(graph->gone[i].name, name) == 0) {
-        char why[200];
-        snprintf(why, sizeof why, "\"%s\" has absorbed it", graph->gone[i].into);
-        return fail_released(verb, name, error, why);
-      }
+    const struct neap_gone *gone = neap_graph_find_gone(graph, name);
+    char absorbed[200] = "nothing reads it, so that it is not computed";
+    if (gone != NULL && gone->into != NULL) snprintf(absorbed, sizeof absorbed, "\"%s\" has absorbed it", gone->into);
+    if (gone != NULL) return fail_released(verb, name, error, absorbed);
     if (neap_graph_find(graph, name) < 0) continue;
     if (ws->attachment[a].last_run == 0)
       return neap_fail(error, NEAP_RELEASED, "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
                        graph->name);
     char why[300];
+    int blob;
+    size_t offset;
+    neap_value_id v = neap_graph_find(graph, name);
+    bool is_own = neap_program_where(ws->attachment[a].program, v, &blob, &offset) && blob >= 0 &&
+                  ws->attachment[a].name[blob] == neap_intern(name);
+    if (is_own)
+      return neap_fail(error, NEAP_NAME, "%s \"%s\": the blob of net \"%s\" has been removed from the workspace", verb, name,
+                       graph->name);
     if (ws->last == NULL)
       snprintf(why, sizeof why, "the last run did not finish");
     else

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-volatile sig_atomic_t neap_interrupted;
+atomic_int neap_interrupted;
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 

@@ -125,6 +125,8 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program);
 /* Lets go of the bytes of inputs, outputs, kept blobs and constants that the program used; its next run finds or makes them
  * anew. */
 void neap_workspace_rest(neap_workspace *ws, neap_program *program);
+/* Whether a blob that the attached program works on has been removed or renamed: a run would be refused. */
+bool neap_workspace_lacks_blob(neap_workspace *ws, const neap_program *program);
 /* Runs an attached program. What its random ops draw follows from the workspace's seed and a counter that goes up when the run
  * has finished: the step for a program with a backward pass, the draw for any other one that draws. A workspace that nobody gave a
  * seed takes a draw of the thread in place of its own. */
@@ -236,6 +238,6 @@ void neap_scope_trim(neap_scope *scope);
 size_t neap_scope_held_bytes(const neap_scope *scope);
 
 /* Ctrl-C: set from a signal handler; read by all programs of the process. */
-extern volatile sig_atomic_t neap_interrupted;
+extern atomic_int neap_interrupted;
 
 #endif

@@ -192,3 +192,60 @@ describe("an input that its net writes by name", function()
     end
   end)
 end)
+
+describe("a name that a net writes and nothing reads", function()
+  local cases = {
+    ["by an op that is left out"] = function(n) n:Relu(n:Mul({ "x", 2 }, "h"), "w") end,
+    ["twice"] = function(n) n:Mul({ "x", 2 }, "h") n:Mul({ "x", 3 }, "h") end,
+    ["in both branches"] = function(n)
+      n:If(n:const(true), function(b) b:Mul({ "x", 2 }, "h") end, function(b) b:Mul({ "x", 3 }, "h") end)
+    end,
+  }
+  for what, write in pairs(cases) do
+    it(what .. ", no longer means what an earlier net has stored", function()
+      local writes = net("writes", function(n)
+        n:input("x", { 4 })
+        write(n)
+        n:Neg("x", "y")
+        n:outputs "y"
+      end)
+      for _, memory in ipairs { {}, apart } do
+        local ws <close> = neap.workspace { seed = 1 }
+        ws:run(stores, { x = x })
+        ws:run(writes, { x = x }, memory)
+        raises("\"writes\" has written it since", function() return ws:fetch "h" end)
+        raises("\"writes\" has written it since", function() return ws:run(reads) end)
+        raises("nothing reads it, so that it is not computed", function() return neap.workspace {}:compile(writes, memory).plan:explain "h" end)
+        ws:run(stores, { x = x })
+        assert.are.same(raised, list(ws:fetch "h"))
+      end
+    end)
+  end
+end)
+
+describe("a blob that is removed or renamed", function()
+  local counts = net("counts", function(n)
+    n:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 0 })
+    n:Add({ "m", 1 }, "m")
+    n:Mul({ "m", 2 }, "y")
+    n:outputs "y"
+  end)
+
+  it("has no value under its old name, and the next run makes it anew", function()
+    for _, how in ipairs { function(ws, name) ws:remove(name) end, function(ws, name) ws:rename(name, "other") end } do
+      for _, name in ipairs { "m", "y" } do
+        local ws <close> = neap.workspace { seed = 1 }
+        ws:run(counts)
+        local program = ws:compile(counts)
+        program:run()
+        how(ws, name)
+        assert.is_false(ws:has(name))
+        for _, look in ipairs { "fetch", "view" } do raises("has been removed from the workspace", ws[look], ws, name) end
+        raises("has been removed from the workspace", program.run, program)
+        local m = name == "m" and 1 or 3
+        assert.are.same({ 2 * m, 2 * m }, list(ws:run(counts).y))
+        assert.are.same({ m, m }, list(ws:fetch "m"))
+      end
+    end
+  end)
+end)
