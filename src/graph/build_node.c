@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What infer of a control op gets back when it asks for a subnet's types: whose node it is, and the names of its operands. */
+/* What infer of a control op gets back when it asks for a subnet's types: whose node it is, and what that is built from. */
 typedef struct infer_context {
   neap_builder *builder;
   int node;
-  const char *const *in_blob, *const *out_blob;
+  const neap_node_spec *spec;
 } infer_context;
 
 /* By the order of the record's net attributes; NULL: it was left out. */
@@ -21,10 +21,16 @@ static const neap_net *subnet_at(const neap_node *node, int subnet) {
   return a >= 0 ? node->attrs[a].net : NULL;
 }
 
-/* Operand position that output k of a control node is a version of: the input of the same name when it is resident. */
-static int version_source(const neap_graph *graph, const neap_node *node, const char *const *in_blob, const char *name) {
-  for (int i = 0; in_blob != NULL && name != NULL && i < node->n_in; i++)
-    if (in_blob[i] == name && node->in[i] >= 0 && build_is_writable(&graph->value[node->in[i]])) return i;
+int build_version_source(const neap_graph *graph, const neap_node_spec *spec, int k) {
+  const char *name = spec->out_name != NULL ? spec->out_name[k] : NULL;
+  if ((spec->op->effects & NEAP_EFFECT_CONTROL) == 0 || spec->in_blob == NULL || name == NULL) return -1;
+  int first = BUILD_FIRST_CAPTURE, end = spec->n_in;
+  if ((spec->op->effects & NEAP_EFFECT_LOOP) != 0) {
+    int64_t n_state = spec->attrs[neap_op_attr_index(spec->op, "n_state")].i;
+    first = k, end = k < n_state && k < spec->n_in ? k + 1 : k;
+  }
+  for (int i = first; i < end; i++)
+    if (spec->in_blob[i] == name && spec->in[i] >= 0 && build_is_writable(&graph->value[spec->in[i]])) return i;
   return -1;
 }
 
@@ -44,18 +50,17 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
      * place behind them all. */
     bool is_condition = (node->op->effects & NEAP_EFFECT_LOOP) != 0 && subnet < node->n_sub - 1;
     for (int k = 0; k < n_out; k++) {
-      const char *name = c->out_blob != NULL && !is_condition ? c->out_blob[k] : NULL;
-      int source = version_source(graph, node, c->in_blob, name);
+      int source = is_condition ? -1 : build_version_source(graph, c->spec, k);
       out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
     }
     bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0;
     neap_sub_spec spec = {.net = subnet_at(node, subnet),
                           .n_in = n_in,
                           .in_type = in,
-                          .in_name = c->in_blob != NULL ? c->in_blob + first : NULL,
+                          .in_name = c->spec->in_blob != NULL ? c->spec->in_blob + first : NULL,
                           .in_argument = in_argument,
                           .n_out = n_out,
-                          .out_name = c->out_blob,
+                          .out_name = c->spec->out_name,
                           .out_argument = out_argument,
                           .in_loop = is_loop,
                           .is_body = is_loop && !is_condition};
@@ -94,7 +99,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0) node->enforced[node->n_enforced++] = pair;
   }
   for (int k = 0; control && k < node->n_out; k++) {
-    int source = version_source(graph, node, spec->in_blob, spec->out_name != NULL ? spec->out_name[k] : NULL);
+    int source = build_version_source(graph, spec, k);
     if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
   }
   /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient bytes commits nothing: what becomes
@@ -165,7 +170,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   if (in == NULL || *out == NULL) return graph_no_memory(error);
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0) in[i] = graph->value[spec->in[i]].type;
-  infer_context context = {b, index, spec->in_blob, spec->out_name};
+  infer_context context = {b, index, spec};
   neap_infer infer = {.op = spec->op,
                       .attrs = spec->attrs,
                       .n_in = spec->n_in,

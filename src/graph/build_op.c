@@ -60,6 +60,23 @@ static neap_status copy_before_write(neap_builder *b, const neap_net_op *op, nea
   return NEAP_OK;
 }
 
+/* What subnets write in place, they may take a second time: as a sequence, or as what another state begins with. That means the value
+ * from before the op, all along, and gets bytes of its own. The condition of an If is read before anything is written. */
+static neap_status copy_beside_write(neap_builder *b, const neap_node_spec *spec, neap_value_id *in, neap_error *error) {
+  if (b->options->by_op && !b->is_sub) return NEAP_OK; /* never run: readers and writer are one node either way */
+  build_begin_emit(b, error);
+  for (int k = 0; k < spec->n_out; k++) {
+    int source = build_version_source(b->graph, spec, k);
+    bool is_loop = (spec->op->effects & NEAP_EFFECT_LOOP) != 0;
+    for (int i = is_loop ? 0 : BUILD_FIRST_CAPTURE; source >= 0 && i < spec->n_in; i++) {
+      if (i == source || in[i] < 0 || b->graph->value[in[i]].root != b->graph->value[in[source]].root) continue;
+      in[i] = build_emit_copy(b, in[i]);
+      NEAP_TRY(b->emit_status);
+    }
+  }
+  return NEAP_OK;
+}
+
 /* HasScope: known while the graph is built. CreateScope leaves nothing. */
 static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_error *error) {
   if (op->n_in == 0) return NEAP_OK;
@@ -142,6 +159,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   NEAP_TRY(build_read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
   NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
+  NEAP_TRY(copy_beside_write(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(bind_names(b, op, node, error));
   bool unknown = b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0;

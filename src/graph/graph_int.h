@@ -78,6 +78,10 @@ typedef struct neap_node_spec {
   const char *name, *scope, *line, *device; /* device NULL: none */
   const char *const *in_blob;               /* control ops: names of the operands, to match those written; else NULL */
 } neap_node_spec;
+enum { BUILD_FIRST_CAPTURE = 1 }; /* of an If: its condition comes first, which no branch takes */
+/* The operand that output k of a control op is the next version of, -1: none. It has the output's name and is resident, and what an
+ * iteration or branch gives as k replaces it there: the initial value of a loop's state k, or a capture of an If. */
+int build_version_source(const neap_graph *graph, const neap_node_spec *spec, int k);
 /* Adds a node with its output values, inferred. *node gets its index. */
 neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node, neap_error *error);
 

@@ -12,10 +12,11 @@ local function names_of(ws)
   return names
 end
 
---- Runs the text with these inputs twice; `expected` has the values of each run by name. As it is written and with the backward
---- written out.
-local function runs(text, inputs, expected)
-  local net, shapes = neap.net_from(text), {}
+--- Runs the net, or one of this text, with these inputs as often as `expected` has values of a run by name. As it is written and with
+--- the backward written out.
+local function runs(net, inputs, expected)
+  local shapes = {}
+  if type(net) == "string" then net = neap.net_from(net) end
   for name, x in pairs(inputs) do shapes[name] = x.shape end
   for _, memory in ipairs(memories) do
     for _, it in ipairs { net, net:expand(shapes) } do
@@ -236,6 +237,190 @@ describe("an op that writes a declared name", function()
         assert.is_true(s:equal(ws:fetch "s"), ops)
       end
     end
+  end)
+end)
+
+describe("a loop that takes what its body writes by name", function()
+  --- A net with a state m of ones and whatever `build` adds, run twice.
+  local function check(inputs, expected, build)
+    local net = neap.net "taken"
+    for name, x in pairs(inputs) do net:input(name, x.shape) end
+    net:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 1 })
+    build(net)
+    runs(net, inputs, expected)
+  end
+
+  --- While over `init` beside a counter, n times.
+  local function times(net, n, init, body)
+    return select(2, net:While { init = { net:const(0), table.unpack(init) }, cond = function(_, i) return i:lt(n) end,
+      body = function(b, i, ...) return i + 1, body(b, ...) end })
+  end
+
+  it("begins with its value from before, and leaves the blob what the body wrote", function()
+    check({}, { { y = 15, m = 5 }, { y = 35, m = 9 } }, function(net)
+      local y = times(net, 4, { "m" }, function(b, h)
+        b:Add({ "m", 1 }, "m")
+        return b:Add { h, "m" }
+      end)
+      net:Copy(y, "y")
+      net:outputs { "y" }
+    end)
+    local rows = { s = neap.ones { 4, 2 } }
+    check(rows, { { y = 5, m = 5 }, { y = 9, m = 9 } }, function(net)
+      local y = net:Recurrent { seq = { "s" }, init = { "m" }, step = function(b, h, row)
+        b:Add({ h, row }, "m")
+        return b:Copy "m"
+      end }
+      net:Copy(y, "y")
+      net:outputs { "y" }
+    end)
+  end)
+
+  it("begins so in two states, which change places", function()
+    check({}, { { y = 11, z = 4, m = 6 }, { y = 66, z = 24, m = 36 } }, function(net)
+      local y, z = times(net, 2, { "m", "m" }, function(b, h, k)
+        b:Add({ "m", h }, "m")
+        return b:Add { b:Add { h, k }, "m" }, b:Copy(h)
+      end)
+      net:Copy(y, "y")
+      net:Copy(z, "z")
+      net:outputs { "y", "z" }
+    end)
+  end)
+
+  it("begins so within another loop, which writes it too", function()
+    check({}, { { n = 12, m = 5 }, { n = 24, m = 9 } }, function(net)
+      net:declare("n", "state", { 2 }, "f32", { op = "Constant", value = 0 })
+      times(net, 2, {}, function(outer)
+        local z = times(outer, 2, { "m" }, function(b, h)
+          b:Add({ "m", 1 }, "m")
+          return b:Add { h, "m" }
+        end)
+        outer:Copy(z, "n")
+      end)
+    end)
+  end)
+
+  it("reads rows of the sequence from before", function()
+    for _, role in ipairs { "state", "parameter" } do
+      for _, viewed in ipairs { false, true } do
+        check({ x = neap.ones { 2 } }, { { y = 4, q = 16 }, { y = 8464, q = 31 } }, function(net)
+          net:declare("q", role, { 3, 2 }, "f32", { op = "Constant", value = 1 })
+          local rows = viewed and net:Alias "q" or "q"
+          local y = net:Recurrent { seq = { rows }, init = { "x" }, step = function(b, h, row)
+            b:Add({ "q", 5 }, "q")
+            return b:Mul { row, b:Add { h, 1 } }
+          end }
+          net:Copy(y, "y")
+          net:outputs { "y" }
+        end)
+      end
+    end
+  end)
+
+  it("reads a view of it as it was before", function()
+    check({}, { { y = 13, m = 4 }, { y = 34, m = 7 } }, function(net)
+      net:Reshape("m", "v", { shape = { 2 } })
+      local y = times(net, 3, { "v" }, function(b, h)
+        b:Add({ "m", 1 }, "m")
+        return b:Add { b:Add { h, "m" }, "v" }
+      end)
+      net:Copy(y, "y")
+      net:outputs { "y" }
+    end)
+  end)
+
+  it("makes an input what the body wrote", function()
+    check({ x = neap.ones { 2 } }, { { y = 15, z = 5 }, { y = 35, z = 9 } }, function(net)
+      local y = times(net, 4, { "x" }, function(b, h)
+        b:Add({ "x", 1 }, "x")
+        return b:Add { h, "x" }
+      end)
+      net:Copy(y, "y")
+      net:Copy("x", "z")
+      net:outputs { "y", "z" }
+    end)
+  end)
+
+  it("has the gradient of what it began with", function()
+    check({ x = neap.ones { 2 }, s = neap.ones { 3 } }, { { y = 15, g = 7, m = 2 }, { y = 23, g = 7, m = 2 } }, function(net)
+      local y = net:Recurrent { seq = { "s" }, init = { "m" }, step = function(b, h)
+        b:Add({ "x", 1 }, "m")
+        return b:Add { b:Mul { h, 2 }, "x" }
+      end }
+      net:Copy(y, "y")
+      net:Sum(y, "l")
+      net:gradient("l", { wrt = { "x" } })
+      net:Copy("x_grad", "g")
+      net:outputs { "y", "g" }
+    end)
+  end)
+end)
+
+describe("what a control op names like one of its operands", function()
+  it("is another one's next value, if that is its place: a final state with a capture's name is written when the loop ends", function()
+    runs([[
+      net ends
+      input h f32 (2)
+      input s f32 (3,2)
+      state m f32 (2) = Constant { value = 2 }
+      subnet step
+        input g
+        input row
+        t = Add(g, row)
+        n = Add(t, m)
+        takes g, row, m
+        gives n
+      end
+      m = Recurrent(h, s, m) { step_net = step, n_state = 1, n_seq = 1 }
+    ]], { h = neap.zeros { 2 }, s = neap.ones { 3, 2 } }, { { m = 9 }, { m = 30 } })
+  end)
+
+  it("may be the condition, which an op behind the last reader of another If writes", function()
+    local net = neap.net "flips"
+    net:declare("b", "state", { 1 }, "bool", { op = "Constant", value = 1 })
+    net:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 1 })
+    net:If("b", function(t) t:Add({ "m", 1 }, "m") end)
+    net:If("b", function(t) t:LogicalNot("b", "b") end)
+    net:Copy("m", "y")
+    net:outputs { "y" }
+    runs(net, {}, { { m = 2, y = 2, b = false }, { m = 2, y = 2, b = false } })
+  end)
+
+  it("may be the condition and a number, written in both branches", function()
+    local net = neap.net "counts"
+    net:declare("b", "state", { 1 }, "f32", { op = "Constant", value = 1 })
+    net:declare("m", "state", { 1 }, "f32", { op = "Constant", value = 5 })
+    net:If("b", function(t) t:Add({ "m", "b" }, "m") end)
+    net:If("b", function(t) t:Sub({ "b", 1 }, "b") end, function(t) t:Add({ "b", 3 }, "b") end)
+    net:Copy("b", "y")
+    net:outputs { "y" }
+    runs(net, {}, { { m = 6, b = 0, y = 0 }, { m = 6, b = 3, y = 3 }, { m = 9, b = 2, y = 2 } })
+  end)
+
+  it("may be captured twice: the second capture is the value from before", function()
+    runs([[
+      net twice
+      input c bool ()
+      param w f32 (3) = Constant { value = 2 }
+      state lr f32 () = Constant { value = 0.5 }
+      subnet step
+        input p
+        input q
+        p = Sgd(p, q, lr) { momentum = 0 }
+        y = Add(p, q)
+        takes p, q, lr
+        gives p, y
+      end
+      subnet same
+        input p
+        input q
+        y = Add(p, q)
+        takes p, q, lr
+        gives p, y
+      end
+      w, y = If(c, w, w, lr) { then_net = step, else_net = same }
+      outputs y]], { c = neap.full { value = 1, dtype = "bool" } }, { { w = 1, y = 3 }, { w = 0.5, y = 1.5 } })
   end)
 end)
 
