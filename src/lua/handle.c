@@ -69,7 +69,7 @@ void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
 
 /* ---- at work ---------------------------------------------------------------------------------------------------------- */
 
-enum { MOST_NESTED = 256 }; /* Lua allows 200 calls of C within each other */
+enum { MOST_NESTED = 512 }; /* Lua allows 200 calls of C within each other, each with one of a user's function */
 
 /* The functions of the binding that this thread is in, the outermost first, each by an address in its part of the C stack.
  * An error that Lua raises leaves some behind: they lie deeper than whoever asks. */

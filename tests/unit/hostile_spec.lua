@@ -5,6 +5,7 @@ local folder = "tests/hostile/"
 local scripts = {
   ["reads tables raw, whatever their metamethods do"] = "tables",
   ["puts any metatable, user value or upvalue on any handle"] = "metatables",
+  ["yields, raises and comes back at any call of a user's function"] = "coroutines",
 }
 
 describe("hostile Lua code", function()
