@@ -118,9 +118,11 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, con
     b->phase = NEAP_PHASE_BACKWARD;
     b->forward = origin->forward != NULL ? build_find_node(b->graph, origin->forward) : -1;
   }
+  uint32_t position = *b->stream;
+  if (origin->stream != 0) *b->stream = origin->stream; /* the ops of its subnets count on from there */
   neap_status status = build_node(b, spec, node, error);
   if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;
-  if (status == NEAP_OK && origin->stream != 0) b->graph->node[*node].stream = origin->stream;
+  if (origin->stream != 0) *b->stream = position + (*b->stream - origin->stream);
   return status;
 }
 

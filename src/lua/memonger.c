@@ -287,15 +287,14 @@ static int sort(lua_State *L) {
 /* reorder(net, {positions}) -> net */
 static int reorder(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
-  neap_net_edit e = {0};
   int n = 0;
   neap_lua_check_type(L, 2, LUA_TTABLE);
-  e.order = positions(L, 2, &n);
+  const int *order = positions(L, 2, &n);
   if (n != neap_net_n_ops(from->net))
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions", neap_net_name(from->net),
                   neap_net_n_ops(from->net), n);
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(L, neap_net_copy_edited(from->net, &e, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_recycle_reorder(from->net, NULL, order, &net->net, &error));
   return 1;
 }
 

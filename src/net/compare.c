@@ -4,7 +4,8 @@
  * All outputs of a net are numbered, op after op. A *reading* of a name is the number of the last earlier output of that name,
  * with the depth of the net that has it: a subnet sees what the nets around it have written so far. What a subnet takes counts
  * by its position in the interface. A name that nobody wrote is declared, and is told apart by nothing but itself: such a name
- * must be the same in both nets, and so must its declaration. O(operands * depth).
+ * must be the same in both nets, and so must its declaration. O(operands * depth). Another order of one net is compared with the
+ * net in the same way, so that nothing which finds orders is trusted.
  */
 #include "net/net_int.h"
 
@@ -18,6 +19,10 @@ typedef struct view {
   const struct view *around; /* NULL: outermost, or closed */
   int depth;
   neap_map last; /* name -> number of an output, or FIRST_TAKEN and below: the position among what the subnet takes */
+  /* Of a net that is looked at out of its order, all of which is noted: before[number] is the output before of the same name,
+   * NOBODY for none, and outputs from `limit` on are yet to be written. NULL: what is noted is what was written. */
+  const int *before;
+  int limit;
 } view;
 
 /* Map values that are no outputs: NOBODY stands for none, and what a subnet takes goes down from FIRST_TAKEN. */
@@ -37,9 +42,16 @@ typedef struct comparison {
   bool no_memory;     /* an allocation was refused, and the answer means nothing */
 } comparison;
 
+/* Number of the output that wrote the name last; NOBODY: none did. */
+static int latest(const view *v, const char *name) {
+  int number = neap_map_get(&v->last, name, NOBODY);
+  while (v->before != NULL && number >= v->limit) number = v->before[number];
+  return number;
+}
+
 static reading read_name(const view *v, const char *name) {
   for (const view *level = v; name != NULL && level != NULL; level = level->around) {
-    int number = neap_map_get(&level->last, name, NOBODY);
+    int number = latest(level, name);
     if (number != NOBODY) return (reading){.depth = level->depth, .number = number};
     const neap_net_blob *blob = neap_net_find_blob(level->net, name);
     if (blob != NULL && (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT))
@@ -191,7 +203,7 @@ static bool same_results(const comparison *c, const view *a, const view *b) {
 static void mark_resident(const view *v, int n, unsigned char *kind) {
   for (int i = 0; i < v->net->n_cell; i++) {
     const neap_net_blob *blob = &v->net->cell[i].blob;
-    int number = neap_map_get(&v->last, blob->name, NOBODY);
+    int number = latest(v, blob->name);
     if (number < 0 || number >= n || blob->type.dtype != NEAP_DTYPE_NONE) continue;
     kind[number] |= (unsigned char)((blob->keep ? 1 : 0) | (blob->role == NEAP_ROLE_GRADIENT ? 2 : 0));
   }
@@ -203,7 +215,7 @@ static const char *other_declared(const view *a, const view *b) {
   for (int i = 0; i < a->net->n_cell; i++) {
     const neap_net_blob *blob = &a->net->cell[i].blob;
     if (blob->type.dtype == NEAP_DTYPE_NONE) continue;
-    if (neap_map_get(&a->last, blob->name, NOBODY) != neap_map_get(&b->last, blob->name, NOBODY)) return blob->name;
+    if (latest(a, blob->name) != latest(b, blob->name)) return blob->name;
   }
   return NULL;
 }
@@ -279,6 +291,51 @@ neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same
   neap_map_fini(&p.last);
   neap_map_fini(&q.last);
   return c.no_memory ? neap_fail_memory(error, 64, "comparing two nets") : NEAP_OK;
+}
+
+/* ---- orders ----------------------------------------------------------------------------------------------------------- */
+
+/* Notes all outputs of the view's net, numbered from first[i] on for op i, and whom each overwrites. */
+static void note_all(comparison *c, view *v, const int *first, int *before) {
+  for (int i = 0; i < v->net->n_op; i++)
+    for (int k = 0; k < v->net->op[i].n_out; k++) {
+      const char *name = v->net->op[i].out[k];
+      before[first[i] + k] = name != NULL ? neap_map_get(&v->last, name, NOBODY) : NOBODY;
+      if (name != NULL && !neap_map_set(&v->last, name, first[i] + k)) c->no_memory = true;
+    }
+  v->before = before;
+}
+
+/* The net is compared with itself: `a` sees each op where it stands, `b` where it runs. */
+static bool same_order(comparison *c, view *a, view *b, const int *order, const int *first) {
+  int n = a->net->n_op;
+  for (int i = 0; i < n && !c->no_memory; i++) {
+    const neap_net_op *op = &a->net->op[order[i]];
+    a->limit = first[order[i]];
+    if (!same_op(c, order[i], op, op, a, b)) return false;
+    note_outputs(c, b, op, first[order[i]]);
+  }
+  a->limit = first[n];
+  return !c->no_memory && same_results(c, a, b) && same_residents(c, a, b, first[n]);
+}
+
+neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same, neap_buffer *where, neap_error *error) {
+  comparison c = {.where = where};
+  view a = {.net = net}, b = {.net = net};
+  int *first = neap_alloc(((size_t)net->n_op + 1) * sizeof *first), *before = NULL, n_out = 0;
+  for (int i = 0; first != NULL && i <= net->n_op; i++) {
+    first[i] = n_out;
+    if (i < net->n_op) n_out += net->op[i].n_out;
+  }
+  if (first != NULL) before = neap_alloc(((size_t)n_out + 1) * sizeof *before);
+  c.no_memory = before == NULL;
+  if (before != NULL) note_all(&c, &a, first, before);
+  *same = !c.no_memory && same_order(&c, &a, &b, order, first);
+  neap_map_fini(&a.last);
+  neap_map_fini(&b.last);
+  neap_free(before);
+  neap_free(first);
+  return c.no_memory ? neap_fail_memory(error, 64, "comparing two orders of a net") : NEAP_OK;
 }
 
 /* ---- in place --------------------------------------------------------------------------------------------------------- */

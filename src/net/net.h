@@ -194,7 +194,8 @@ typedef struct neap_net_edit {
   const char *const *from, *const *to; /* blobs, as in neap_net_rename */
   int n_local;
   const neap_local_rename *local;
-  const int *order; /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
+  const int *order;       /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
+  const uint32_t *stream; /* by op of `net`: the random stream it remembers from here on; 0: as it is. NULL: all as they are */
   int n_free;
   const char *const *freed; /* blobs, by their old names: one Free of freed[i] .. */
   const int *free_after;    /* .. directly after the op at this position of `net` */
@@ -241,6 +242,9 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
 /* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Names of
  * what ops make do not count, so that a renaming which keeps the meaning is equal; declared blobs are themselves. */
 neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);
+/* Whether the net computes the same when its ops run in another order: every op reads what it read, subnets included, and what
+ * stays in the end is written by the same ops. order[i] is the op that runs as number i; each is there once. */
+neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same, neap_buffer *where, neap_error *error);
 /* Op by op, the same inputs and outputs are one blob. */
 bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where);
 

@@ -169,12 +169,26 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
   return status;
 }
 
+/* Into `text`, without its scope: the name of a Free that neither `to` nor, of the ops that are still to come, `net` has. */
+static neap_status name_free(const copier *c, const neap_net *net, const char *scope, const neap_net *to, char text[32]) {
+  for (int number = 1;; number++) {
+    snprintf(text, 32, "free_%d", number);
+    const char *name = neap_net_join(scope, text, 0);
+    if (name == NULL) return fail_memory(c);
+    if (neap_map_get(&net->op_of, name, -1) < 0 && neap_map_get(&to->op_of, name, -1) < 0) return NEAP_OK;
+  }
+}
+
 /* The Frees that stand after op `at`: each an op of its own, at the line of the op whose work it follows. */
-static neap_status add_frees(const copier *c, const neap_net_op *op, int at, neap_net *to) {
+static neap_status add_frees(const copier *c, const neap_net *net, int at, neap_net *to) {
+  const neap_net_op *op = &net->op[at];
   for (int i = 0; i < c->edit->n_free; i++) {
     if (c->edit->free_after[i] != at) continue;
     const char *name = renamed(c, neap_intern(c->edit->freed[i]));
+    char free_name[32];
+    NEAP_TRY(name_free(c, net, op->scope, to, free_name));
     neap_net_call call = {.type = "Free",
+                          .name = free_name,
                           .n_in = 1,
                           .in = &name,
                           .n_out = 1,
@@ -187,6 +201,14 @@ static neap_status add_frees(const copier *c, const neap_net_op *op, int at, nea
   return NEAP_OK;
 }
 
+/* Op `at`, with the random stream that the edit has for it. */
+static neap_status copy_op_at(const copier *c, const neap_net *net, int at, neap_net *to, neap_map *subs) {
+  neap_net_op op = net->op[at];
+  if (c->edit != NULL && net->outer == NULL && c->edit->stream != NULL && c->edit->stream[at] != 0)
+    op.origin.stream = c->edit->stream[at];
+  return neap_net_copy_op(c, &op, to, subs);
+}
+
 /* Replays `net` into the empty net `to`. */
 static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
   neap_map subs = {0};
@@ -194,8 +216,8 @@ static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) 
   neap_status status = copy_declarations(c, net, to);
   for (int i = 0; status == NEAP_OK && i < net->n_op; i++) {
     int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
-    status = neap_net_copy_op(c, &net->op[at], to, &subs);
-    if (status == NEAP_OK && edited) status = add_frees(c, &net->op[at], at, to);
+    status = copy_op_at(c, net, at, to, &subs);
+    if (status == NEAP_OK && edited) status = add_frees(c, net, at, to);
   }
   neap_map_fini(&subs);
   return status == NEAP_OK ? copy_lists(c, net, to) : status;

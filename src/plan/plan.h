@@ -313,6 +313,11 @@ neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *op
                              neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error);
 void neap_recycle_slots_fini(neap_recycle_slots *slots);
 
+/* The net with its ops in another order, order[i] being the op that comes as number i; what draws random numbers draws those it
+ * drew. PLAN error for an order in which it would compute something else. */
+neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph, const int *order, neap_net **out,
+                                 neap_error *error);
+
 /* neap_net_release_when_used that also says whom it frees: (*freed)[k] is interned, the list from neap_alloc. */
 neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
                                  int *n_freed, neap_error *error);

@@ -109,6 +109,9 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
                                const char **name, neap_net **out, neap_error *error);
 /* recycle_order.c */
 typedef enum neap_recycle_order { NEAP_ORDER_PLAIN, NEAP_ORDER_LONGEST_PATH, NEAP_ORDER_LEAST_MEMORY } neap_recycle_order;
+/* stream[i]: of the random numbers that op i, or an op in its subnets, draws in a run of the net as it stands; 0 where it draws
+ * none or remembers one. For copies in which ops change places. */
+neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *graph, uint32_t *stream, neap_error *error);
 
 /* Whether [a, a + n_a) and [b, b + n_b) have a byte in common; the verifier has its own. */
 static inline bool neap_bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) {

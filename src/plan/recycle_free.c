@@ -48,7 +48,10 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
   use *uses = neap_alloc((size_t)r->n_blob * sizeof *uses);
   const char **name = neap_alloc((size_t)r->n_blob * sizeof *name);
   int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
-  neap_status status = uses == NULL || name == NULL || after == NULL ? no_memory(error) : neap_recycle_by_op(r, "Free", error);
+  uint32_t *stream = neap_alloc(((size_t)r->n_op + 1) * sizeof *stream); /* Frees count as ops: what is drawn behind them stays */
+  neap_status status =
+    uses == NULL || name == NULL || after == NULL || stream == NULL ? no_memory(error) : neap_recycle_by_op(r, "Free", error);
+  if (status == NEAP_OK) status = neap_recycle_streams(r->net, NULL, stream, error);
   if (status == NEAP_OK) find_uses(r, uses);
   for (int i = 0; i < n_keep && status == NEAP_OK; i++) {
     const char *kept = neap_intern(keep[i]);
@@ -62,10 +65,11 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
     name[n] = r->blob[b].name;
     after[n++] = NEAP_MAX(uses[b].last_read, r->blob[b].last);
   }
-  neap_net_edit edit = {.n_free = n, .freed = name, .free_after = after};
+  neap_net_edit edit = {.stream = stream, .n_free = n, .freed = name, .free_after = after};
   if (status == NEAP_OK) status = neap_net_copy_edited(r->net, &edit, out, error);
   neap_free(uses);
   neap_free(after);
+  neap_free(stream);
   if (status == NEAP_OK && n_freed != NULL) *n_freed = n;
   if (status == NEAP_OK && freed != NULL)
     *freed = name;

@@ -1,7 +1,9 @@
-/* recycle_order.c: orders of a net's ops that keep what it computes, names that are written again included.
+/* recycle_order.c: orders of a net's ops that keep what it computes, names that are written again included, and the net in such an
+ * order.
  *
  * INVARIANT: every order respects the graph's edges and those that names bring: a name is written again only when its last
- * version has been read.
+ * version has been read. An order that is given out or followed has been compared with the net (neap_net_same_in_order), which
+ * knows nothing of how it was found.
  */
 #include "plan/plan_int.h"
 
@@ -29,11 +31,19 @@ static bool add_edge(edges *e, int from, int to) {
   return true;
 }
 
+/* The blobs that exist before the net runs (inputs, parameters, state): their first versions are read too. False: memory is
+ * refused. */
+static bool note_declared(const neap_graph *graph, neap_map *last) {
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node < 0 && graph->value[v].is_blob && !neap_map_set(last, graph->value[v].name, v)) return false;
+  return true;
+}
+
 /* The graph's edges, and those that names bring: a name is written again only when its last version has been read. Sorted, each
  * once. False: memory is refused. */
 static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
   neap_map last = {0}; /* name -> its newest value so far */
-  bool ok = true;
+  bool ok = note_declared(graph, &last);
   for (int k = 0; ok && k < graph->n_edge; k++) ok = add_edge(e, graph->edge[k].from, graph->edge[k].to);
   for (int n = 0; ok && n < graph->n_node; n++)
     for (int k = 0; ok && k < graph->node[n].n_out; k++) {
@@ -154,6 +164,18 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
   return status;
 }
 
+/* Error of `code` unless the net computes in this order what it computes as it stands. */
+static neap_status prove_order(const neap_net *net, const int *order, neap_status code, neap_error *error) {
+  neap_buffer where = {0};
+  bool same = false;
+  neap_status status = neap_net_same_in_order(net, order, &same, &where, error);
+  if (status == NEAP_OK && !same)
+    status = neap_fail(error, code, "order: net \"%s\" would not compute in this order what it computes as it stands: %s",
+                       neap_net_name(net), where.text != NULL ? where.text : "they differ");
+  neap_buffer_fini(&where);
+  return status;
+}
+
 /* ARGUMENT error for a word that is none of the three. NULL: plain. */
 static neap_status find_kind(const char *word, neap_recycle_order *kind, neap_error *error) {
   static const char *const words[] = {"plain", "longest_path", "least_memory"};
@@ -177,5 +199,57 @@ neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
   neap_status status = neap_recycle_by_op(&recycle, "order", error);
   if (status == NEAP_OK) status = sort_ops(&recycle, kind, position, error);
   neap_recycle_close(&recycle);
-  return status;
+  return status == NEAP_OK ? prove_order(net, position, NEAP_INTERNAL, error) : status;
+}
+
+/* ---- the net in another order ------------------------------------------------------------------------------------------- */
+
+static bool is_random(const neap_net_op *op);
+
+static bool has_random(const neap_net *net) {
+  for (int i = 0; i < neap_net_n_ops(net); i++)
+    if (is_random(neap_net_op_at(net, i))) return true;
+  return false;
+}
+
+/* The op, or one in its subnets, draws random numbers. */
+static bool is_random(const neap_net_op *op) {
+  if ((op->op->effects & NEAP_EFFECT_RANDOM) != 0) return true;
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && has_random(op->attrs[a].net)) return true;
+  return false;
+}
+
+/* Streams are counted as a run counts them, over all nodes that ops become; a node is called as its op is. */
+neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *given, uint32_t *stream, neap_error *error) {
+  neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
+  neap_graph *graph;
+  memset(stream, 0, (size_t)neap_net_n_ops(net) * sizeof *stream);
+  if (!has_random(net)) return NEAP_OK;
+  options.no_rewrite = true;
+  NEAP_TRY(neap_graph_prepare(net, &options, &graph, error));
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    if (op->origin.stream != 0 || !is_random(op)) continue;
+    for (int n = 0; n < graph->n_node && stream[i] == 0; n++)
+      if (strcmp(graph->node[n].name, op->name) == 0) stream[i] = graph->node[n].stream;
+  }
+  neap_graph_free(graph);
+  return NEAP_OK;
+}
+
+neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph, const int *order, neap_net **out,
+                                 neap_error *error) {
+  neap_net *made = NULL;
+  uint32_t *stream = neap_alloc(((size_t)neap_net_n_ops(net) + 1) * sizeof *stream);
+  neap_status status = stream == NULL ? no_memory(error) : neap_recycle_streams(net, graph, stream, error);
+  if (status == NEAP_OK) status = neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);
+  if (status == NEAP_OK) status = prove_order(net, order, NEAP_PLAN, error); /* each op once: the copy has passed that */
+  neap_free(stream);
+  if (status != NEAP_OK) {
+    neap_net_free(made);
+    return status;
+  }
+  *out = made;
+  return NEAP_OK;
 }

@@ -631,6 +631,69 @@ describe("an order of ops", function()
       assert.is_true(at[1] < at[2] and at[2] < at[3] and at[3] < at[4], kind)
     end
   end)
+  it("keeps a declared blob that is written again behind the readers of what it was at first", function()
+    local made = {
+      state = function(net) net:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 1 }) end,
+      input = function(net) net:input("m", { 2 }) end,
+      parameter = function(net) net:param("m", { 2 }, 1) end,
+    }
+    for what, declare in pairs(made) do
+      local net = neap.net "again"
+      net:input("x", { 2 })
+      declare(net)
+      net:Neg("m", "v")
+      net:Exp("x", "a")
+      net:Mul({ "a", "x" }, "m")
+      net:Add({ "m", "a" }, "b")
+      net:Relu("b", "c")
+      net:Add({ "c", "v" }, "y")
+      net:outputs { "y" }
+      for _, kind in ipairs { "plain", "longest_path", "least_memory" } do
+        local at = {}
+        for i, op in ipairs(M.topological_sort_traversal(net, kind)) do at[op] = i end
+        assert.is_true(at[1] < at[3] and at[2] < at[3], what .. ", " .. kind)
+        assert_same_run(net, M.optimize_net(net, { order = kind }), { "y" })
+        assert_same_run(net, (M.optimize_interference(net, nil, kind)), { "y" })
+      end
+    end
+  end)
+  it("draws the random numbers that were drawn as defined, in subnets too", function()
+    local net = neap.net_from [[
+net drawn
+input x f32 (64)
+input c bool (1)
+subnet yes
+  n1 = Dropout(x)
+  n2 = Dropout(x)
+  s = Add(n1, n2)
+  takes x
+  gives s
+end
+subnet no
+  r = Dropout(x)
+  takes x
+  gives r
+end
+early = Dropout(x)
+b = Exp(x)
+late = Dropout(b)
+picked = If(c, x) { then_net = yes, else_net = no }
+last = Dropout(x)
+d = Sin(late)
+e = Add(early, d)
+f = Add(e, picked)
+y = Add(f, last)
+outputs y]]
+    local order = M.topological_sort_traversal(net, "longest_path")
+    assert.are_not.same(M.topological_sort_traversal(net, "plain"), order)
+    local planned = M.optimize_net(net, { order = "longest_path" })
+    assert_same_run(net, planned, { "y" })
+    assert_same_run(net, neap.net_from(planned:text()), { "y" })
+    assert_same_run(net, (M.optimize_interference(net)), { "y" })
+    local freed, names = M.release_blobs_when_used(net)
+    assert.is_true(#names >= 4)
+    assert_same_run(net, freed, { "y" })
+  end)
   it("of least memory is never worse than as defined, and the reordered net computes the same", function()
     local net = neap.net "wide"
     net:input("x", { 64 })
@@ -1425,6 +1488,13 @@ describe("release_blobs_when_used", function()
     local first = neap.net_from "net f\na = Constant() { shape = {4} }\nb = Relu(a)\nout = Tanh(b)\noutputs out\n"
     assert.are.same({ "a", "b" }, (frees_of(M.release_blobs_when_used(first))))
     assert.are.same({ "b" }, (frees_of(M.release_blobs_when_used(first, { "a" }))))
+  end)
+  it("takes nobody's name: a net that frees already, and ops that are called so", function()
+    local net = neap.net_from "net f\nstate m f32 (2) = Constant\nv2 = Neg(m)\nv6 = LogSoftmax(v2)\nFree(v6)\ny = Relu(m)\nz = Sin(y) as free_2\noutputs z\n"
+    local released, names = M.release_blobs_when_used(net)
+    assert.are.same({ "v2", "y" }, names)
+    assert.are.same({ "v2", "v6", "y" }, (frees_of(released)))
+    assert.are.equal(bits(net, { policy = "none" }).z, bits(released, { policy = "pool" }).z)
   end)
   it("works on a backward pass", function()
     local net = chain(3)
