@@ -35,9 +35,16 @@ local trainer_spec = { model = none, loss = none, optimizer = none, metrics = no
   seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none, reduces = none, accumulate = none }
 
 --- Makes a trainer.
--- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =, metrics = {"accuracy", name = f(y, t)},
+-- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =,
+--   metrics = {"accuracy", name = f(y, t)}: the loss's own by name, or functions of the model's first output and the target that give one
+--   number for a batch, the mean of its rows': they are combined over micro-batches and over batches as means weighted by rows,
 --   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
---   reduces = "mean" | "sum": what a loss of your own makes of its rows, which micro and accumulate must know (else its field `reduces`),
+--   reduces = "mean" | "sum": what a loss of your own makes of its rows (or its field `reduces`). "mean": each row counts once, and the
+--   batch's loss is the mean of its rows' losses (labels that Neap's cross entropy ignores do not count), so that batches and micro-batches
+--   are weighed by rows, and an epoch's loss is a mean. "sum": it is their sum, batches are added, and the loss of an epoch, of
+--   t:evaluate and of valid is the sum over the data, whatever the batches. A mean over a mask, the root of a mean, a maximum or a
+--   contrastive loss is neither: write it as a sum over rows, scaled by a constant where wanted, and say "sum". micro and accumulate must
+--   be told; else what the loss's net shows for certain is taken, and otherwise a mean. What the net contradicts is refused,
 --   accumulate = batches to an update, or { batches =, examples = }: the update comes with the batch that reaches either, and with the
 --   last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are the step of one of their size, within
 --   rounding, but for batch norm and random ops. What is held takes as many bytes as the gradients, is in checkpoints, and is untouched
@@ -64,6 +71,7 @@ local function new(given)
     fail(("neap.trainer: memory expects a table such as { budget = \"64MiB\" }, got a %s"):format(type(o.memory)))
   end
   checks.sizes(o)
+  checks.metrics(o.metrics)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing

@@ -111,6 +111,28 @@ describe("fit", function()
     raises("max_batch expects", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, max_batch = "8" })
     raises("out of range", t.step, t, { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 2, 9 }, "i64") })
   end)
+  it("has metrics of names that nothing else of it gives has", function()
+    local function with(metrics)
+      return neap.trainer { model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }, optimizer = optim.SGD { lr = 0.1 }, metrics = metrics }
+    end
+    local function f(y) return y:mean() end
+    for _, set in ipairs { points(), data.tensors { x = neap.ones(4, 2), y = neap.zeros { 4, dtype = "i64" }, batch = 2 } } do
+      local spec = set:spec()
+      local t <close> = neap.trainer { model = nn.Sequential { input = { spec.x.shape[2] }, nn.Linear { spec.x.shape[2], 4 } }, accumulate = 2,
+        optimizer = optim.SGD { lr = 0.1 }, metrics = { good = f } }
+      local fields = {}
+      t:fit(set, { verbose = 0, epochs = 1, valid = set, on_step = function(r) for name in pairs(r) do fields[name] = true end end,
+        on_epoch = function(r) for name in pairs(r) do fields[name] = true end end })
+      fields.good, fields.skipped, fields.n = nil, true, true
+      for name in pairs(fields) do
+        raises({ ("a metric can't be called \"%s\""):format(name), "taken are accumulated, " }, with, { [name] = f })
+        raises("can't be called", with, { name })
+      end
+    end
+    raises("can't be called \"loss\"", with, "loss")
+    raises("expects a name, or a table", with, 3)
+    raises("good expects a function", with, { good = 3 })
+  end)
   it("takes functions as loss and metrics", function()
     local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }
     local x = neap.rand(8, 3)

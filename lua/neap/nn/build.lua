@@ -12,6 +12,7 @@ local naming = require "neap.naming"
 local net_module = require "neap.net"
 local options = require "neap.options"
 local range = require "neap.range"
+local reduction = require "neap.nn.reduction"
 local report = require "neap.report"
 local tree = require "neap.nn.tree"
 local workspace = require "neap.workspace"
@@ -180,11 +181,13 @@ function Module.net(self, given)
       outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
       outs[outs.n] = blobs.y
     end
+    local n_op = #net:_ops()
     local losses = table.pack(o.loss(table.unpack(outs, 1, outs.n)))
     if losses.n ~= 1 or not is_blob(losses[1]) then
       fail(("the loss gives %s; one blob of one number is expected"):format(losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
     end
     blobs.loss = losses[1]
+    record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch)
     rawset(o.loss, "_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
     if o.train and not reads_parameters(net, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"

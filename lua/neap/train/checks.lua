@@ -21,6 +21,31 @@ local function check_sizes(o)
   if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
 end
 
+-- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's methods, and blobs of the model's net.
+local taken = { "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated",
+  "valid", "x", "y" }
+local is_taken = {}
+for _, name in ipairs(taken) do is_taken[name] = true end
+
+--- Names of metrics stand beside other fields in what the trainer gives.
+local function check_metrics(metrics)
+  if metrics == nil or type(metrics) == "string" then metrics = { metrics } end
+  if type(metrics) ~= "table" then
+    fail(("neap.trainer: metrics expects a name, or a table { \"accuracy\", name = f(y, t) }, got a %s"):format(type(metrics)))
+  end
+  for key, value in pairs(metrics) do
+    local name = type(key) == "string" and key or value
+    if is_taken[name] or type(name) == "string" and name:find "^valid_" then
+      error(core.error { code = "argument", expected = "another name", got = name,
+        message = ("neap.trainer: a metric can't be called \"%s\": what the trainer gives has a field of that name"):format(name),
+        hint = ("taken are %s, and what begins with valid_"):format(table.concat(taken, ", ")) })
+    end
+    if type(key) == "string" and type(value) ~= "function" then
+      fail(("neap.trainer: metrics: %s expects a function of the output and the target, got a %s"):format(key, type(value)))
+    end
+  end
+end
+
 --- accumulate = batches or { batches =, examples = }: when batches are held before an update. @return {batches =, examples =}, or nil
 -- where every batch is an update
 local function read_accumulate(given)
@@ -38,11 +63,16 @@ local function read_accumulate(given)
   return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
 end
 
---- Where gradients of several runs are added, a loss says how it reduces. Metrics are means, which a loss that sums has no weights
--- for in micro-batches.
+--- What a loss says of how it reduces its rows, or the trainer of it; nil where nothing does. Where gradients of several runs are
+-- added, something must. Metrics are means, which a loss that sums has no weights for in micro-batches.
 local function check_reduction(o, loss, accumulate)
   if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
-  if o.micro == nil and accumulate == nil then return nil end
+  local own = loss.reduces
+  local is_told = own == "mean" or own == "sum"
+  if o.reduces ~= nil and is_told and own ~= o.reduces then
+    fail(("neap.trainer: reduces = \"%s\", but %s is the %s of its rows, as its field reduces says"):format(o.reduces, loss._class, own))
+  end
+  if o.micro == nil and accumulate == nil then return o.reduces or is_told and own or nil end
   local reduces = micro.reduction(loss, o.reduces, o.micro == nil and "accumulate" or "micro")
   local metrics = o.metrics or {}
   if o.micro ~= nil and reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
@@ -131,5 +161,5 @@ local function check_valid(self, set, valid)
   end
 end
 
-return { sizes = check_sizes, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set, inputs = check_inputs,
-  target = check_target, checkpoint = take_checkpoint, calls = check_calls, valid = check_valid }
+return { sizes = check_sizes, metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set,
+  inputs = check_inputs, target = check_target, checkpoint = take_checkpoint, calls = check_calls, valid = check_valid }

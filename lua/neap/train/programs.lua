@@ -72,13 +72,23 @@ local function close_programs(self)
   self.programs, self.ranges = {}, {}
 end
 
+--- Keeps what the net of the loss says of how it reduces its rows, and raises where the loss, or the trainer, was told otherwise.
+local function learn_reduction(self, reduces, op)
+  self.net_reduces = reduces
+  if reduces == nil or self.reduces == nil or reduces == self.reduces then return end
+  error(core.error { code = "argument", expected = ("reduces = \"%s\""):format(reduces), got = ("reduces = \"%s\""):format(self.reduces),
+    message = ("neap.trainer: the loss is said to be the %s of its rows (reduces = \"%s\"), its net makes their %s, by %s"):format(self.reduces,
+      self.reduces, reduces, op), hint = ("give reduces = \"%s\", or let the loss be a %s"):format(reduces, self.reduces) })
+end
+
 --- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients accumulated) or "eval".
 -- @return net, blobs, the update's net of a micro net
 local function net_of(self, mode, n)
   local train = mode ~= "eval"
-  local net, blobs = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
+  local net, blobs, record = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
     input = self.input, target = self.target,
     metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
+  learn_reduction(self, record.reduces, record.reduces_by)
   if mode ~= "micro" then return net, blobs end
   local part, update = net:split_micro()
   return part, blobs, update

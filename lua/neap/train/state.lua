@@ -42,20 +42,29 @@ local function read_metrics(self, blobs)
   return values
 end
 
---- Adds what a batch measured to sums. A loss and its metrics are means of what the loss counts, a metric of the user's own is one of
--- rows; of a batch that counts nothing there is no mean.
+--- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else as its net does.
+local function is_sum(self, name) return name == "loss" and (self.reduces or self.net_reduces) == "sum" end
+
+--- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a metric of the user's own is one of rows;
+-- sums are added.
+local function weight_of(self, name, rows, counted)
+  if is_sum(self, name) then return 1 end
+  return type(self.metrics[name]) == "function" and rows or counted
+end
+
+--- Adds what a batch measured to sums. Of a batch that counts nothing there is no mean.
 local function add_values(self, sums, values, rows, counted)
   for name, value in pairs(values) do
-    local weight = type(self.metrics[name]) == "function" and rows or counted
+    local weight = weight_of(self, name, rows, counted)
     sums[name] = (sums[name] or 0) + (weight > 0 and value * weight or 0)
   end
 end
 
---- The means of such sums. @return table by name
+--- The means of such sums; of a loss that sums the sum itself, one number whatever the batches. @return table by name
 local function means(self, sums, rows, counted)
   local out = {}
   for name, sum in pairs(sums) do
-    local weight = type(self.metrics[name]) == "function" and rows or counted
+    local weight = weight_of(self, name, rows, counted)
     out[name] = weight > 0 and sum / weight or 0 / 0
   end
   return out
@@ -111,7 +120,7 @@ local function check_open(self)
 end
 
 --- What data has taught the trainer.
-local learnt = { "input", "target", "batch", "micro_fit", "model_version", "position" }
+local learnt = { "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces" }
 
 --- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and its workspace are as they were:
 -- what a bad batch looks like is forgotten, and programs made for it are closed.
