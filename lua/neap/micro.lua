@@ -22,14 +22,14 @@ function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0
 --- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net says. Probabilities are all counted.
 -- @return nil where each row counts as one
 local function counted(loss, y)
-  local counts = rawget(loss, "_counts")
+  local counts = rawget(loss, "_mean_counts")
   if not counts or not counts.alone or not y.dtype:find "^[iu]" then return nil end
   return y:_count_not(counts.ignored)
 end
 
 --- Raises for a mean whose share in the mean over a larger batch is not told by its rows or labels.
 local function check_shares(loss, y)
-  local counts = rawget(loss, "_counts")
+  local counts = rawget(loss, "_mean_counts")
   if not counts then return end
   if counts.weighted then
     core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means over parts of a batch do not add up to "

@@ -188,7 +188,7 @@ function Module.net(self, given)
     end
     blobs.loss = losses[1]
     record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch)
-    rawset(o.loss, "_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
+    rawset(o.loss, "_mean_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
     if o.train and not reads_parameters(net, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
     end
