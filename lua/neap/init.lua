@@ -62,8 +62,18 @@ local env_seed = math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
 if env_seed then core.seed(env_seed) end
 
 --- What the environment asks for in vain is said once, when Neap is loaded.
-local complaint = core.threads_complaint()
-if complaint then io.stderr:write("neap: ", complaint, "\n") end
+do
+  local complaints = { core.threads_complaint() }
+  local function complain(name, wrong, what)
+    local value = os.getenv(name)
+    if value and value ~= "" and wrong(value) then
+      complaints[#complaints + 1] = ("%s = %s %s: it is ignored"):format(name, value:sub(1, 60):gsub("%c", "?"), what)
+    end
+  end
+  complain("NEAP_SEED", function() return not env_seed end, "is no integer")
+  complain("NEAP_PLAN", function(value) return value ~= "off" and value ~= "on" end, "is neither off nor on")
+  for _, text in ipairs(complaints) do io.stderr:write("neap: ", text, "\n") end
+end
 
 --- neap.bytes(n) -> "41.2 MiB"; neap.bytes "8MiB" -> 8388608
 function neap.bytes(x)

@@ -66,6 +66,9 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
  */
 bool neap_is_too_large(const neap_error *error);
 
+/* plan.c: the engine of this name, or that the environment names where it is NULL; *force false: none. ARGUMENT error for one that does
+ * not exist. */
+neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine, neap_error *error);
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);
 /* The options as JSON, for people who query the store. */

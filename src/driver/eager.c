@@ -10,7 +10,6 @@
 #include "driver/driver_int.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { N_CACHE = 64, MOST_IN = 64, MOST_OUT = 16 };
@@ -222,11 +221,13 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
  * the thread's. */
 static neap_status call_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
                            const neap_draw *by, neap_error *error) {
-  const char *engine = getenv("NEAP_ENGINE");
   call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads(), .by = by};
-  /* Read at each call and part of the case: another engine takes effect at once. */
-  c.engine = engine != NULL && engine[0] != '\0' && strcmp(engine, "free") != 0 ? neap_intern(engine) : NULL;
   memset(out, 0, (size_t)n_out * sizeof *out);
+  /* Read at each call and part of the case: another engine takes effect at once. */
+  bool force;
+  neap_engine engine = NEAP_ENGINE_REF;
+  NEAP_TRY(neap_engine_asked(NULL, &force, &engine, error));
+  c.engine = force ? neap_engine_name(engine) : NULL;
   NEAP_TRY(find_op(type, &c, error));
   NEAP_TRY(check(&c, in, error));
   char who[80];

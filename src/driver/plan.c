@@ -13,12 +13,10 @@
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
-/* The caller's word comes before the environment's. ARGUMENT error for an engine that does not exist. */
-static neap_status resolve_engine(const neap_compile_options *options, neap_choose_options *choose, neap_error *error) {
-  const char *name = options->engine != NULL ? options->engine : getenv("NEAP_ENGINE");
-  if (name == NULL || name[0] == '\0' || strcmp(name, "free") == 0) return NEAP_OK;
-  choose->force = true;
-  if (neap_engine_from_name(name, &choose->engine)) return NEAP_OK;
+neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine, neap_error *error) {
+  if (name == NULL) name = getenv("NEAP_ENGINE");
+  *force = name != NULL && name[0] != '\0' && strcmp(name, "free") != 0;
+  if (!*force || neap_engine_from_name(name, engine)) return NEAP_OK;
   return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
 }
 
@@ -71,7 +69,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG && r->inexact ? 1 : r->n_thread,
                                     .scratch_limit = SIZE_MAX,
                                     .plain = options->plain};
-  NEAP_TRY(resolve_engine(options, &r->choose, error));
+  NEAP_TRY(neap_engine_asked(options->engine, &r->choose.force, &r->choose.engine, error));
   resolve_budget(graph, options, r);
   return NEAP_OK;
 }
