@@ -5,8 +5,9 @@
  * Lengths that depend on data are shapes too, known a little later. The lengths found last are the guess for the next run; an
  * EXTENT op that finds another one stops it, before anything is committed. Then, or at once when guesses have been wrong of
  * late, the lengths are looked for by probes: programs of no more than the EXTENT ops and what leads to them. One probe finds
- * all lengths that depend on no unknown one. Last runs the program for what was found. What a probe computes is computed a second
- * time, with the same random numbers.
+ * all lengths that depend on no unknown one, up to a branch that it is the first to take: that finds its own, and the next one goes
+ * on. Branches that are not taken keep lengths that nobody knows (graph/branch.c). Last runs the program for what was found. What a
+ * probe computes is computed a second time, with the same random numbers.
  *
  * Lengths in the bodies of loops are others in each iteration. A program has a body for each of them that its runs have met; where an
  * iteration misses one, the run stops as for any other length, and a program with one body more takes the place of that program.
@@ -358,7 +359,12 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   neap_workspace_give_draw(d->ws, &draw);
   for (int known = -1; status == NEAP_OK && known < count_known(d) && known < d->n_lone;) {
     known = count_known(d);
-    if (known < d->n_lone) status = run_once(d, true, error);
+    neap_error own = {0};
+    uint64_t before = d->clock;
+    if (known < d->n_lone) status = run_once(d, true, &own);
+    /* One that takes a branch for the first time ends behind it. */
+    if (status == NEAP_DATA && d->clock > before && neap_program_is_outgrown(d->current->program)) status = NEAP_OK;
+    if (status != NEAP_OK && error != NULL) *error = own;
   }
   neap_workspace_give_draw(d->ws, NULL);
   for (int k = 0; keep && k < d->n_extent; k++)
@@ -410,7 +416,7 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
       return status;
     }
     d->stats.n_restart++;
-    if (!made) guessed = false;
+    if (!made) guessed = false, round = 0; /* once: what is found from here on belongs together */
     if (!made || (round == 0 && d->trust)) NEAP_TRY(find_lengths(d, made, error));
   }
 }

@@ -13,6 +13,8 @@ typedef struct infer_context {
   neap_builder *builder;
   int node;
   const neap_node_spec *spec;
+  uint32_t stream[2]; /* of branches that are built when it is known what they give: where they begin; 0: built at once */
+  int n_extent[2];
 } infer_context;
 
 /* By the order of the record's net attributes; NULL: it was left out. */
@@ -34,27 +36,24 @@ int build_version_source(const neap_graph *graph, const neap_node_spec *spec, in
   return -1;
 }
 
-/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives its result types.
- * Parameters are the node's inputs from position n_node_in - n_in on: a condition in front is not one. */
-static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
-                                neap_error *error) {
-  infer_context *c = infer->graph;
-  neap_graph *graph = c->builder->graph;
-  neap_node *node = &graph->node[c->node];
-  if (node->sub[subnet] == NULL) {
-    int first = node->n_in - n_in;
-    int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
-    if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
-    for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
-    /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to nobody's output and has a
-     * place behind them all. */
-    bool is_condition = (node->op->effects & NEAP_EFFECT_LOOP) != 0 && subnet < node->n_sub - 1;
-    for (int k = 0; k < n_out; k++) {
-      int source = is_condition ? -1 : build_version_source(graph, c->spec, k);
-      out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
-    }
-    bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0;
-    neap_sub_spec spec = {.net = subnet_at(node, subnet),
+/* The subgraph `subnet` as the node's operands have it; the lists lie in the graph's arena. Parameters are the node's inputs from
+ * position n_node_in - n_in on: a condition in front is not one. */
+static neap_status describe(const infer_context *c, int subnet, int n_in, const neap_type *in, int n_out, neap_sub_spec *spec,
+                            neap_error *error) {
+  const neap_graph *graph = c->builder->graph;
+  const neap_node *node = &graph->node[c->node];
+  int first = node->n_in - n_in;
+  int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
+  if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
+  for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+  /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to nobody's output and has a
+   * place behind them all. */
+  bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0, is_condition = is_loop && subnet < node->n_sub - 1;
+  for (int k = 0; k < n_out; k++) {
+    int source = is_condition ? -1 : build_version_source(graph, c->spec, k);
+    out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
+  }
+  *spec = (neap_sub_spec){.net = subnet_at(node, subnet),
                           .n_in = n_in,
                           .in_type = in,
                           .in_name = c->spec->in_blob != NULL ? c->spec->in_blob + first : NULL,
@@ -64,6 +63,30 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
                           .out_argument = out_argument,
                           .in_loop = is_loop,
                           .is_body = is_loop && !is_condition};
+  return NEAP_OK;
+}
+
+/* A branch of which lengths are unknown is left for later: what it gives the other one may know. */
+static bool postpone(infer_context *c, int subnet, const neap_sub_spec *spec, neap_type *out) {
+  neap_builder *b = c->builder;
+  if (spec->in_loop || !build_is_partial(b, spec->net)) return false;
+  c->stream[subnet] = *b->stream;
+  c->n_extent[subnet] = *b->n_extent;
+  *b->stream += build_branch_streams(b, spec->net);
+  *b->n_extent += neap_graph_count_extents(spec->net);
+  for (int k = 0; k < spec->n_out; k++) out[k] = (neap_type){0};
+  return true;
+}
+
+/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives its result types. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
+                                neap_error *error) {
+  infer_context *c = infer->graph;
+  neap_graph *graph = c->builder->graph;
+  if (graph->node[c->node].sub[subnet] == NULL) {
+    neap_sub_spec spec;
+    NEAP_TRY(describe(c, subnet, n_in, in, n_out, &spec, error));
+    if (postpone(c, subnet, &spec, out)) return NEAP_OK;
     if (spec.is_body) {
       NEAP_TRY(graph_build_bodies(c->builder, c->node, subnet, &spec, error));
     } else {
@@ -76,6 +99,60 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   if (sub->n_output != n_out)
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name, sub->n_output, n_out);
   for (int k = 0; k < n_out; k++) out[k] = sub->value[sub->output[k]].type;
+  return NEAP_OK;
+}
+
+/* What an If gives of which neither branch can say it. In a probe that is unknown, and anything stands in for it. */
+static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *out, neap_error *error) {
+  neap_builder *b = c->builder;
+  if (b->finds || (b->options->probe && !b->is_sub)) {
+    b->open = c->node + 1;
+    for (int k = 0; k < spec->n_out; k++) out[k] = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1)};
+    return NEAP_OK;
+  }
+  neap_graph *sub;
+  NEAP_TRY(build_try(b, spec, &sub, error));
+  for (int k = 0; k < spec->n_out && k < sub->n_output; k++) out[k] = sub->value[sub->output[k]].type;
+  neap_graph_free(sub);
+  return NEAP_OK;
+}
+
+/* A result that does not hang on what is unknown has a type of its own. */
+static neap_status check_late(const neap_graph *sub, int subnet, int n_out, const neap_type *out, neap_error *error) {
+  for (int k = 0; k < n_out; k++) {
+    const neap_type *type = &sub->value[sub->output[k]].type;
+    if (neap_type_equal(type, &out[k])) continue;
+    char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+    return neap_fail(error, NEAP_SHAPE, "output %d is %s %s in %s, %s %s in the other branch", k + 1,
+                     neap_dtype_name(type->dtype), neap_shape_text(&type->shape, a), subnet == 0 ? "then_net" : "else_net",
+                     neap_dtype_name(out[k].dtype), neap_shape_text(&out[k].shape, b));
+  }
+  return NEAP_OK;
+}
+
+/* The branches that were left for later. Numbers and streams behind them are where they are already. */
+static neap_status build_late(infer_context *c, const neap_type *in, neap_type *out, neap_error *error) {
+  neap_builder *b = c->builder;
+  const neap_node_spec *node = c->spec;
+  uint32_t stream = *b->stream;
+  int n_extent = *b->n_extent;
+  bool is_typed = c->stream[0] == 0 || c->stream[1] == 0;
+  for (int s = 0; s < 2; s++) {
+    if (c->stream[s] == 0) continue;
+    neap_sub_spec spec;
+    neap_graph *sub;
+    NEAP_TRY(describe(c, s, node->n_in - 1, in + 1, node->n_out, &spec, error));
+    *b->stream = c->stream[s], *b->n_extent = c->n_extent[s];
+    if (!is_typed) NEAP_TRY(find_types(c, &spec, out, error));
+    is_typed = true;
+    *b->stream = c->stream[s], *b->n_extent = c->n_extent[s];
+    spec.result = out;
+    spec.is_open = b->open == c->node + 1;
+    NEAP_TRY(build_sub(b, &spec, &sub, error));
+    b->graph->node[c->node].sub[s] = sub;
+    NEAP_TRY(check_late(sub, s, node->n_out, out, error));
+  }
+  *b->stream = stream, *b->n_extent = n_extent;
   return NEAP_OK;
 }
 
@@ -129,9 +206,11 @@ static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, ne
   int number = (*b->n_extent)++;
   const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;
   if (b->in_body) found = b->met != NULL ? &b->met->length[number - b->met->first] : NULL;
+  static const int64_t one = 1;
   node->extent = number + 1;
   node->n_found = found != NULL ? *found : -1;
   if (node->n_found >= 0) infer->extent = found;
+  if (node->n_found < 0 && b->trial == BUILD_ONE) infer->extent = &one;
   return NEAP_OK;
 }
 
@@ -170,7 +249,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   if (in == NULL || *out == NULL) return graph_no_memory(error);
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0) in[i] = graph->value[spec->in[i]].type;
-  infer_context context = {b, index, spec};
+  infer_context context = {.builder = b, .node = index, .spec = spec};
   neap_infer infer = {.op = spec->op,
                       .attrs = spec->attrs,
                       .n_in = spec->n_in,
@@ -182,6 +261,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
   NEAP_TRY(neap_infer_admits(&infer, error));
   NEAP_TRY(neap_infer_types(&infer, error));
+  NEAP_TRY(build_late(&context, in, *out, error));
   for (int i = 0; i < spec->n_in; i++)
     if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)
       NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));

@@ -89,6 +89,7 @@ static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_err
 neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error) {
   neap_value_id v;
   NEAP_TRY(build_value_of(b, from, &v, error));
+  if (v == BUILD_UNKNOWN) return neap_map_set(&b->env, to, v) ? NEAP_OK : graph_no_memory(error);
   build_begin_emit(b, error);
   v = build_emit_copy(b, v);
   NEAP_TRY(b->emit_status);
@@ -164,7 +165,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   NEAP_TRY(copy_beside_write(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(bind_names(b, op, node, error));
-  bool unknown = b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0;
+  bool unknown = (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
   return probe && unknown ? build_probe_unknown(b, op, error) : NEAP_OK;
 }
 

@@ -65,11 +65,26 @@ static bool writes_resident(const neap_builder *b, const neap_net_op *op) {
   return false;
 }
 
-/* Updates and the backward pass lead to no length. What a subnet finds may be what a condition leads to: the run itself finds it. */
+/* Whether a loop in it, or itself, has lengths to find in its iterations. */
+static bool has_loop_lengths(const neap_net_op *op) {
+  if (is_loop(op)) return count_of_op(op) > 0;
+  const neap_net *body = neap_net_do_body(op);
+  for (int i = 0; body != NULL && i < neap_net_n_ops(body); i++)
+    if (has_loop_lengths(neap_net_op_at(body, i))) return true;
+  for (int a = 0; body == NULL && a < neap_op_n_attrs(op->op); a++) {
+    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+    for (int i = 0; sub != NULL && i < neap_net_n_ops(sub); i++)
+      if (has_loop_lengths(neap_net_op_at(sub, i))) return true;
+  }
+  return false;
+}
+
+/* Updates and the backward pass of the net lead to no length, and what loops find the run itself finds; but a branch has to find all that
+ * it can when it is run. The ops of a Do are the net's, each left out for itself. */
 bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
-  bool is_control = (op->op->effects & NEAP_EFFECT_CONTROL) != 0;
-  if (is_control && count_of_op(op) > 0) return true;
-  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0 || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward) return true;
+  if (neap_net_do_body(op) != NULL) return false;
+  if (!b->is_sub && (has_loop_lengths(op) || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward)) return true;
+  if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN) return true;
   return writes_resident(b, op);

@@ -105,17 +105,22 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)
       return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", neap_net_name(spec->net),
                        neap_net_n_outputs(spec->net), n_out);
-    NEAP_TRY(build_ops(b, error));
+    if (!spec->is_blank) NEAP_TRY(build_ops(b, error));
   }
-  NEAP_TRY(result_values(b, spec, n_result, result, error));
+  if (spec->is_blank)
+    n_result = 0;
+  else
+    NEAP_TRY(result_values(b, spec, n_result, result, error));
   build_begin_emit(b, error);
   /* Nobody reads it: the body that is run in its place is for what this one finds. */
   for (int k = 0; b->finds && k < n_result; k++)
-    if (result[k] == BUILD_UNKNOWN) result[k] = build_constant(b, spec->result[k], 0);
+    if (spec->is_open || result[k] == BUILD_UNKNOWN) result[k] = build_constant(b, spec->result[k], 0);
   NEAP_TRY(b->emit_status);
   if (spec->n_seed > 0) {
-    NEAP_TRY(sub_gradient(b, spec, result, out, error));
-    for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++) spec->flows[i] = spec->flows[i] || out[i] != NEAP_NO_VALUE;
+    for (int i = 0; i < spec->n_wrt; i++) out[i] = NEAP_NO_VALUE;
+    if (!spec->is_blank) NEAP_TRY(sub_gradient(b, spec, result, out, error));
+    for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++)
+      spec->flows[i] = spec->flows[i] || spec->is_blank || out[i] != NEAP_NO_VALUE;
     for (int i = 0; i < spec->n_wrt; i++)
       if (out[i] == NEAP_NO_VALUE) out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
     NEAP_TRY(b->emit_status);
@@ -179,13 +184,16 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
                     .in_loop = outer->in_loop || spec->in_loop,
                     .in_body = spec->in_loop ? spec->is_body && !outer->in_loop : outer->in_body,
                     .met = spec->is_body ? spec->met : outer->met,
-                    .finds = spec->is_body && spec->result != NULL,
+                    .finds = spec->result != NULL,
+                    .trial = spec->trial != BUILD_NO_TRIAL ? spec->trial : outer->trial,
                     .stream = outer->stream,
                     .n_extent = outer->n_extent,
                     .count = outer->count};
+  uint32_t stream = *outer->stream, n_stream = spec->in_loop ? 0 : build_branch_streams(outer, spec->net);
   if (b.graph != NULL) b.graph->probe = b.finds;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);
+  if (n_stream > 0) *outer->stream = stream + n_stream;
   if (status != NEAP_OK) {
     neap_graph_free(b.graph);
     return status;

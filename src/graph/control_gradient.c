@@ -39,7 +39,8 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
                         .seed_param = g->seed_param,
                         .wrt = g->wrt,
                         .flows = g->flows};
-  return build_sub(b, &spec, out, error);
+  /* Of one that ends where its lengths begin the backward is never run: the If of the forward ends the run. */
+  return build_is_partial(b, net) ? build_try(b, &spec, out, error) : build_sub(b, &spec, out, error);
 }
 
 /* Whether a finished subgraph reads its parameter `k`. A missing one (no else_net) reads what it hands on only. */

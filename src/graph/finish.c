@@ -22,6 +22,14 @@ static bool has_extent(const neap_node *node) {
   return has;
 }
 
+/* One whose length is not known yet. */
+static bool seeks(const neap_node *node) {
+  bool does = node->extent > 0 && node->n_found < 0;
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; !does && n < node->sub[s]->n_node; n++) does = seeks(&node->sub[s]->node[n]);
+  return does;
+}
+
 /* late[n]: node n writes resident storage, depends on one that does, or frees what such a one reads. Stable: both halves keep
  * their order. An old version's readers are not late, unless for another reason, so they still come first. */
 static neap_status commits_last(neap_graph *graph, neap_error *error) {
@@ -86,7 +94,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
     /* A write that lasts is needed by itself; in a probe so is an op whose length is being looked for. */
-    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 || (graph->probe && node->extent > 0);
+    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 || (graph->probe && (node->extent > 0 || seeks(node)));
     for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
     if (live[n]) mark_inputs(node, needed);
   }

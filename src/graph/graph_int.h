@@ -10,6 +10,9 @@ typedef struct neap_build_count {
   size_t bytes; /* of values, each aligned; saturates */
 } neap_build_count;
 
+/* What an unknown length is taken for: see branch.c. */
+typedef enum build_trial { BUILD_NO_TRIAL, BUILD_BOUND, BUILD_ONE } build_trial;
+
 /* A graph under construction. `env` maps an interned blob name to the value it stands for at this point. */
 typedef struct neap_builder {
   neap_graph *graph;
@@ -22,7 +25,9 @@ typedef struct neap_builder {
   bool in_loop;            /* of a loop's body or condition, or of a subnet in one */
   bool in_body;            /* of the body of a loop in no other one, or of a branch in it: EXTENT ops may stand there */
   const neap_lengths *met; /* then: the lengths that the body is for; NULL: their bounds */
-  bool finds;              /* a body for unknown lengths: no more than what finds some of them */
+  bool finds;              /* a body or branch for unknown lengths: no more than what finds some of them */
+  build_trial trial;       /* of unknown lengths, in a graph that is looked at and not run; subgraphs' is their owner's */
+  int open;                /* 1 + the If built last that gives nobody knows what; 0: none */
   bool assigns;            /* what writes a declared name becomes the blob: build_assign.c */
   bool all_outputs;        /* a backward may read any output of the record, named by the user or not */
   neap_phase phase;        /* of the nodes being added */
@@ -132,7 +137,10 @@ typedef struct neap_sub_spec {
   bool in_loop;            /* run once an iteration */
   bool is_body;            /* in_loop: the body, not the condition */
   const neap_lengths *met; /* is_body: see neap_builder */
-  const neap_type *result; /* is_body: types that results of unknown size stand in with */
+  const neap_type *result; /* a body or branch of which lengths are unknown: types that results of unknown size stand in with */
+  bool is_open;            /* then: all of them do, whatever is known */
+  build_trial trial;       /* see neap_builder */
+  bool is_blank;           /* with n_seed: no more than zeros, which arrive everywhere */
   bool *flows;             /* by wrt, may be NULL: set where a gradient arrives; where none does the result is zeros */
   int n_recompute;         /* net ops, 0-based */
   const int64_t *recompute;
@@ -170,6 +178,15 @@ neap_status graph_make_loop(neap_graph *graph, int node, neap_error *error);
 /* loop_body.c. The subgraphs of a loop's body, `spec` without lengths: one, or where lengths depend on data one for each that was
  * met. Sets the node's list of subgraphs from `subnet` on, and the lengths of each. */
 neap_status graph_build_bodies(neap_builder *b, int node, int subnet, neap_sub_spec *spec, neap_error *error);
+/* branch.c. Whether a length is unknown of an op that runs whenever the subnet does, or of both branches of an If in it; one in a loop
+ * or in one branch is looked for when that is run. Of `n` lengths the subnet's begin at *at, which is moved behind them. */
+bool graph_is_partial(const neap_net *net, const int64_t *length, int n, int *at);
+/* The same of a branch that the builder is about to build: true where that can't be more than what finds its lengths. NULL: false. */
+bool build_is_partial(const neap_builder *b, const neap_net *net);
+/* Streams of random numbers that a branch takes, whatever it finds; 0: as many as it has nodes. */
+uint32_t build_branch_streams(const neap_builder *b, const neap_net *net);
+/* build_sub for lengths that are unknown: bounds, or ones where those don't go together. A backward that neither suits is zeros. */
+neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, neap_error *error);
 /* An integer attribute by name; 0 where the record has none of it. */
 int64_t graph_attr_int(const neap_node *node, const char *name);
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop); /* NULL when refused */

@@ -26,21 +26,6 @@ typedef struct bodies {
   neap_type *type; /* of the results, NONE where not known yet */
 } bodies;
 
-/* Whether a length is unknown of an op that runs in every iteration: one in a branch may never be. */
-static bool is_partial(const neap_net *net, const neap_lengths *met, int *at) {
-  bool partial = false;
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    const neap_net *inner = neap_net_do_body(op);
-    if (inner != NULL && is_partial(inner, met, at)) partial = true;
-    if (inner != NULL) continue;
-    if ((op->op->effects & NEAP_EFFECT_EXTENT) != 0 && met->length[(*at)++] < 0) partial = true;
-    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) *at += neap_graph_count_extents(op->attrs[a].net);
-  }
-  return partial;
-}
-
 /* One body, over the same streams and numbers as all others. */
 static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type *result, neap_graph **out, neap_error *error) {
   *l->b->stream = l->stream;
@@ -61,10 +46,14 @@ static neap_status check_type(const bodies *l, const neap_graph *sub, int k, nea
                    neap_shape_text(&l->type[k].shape, a), neap_shape_text(&type->shape, b));
 }
 
-/* The types that a result of unknown size stands in with. The body for the lengths' bounds is built for nothing else, and dropped. */
+/* The types that a result of unknown size stands in with. A body for lengths that are tried out is built for nothing else, and dropped. */
 static neap_status find_types(bodies *l, neap_error *error) {
   neap_graph *sub;
-  NEAP_TRY(build_one(l, NULL, NULL, &sub, error));
+  *l->b->stream = l->stream;
+  *l->b->n_extent = l->first;
+  l->spec->met = NULL;
+  l->spec->result = NULL;
+  NEAP_TRY(build_try(l->b, l->spec, &sub, error));
   neap_status status = NEAP_OK;
   for (int k = 0; k < l->spec->n_out && status == NEAP_OK; k++) status = check_type(l, sub, k, error);
   neap_graph_free(sub);
@@ -77,7 +66,7 @@ static neap_status add_body(bodies *l, const neap_lengths *met, neap_error *erro
   own->length = neap_arena_copy(&l->b->graph->arena, met->length, (size_t)met->n * sizeof *met->length);
   if (own->length == NULL) return graph_no_memory(error);
   int at = 0;
-  bool partial = is_partial(l->spec->net, own, &at);
+  bool partial = graph_is_partial(l->spec->net, own->length, own->n, &at);
   NEAP_TRY(build_one(l, own, partial ? l->type : NULL, &l->sub[l->n_body], error));
   const neap_graph *sub = l->sub[l->n_body++];
   for (int k = 0; k < l->spec->n_out; k++) NEAP_TRY(check_type(l, sub, k, error));
@@ -107,7 +96,8 @@ neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_
   l.type = neap_arena_alloc(arena, (size_t)(spec->n_out + 1) * sizeof *l.type);
   if (l.met == NULL || l.sub == NULL || l.type == NULL) return graph_no_memory(error);
   neap_status status;
-  if (l.n == 0 || b->options->n_extent == 0 || b->in_loop) { /* a loop in a loop refuses such an op when it meets it */
+  bool is_one = l.n == 0 || b->options->n_extent == 0 || b->trial != BUILD_NO_TRIAL;
+  if (is_one || b->in_loop) { /* a loop in a loop refuses such an op when it meets it */
     l.met[0] = (neap_lengths){.first = l.first};
     l.n_body = 1;
     status = build_sub(b, spec, &l.sub[0], error);

@@ -16,6 +16,17 @@
 
 #include <string.h>
 
+/* A branch that was for lengths yet to be found has found some, and given nothing: the run ends here, and one for what it found begins; or
+ * the pass, in a loop, for which there may be another body. */
+static void end_behind(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  if (lane->in_body) {
+    lane->misfits = true;
+    return;
+  }
+  atomic_store(&state->outgrown, true);
+  neap_call_fault(&i->call, "lengths in the branch that is taken were not known beforehand; run it with executor = \"dynamic\"");
+}
+
 /* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the owner's outputs. */
 void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   const neap_call *call = &i->call;
@@ -26,6 +37,7 @@ void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_
   sub->base[0] = call->scratch;
   for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data; /* outputs follow the inputs */
   neap_program_run_sub(sub, state, lane);
+  if (sub->graph->probe && !lane->misfits && !lane->fault.set && !neap_run_must_stop(state, lane)) end_behind(i, state, lane);
 }
 
 /* ---- loops ---------------------------------------------------------------------------------------------------------- */
