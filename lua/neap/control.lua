@@ -455,6 +455,7 @@ function Net:Loop(o)
   check_fields("net:Loop", o, { trip = true, cond = true, init = true, body = true, max = true })
   must_be_function("net:Loop", "body", o.body)
   local max, trip = o.max, o.trip
+  if math.type(trip) == "integer" and trip < 0 then fail(("net:Loop: trip can't be negative, got %d"):format(trip)) end
   if math.type(trip) == "integer" and trip > 0 then
     max, trip = math.min(max or trip, trip), nil
   elseif trip ~= nil then

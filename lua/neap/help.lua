@@ -139,7 +139,8 @@ end
 
 --- The text on a class of layers by its name. Without a comment of its own a layer is explained by its op.
 function help.by_class(class)
-  local found = help.by_name("nn." .. class)
+  index()
+  local found = docs["loss." .. class] and text_of("nn." .. class, docs["loss." .. class]) or help.by_name("nn." .. class)
   if found then return found end
   local record = op_of(class)
   if record then return ("nn.%s: a layer of the op %s.\n%s"):format(class, record.name, core.op_help(record.name)) end

@@ -56,6 +56,24 @@ local function no_such_net(stem)
       table.concat(names, ", ")) })
 end
 
+-- `n_class`: labels to bench with; `length`: of sequences, for scripts that load the file.
+local fields = { model = true, net = true, loss = true, optimizer = true, batch = true, name = true, mem_param = true, n_class = true, length = true }
+local of_models = { loss = true, optimizer = true, n_class = true }
+
+--- Raises for a field of a net file that nobody reads.
+local function check_fields(who, result)
+  for _, key in ipairs(options.keys(result)) do
+    if not fields[key] then
+      local near = options.nearest(tostring(key), options.keys(fields))
+      fail(("%s: nothing reads the net file's field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
+        or "; it takes " .. table.concat(options.keys(fields), ", ")))
+    end
+    if result.net and (of_models[key] or key == "model") then
+      fail(("%s: the net file gives a net, and a net has its own %s: leave \"%s\" out"):format(who, key == "model" and "ops" or key, key))
+    end
+  end
+end
+
 --- Loads a net file by path or zoo name.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
@@ -81,6 +99,7 @@ function netfile.load(name, ...)
   if type(result) ~= "table" or not (result.model or result.net) then
     fail(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)))
   end
+  check_fields(chunk_name:sub(2), result)
   if result.mem_param ~= nil then result.mem_param = mem_param.new(result.mem_param) end
   result.name = result.name or stem:match "([^/]+)%.lua$" or stem
   result.batch = math.tointeger(batch) or result.batch or 1

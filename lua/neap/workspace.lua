@@ -465,6 +465,9 @@ local function plain_step(ws, given, found)
   for key, value in pairs(given) do
     if math.type(key) ~= "integer" then fields[key] = value end
   end
+  for _, key in ipairs { "iterations", "instances" } do -- C takes 0 for one that is not given
+    if fields[key] == 0 then fail(("ws:run_steps: %s expects at least 1, got 0; leave a step out that is not to run"):format(key)) end
+  end
   for key, value in pairs(options.read("ws:run_steps", step_fields, fields)) do
     if key ~= "nets" then step[key] = value end
   end

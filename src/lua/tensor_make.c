@@ -19,11 +19,22 @@ static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   }
 }
 
+/* Sets the element to the value on top of the stack. Raises `argument` for a number that an integer dtype would make another of. */
+static void set_exactly(lua_State *L, const neap_tensor *t, int64_t offset) {
+  neap_lua_set_element(L, t, offset, -1);
+  if (neap_dtype_is_float(t->dtype) || t->dtype == NEAP_DTYPE_BOOL || lua_type(L, -1) != LUA_TNUMBER) return;
+  neap_lua_push_element(L, t, offset);
+  if (!lua_compare(L, -1, -2, LUA_OPEQ))
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s is no %s (hint: make it f32 and cast it, x:to \"%s\", which rounds and saturates)",
+                  luaL_tolstring(L, -2, NULL), neap_dtype_name(t->dtype), neap_dtype_name(t->dtype));
+  lua_pop(L, 1);
+}
+
 /* Fills t from dimension d on, at element `offset`, from the value on top of the stack. Raises `argument` for a table whose length
  * differs from t's, which has that of the first table at each depth. */
 static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
-    neap_lua_set_element(L, t, offset, -1);
+    set_exactly(L, t, offset);
     return;
   }
   luaL_checkstack(L, 2, "nesting");

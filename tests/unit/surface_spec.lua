@@ -384,3 +384,53 @@ describe("neap.help", function()
     assert.matches("Evaluation mode", tostring(neap.help "module:eval"))
   end)
 end)
+
+describe("what is given and has no place", function()
+  local raises = require("support").raises
+  local nn = neap.nn
+
+  it("is refused in a net file", function()
+    local path = os.tmpname() .. ".lua"
+    local function load(text)
+      local file = assert(io.open(path, "w"))
+      file:write(text)
+      file:close()
+      return pcall(require("neap.netfile").load, path)
+    end
+    local model = "local nn = require 'neap'.nn\nlocal m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }\n"
+    for text, said in pairs {
+      ["return { model = m, los = nn.MseLoss() }"] = 'did you mean "loss"',
+      ["return { model = m, batch = 2, anything = 3 }"] = "nothing reads the net file's field \"anything\"",
+      ["return { net = m:net { batch = 1 }, loss = nn.MseLoss() }"] = "a net has its own loss",
+    } do
+      local ok, err = load(model .. text)
+      assert.is_false(ok)
+      assert.is_truthy(tostring(err):find(said, 1, true), tostring(err))
+    end
+    assert.is_true(load(model .. "return { model = m, loss = nn.MseLoss(), batch = 2, name = 'n' }"))
+    os.remove(path)
+  end)
+
+  it("is refused by classes whose init reads fewer values", function()
+    local One = nn.module { "One", init = function(self, o) self.l = nn.Linear { o[1], o[1] } end, forward = function(self, x) return self.l(x) end }
+    local None = nn.module { "None", init = function(self) self.l = nn.Linear { 4, 4 } end, forward = function(self, x) return self.l(x) end }
+    local All = nn.module { "All", init = function(self, o) for i = 1, #o do self["l" .. i] = o[i] end end, forward = function(self, x) return self.l1(x) end }
+    raises("position 2", One, { 4, 16 })
+    raises("position 1", None, { 64, 2 })
+    assert.is_truthy(One { 4 } and None {} and All { nn.Linear(3, 4), nn.Linear(4, 3) })
+  end)
+
+  it("is refused where it would mean another number, or nothing", function()
+    raises("1.5 is no i64", neap.tensor, { 1.5 }, "i64")
+    raises("300 is no i8", neap.tensor, { { 300 } }, "i8")
+    raises("-1 is no u8", neap.tensor, -1, "u8")
+    assert.are.same({ 1, -128 }, neap.tensor({ 1.0, -128 }, "i8"):totable())
+    raises("dampening needs momentum", neap.optim.SGD, { lr = 0.1, dampening = 0.5 })
+    local ws <close> = neap.workspace {}
+    local net = neap.net "n"
+    net:Neg(net:input("x", { 1 }), "y")
+    ws:feed("x", neap.ones(1))
+    for _, key in ipairs { "iterations", "instances" } do raises(key .. " expects at least 1", ws.run_steps, ws, { { net, [key] = 0 } }) end
+    raises("trip can't be negative", net.Loop, net, { trip = -1, init = { "x" }, body = function(_, _, a) return true, a end })
+  end)
+end)

@@ -76,7 +76,9 @@ return {
     -- `--explain lenet` with nothing after it: the name was the net's.
     if not args.net and args.explain and args.explain[1] then args.net, args.explain = table.remove(args.explain), {} end
     if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
+    if args.batch and args.net:match ":%d+$" then cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net)) end
     local file = netfile.load(args.net)
+    if file.net and args.batch then cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(args.net)) end
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
     local plan = net:plan(netfile.memory(file, { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor,
       banks = banks_of(args.bank), budget = args.budget, recompute = not args.no_recompute, exact = not args.inexact }))

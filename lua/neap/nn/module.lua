@@ -573,8 +573,9 @@ local function init_noting(self, init, given)
     if value == o then return end -- a forward may read it
   end
   for _, key in ipairs(options.keys(given)) do
-    if type(key) == "string" and not is_read[key] then
-      fail(("nn.%s: unknown field \"%s\": its init does not read it"):format(self._class, key))
+    if not is_read[key] then
+      local what = type(key) == "string" and ("unknown field \"%s\""):format(key) or ("one value too many at position %s"):format(tostring(key))
+      fail(("nn.%s: %s: its init does not read it"):format(self._class, what))
     end
   end
 end

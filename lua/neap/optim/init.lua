@@ -113,6 +113,7 @@ local function maker(name, spec, update)
     if type(settings.lr) ~= "number" then fail(who .. " takes { lr = number }") end
     check_numbers(who, settings)
     if clip ~= nil and (type(clip) ~= "number" or clip ~= clip or clip <= 0) then fail(who .. ": clip expects a norm above 0, got " .. tostring(clip)) end
+    if settings.dampening and settings.dampening > 0 and settings.momentum == 0 then fail(who .. ": dampening needs momentum") end
     if settings.nesterov and settings.momentum == 0 then fail(who .. ": nesterov needs momentum") end
     local o = { name = name, update = update, settings = settings, clip = clip, lr = settings.lr }
     o.groups = read_groups(who, spec, settings, groups)
