@@ -7,7 +7,8 @@
  * so that the forward writes it where it stays.
  *
  * In the backward loop the gradients of states are its states, those of sequences are rows, and those of captures are sums
- * that lie in its outputs. All temporaries of the backward have one place, whatever the number of iterations.
+ * that lie in its outputs. A resident blob that the body writes where it lies is a state too: one that is not in the frames, so that
+ * its gradient is passed on, and what it was before is gone. All temporaries of the backward have one place, whatever the number of iterations.
  *
  * In a net that is written out (to_net.c) the backward loop is one op, which says of which loop it is, what arrives and what is
  * wanted; the cut is made again from that. A text that spelled out frames, ports and items could break their invariant (graph.h).
@@ -26,6 +27,8 @@ typedef struct loop_gradient {
   int n_state, n_seq;
   const neap_value_id *dout;
   const bool *want;
+  bool *may_carry,
+    *carries; /* by state that the body writes where it lies: a gradient that passes it is asked for; there is one */
   neap_joint joint;
   /* Arguments of the joint graph. seed: of result k; sum: of capture i; -1 where none. */
   int n_param, n_seed, n_wrt;
@@ -43,11 +46,15 @@ typedef struct loop_gradient {
 
 static bool is_float(neap_type type) { return neap_dtype_is_float(type.dtype); }
 
+/* Whether the backward loop has a state for the gradient of state k: of a resident blob only where one arrives, since what writes it
+ * may be an op without a gradient, such as an update. */
+static bool passes_on(const loop_gradient *g, int k) { return g->node.loop->port[k].kind == NEAP_PORT_STATE || g->carries[k]; }
+
 /* Whether result k has a gradient of its own in the backward loop: states pass it on, rows when it arrives. */
 static bool has_seed(const loop_gradient *g, int k) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   if (!is_float(body->value[body->output[k]].type)) return false;
-  return k < g->n_state ? g->node.loop->port[k].kind == NEAP_PORT_STATE : g->dout[k] >= 0;
+  return k < g->n_state ? passes_on(g, k) : g->dout[k] >= 0;
 }
 
 /* Lists by argument, -1 all over. The forward's operands and as many again for gradients are the most there can be. */
@@ -62,7 +69,37 @@ static neap_status allocate(loop_gradient *g, neap_error *error) {
   }
   g->in_type = neap_arena_alloc(arena, n * sizeof *g->in_type);
   g->in = neap_arena_alloc(arena, n * sizeof *g->in);
-  return g->in_type == NULL || g->in == NULL ? graph_no_memory(error) : NEAP_OK;
+  g->may_carry = neap_arena_alloc(arena, n * sizeof(bool));
+  g->carries = neap_arena_alloc(arena, n * sizeof(bool));
+  return g->in_type == NULL || g->in == NULL || g->may_carry == NULL || g->carries == NULL ? graph_no_memory(error) : NEAP_OK;
+}
+
+/* may_carry: of the resident blobs that the body writes, those that depend on a wanted input, in this or an earlier iteration. They carry
+ * a gradient where one arrives behind the loop; whether one does within it the joint graph says. */
+static neap_status find_carried(loop_gradient *g, neap_error *error) {
+  const neap_graph *body = g->node.sub[g->node.n_sub - 1];
+  bool *active = neap_arena_alloc(&g->b->graph->arena, (size_t)body->n_value + 1);
+  if (active == NULL) return graph_no_memory(error);
+  for (int i = 0; i < g->node.n_in; i++) active[body->param[i]] = g->want[i];
+  for (bool again = true; again;) {
+    again = false;
+    for (int n = 0; n < body->n_node; n++) {
+      const neap_node *node = &body->node[n];
+      bool any = false;
+      for (int i = 0; i < node->n_in; i++) any = any || (node->in[i] >= 0 && active[node->in[i]]);
+      for (int k = 0; any && k < node->n_out; k++) active[node->out[k]] = true;
+    }
+    for (int s = 0; s < g->n_state; s++) {
+      if (!active[body->output[s]] || active[body->param[s]]) continue;
+      active[body->param[s]] = again = true;
+    }
+  }
+  for (int s = 0; s < g->n_state; s++) {
+    bool resident = g->node.loop->port[s].kind != NEAP_PORT_STATE;
+    g->may_carry[s] = resident && active[body->param[s]] && is_float(body->value[body->param[s]].type);
+    g->carries[s] = g->may_carry[s] && g->dout[s] >= 0;
+  }
+  return NEAP_OK;
 }
 
 /* ---- the joint graph -------------------------------------------------------------------------------------------------- */
@@ -79,11 +116,13 @@ static int add_param(loop_gradient *g, neap_type type) {
 static neap_status build(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   int n_in = g->node.n_in, n_out = g->node.n_out;
+  *g->b->stream = g->node.stream + 1; /* the forward's own streams: what is repeated draws the same */
+  g->n_wrt = g->n_seed = 0;
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
     g->in_argument[i] = i;
     bool state = i < g->n_state;
-    if (!is_float(g->in_type[i]) || (state ? g->node.loop->port[i].kind != NEAP_PORT_STATE : !g->want[i])) continue;
+    if (!is_float(g->in_type[i]) || !(state ? passes_on(g, i) || g->may_carry[i] : g->want[i])) continue;
     g->wrt_of[i] = g->n_wrt;
     g->wrt[g->n_wrt++] = i;
   }
@@ -118,6 +157,33 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   return build_joint(g->b, &spec, &g->joint, error);
 }
 
+/* The joint graph with a state for each gradient that there is. A gradient that reaches a resident blob within an iteration is one of
+ * what the iteration before wrote there: then the blob carries one, and the graph is built again, since that may reach others. */
+static neap_status build_carrying(loop_gradient *g, neap_error *error) {
+  NEAP_TRY(find_carried(g, error));
+  for (;;) {
+    NEAP_TRY(build(g, error));
+    bool more = false;
+    for (int s = 0; s < g->n_state; s++) {
+      if (!g->may_carry[s] || g->carries[s] || g->joint.grad[g->wrt_of[s]] < 0) continue;
+      g->carries[s] = more = true;
+    }
+    if (!more) break;
+    build_joint_fini(&g->joint);
+  }
+  int n = 0;
+  for (int w = 0; w < g->n_wrt; w++) {
+    int i = g->wrt[w];
+    g->wrt_of[i] = -1;
+    if (i < g->n_state && !passes_on(g, i)) continue;
+    g->joint.grad[n] = g->joint.grad[w];
+    g->wrt_of[i] = n;
+    g->wrt[n++] = i;
+  }
+  g->n_wrt = n;
+  return NEAP_OK;
+}
+
 /* ---- the cut ---------------------------------------------------------------------------------------------------------- */
 
 static bool needs_output(const loop_gradient *g, const neap_node *node) {
@@ -139,7 +205,7 @@ static bool is_repeated(const loop_gradient *g, const neap_node *node) {
 static neap_status overwritten(const loop_gradient *g, const char *name, neap_error *error) {
   neap_fail(error, NEAP_GRAPH, "the backward of %s \"%s\" needs \"%s\", which its body overwrites", g->node.op->name,
             g->node.name, name);
-  neap_hint(error, "take gradients inside the body, or copy the blob before the loop");
+  neap_hint(error, "carry it as a state of the loop, take gradients inside the body, or copy the blob before the loop");
   return NEAP_GRAPH;
 }
 
@@ -161,8 +227,11 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
   for (int m = g->joint.n_forward - 1; m >= 0; m--) {
     const neap_node *node = &joint->node[m];
     if (!needs_output(g, node)) continue;
-    if ((node->effects & NEAP_EFFECT_COMMIT) != 0) return overwritten(g, joint->value[node->out[0]].name, error);
     g->repeat[m] = is_repeated(g, node);
+    for (int k = 0; (node->effects & NEAP_EFFECT_COMMIT) != 0 && k < node->n_out; k++) {
+      int v = node->out[k]; /* kept like any other, unless it lies in the bytes that are written */
+      if (g->needed[v] && (g->repeat[m] || joint->value[v].root != v)) return overwritten(g, joint->value[v].name, error);
+    }
     /* What is made again needs its own inputs again, and so on backwards. */
     for (int i = 0; g->repeat[m] && i < node->n_in; i++)
       if (node->in[i] >= 0) g->needed[node->in[i]] = true;
@@ -345,7 +414,8 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
       if (g->seed_argument[k] < 0) continue;
       l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_STATE, l->n_state, 0};
       int init = l->arrives[k] = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
-      l->state[l->n_state++] = (neap_loop_state){init, -1, -1, f->state[k].bytes};
+      size_t bytes = g->joint.builder.graph->value[g->joint.result[k]].bytes; /* the forward has no buffer of a resident one */
+      l->state[l->n_state++] = (neap_loop_state){init, -1, -1, bytes};
     } else if (g->seed_argument[k] >= 0) {
       l->arrives[k] = operand(g, g->dout[k]);
       l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
@@ -463,9 +533,9 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));
-  uint32_t *shared = b->stream, stream = g.node.stream + 1; /* the forward's own streams: what is repeated draws the same */
+  uint32_t *shared = b->stream, stream = 0;
   b->stream = &stream;
-  neap_status status = build(&g, error);
+  neap_status status = build_carrying(&g, error);
   b->stream = shared;
   if (status != NEAP_OK) return status;
   g.joint.builder.stream = &stream;

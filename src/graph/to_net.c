@@ -29,6 +29,7 @@ typedef struct writer {
   bool *skip;           /* by node: not written */
   int64_t *recompute;   /* of the loop body written last: ops that its backward repeats */
   int n_recompute;
+  bool is_again; /* in the body of a loop whose backward is made again of it, at any depth */
 } writer;
 
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
@@ -185,7 +186,7 @@ static bool is_read(const neap_graph *graph, neap_value_id v) {
   return false;
 }
 
-/* What result k of a body was before it was given its place (build_result): a copy of what lies elsewhere or an assignment to the
+/* What result k of a body, or of a branch in one, was before it was given its place (build_result): a copy of what lies elsewhere or an assignment to the
  * state that it replaces is made again when the net is read, and in between would be differentiated. Marks that node as one to
  * skip. */
 static neap_value_id before_place(writer *w, int k) {
@@ -231,7 +232,7 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
   for (int k = 0; k < graph->n_output && status == NEAP_OK; k++)
-    gives[k] = w->name[is_framed(node) ? before_place(w, k) : graph->output[k]];
+    gives[k] = w->name[w->is_again ? before_place(w, k) : graph->output[k]];
   if (status == NEAP_OK) status = write_nodes(w, error);
   if (status == NEAP_OK) status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
   neap_free(list);
@@ -258,6 +259,7 @@ static void writer_fini(writer *w) {
 /* Subgraph s of the node as a subnet, which the net around it owns. */
 static neap_status write_sub(writer *outer, const neap_node *node, int s, const neap_net **out, neap_error *error) {
   writer w = {.outer = outer, .graph = node->sub[s], .sub_taken = outer->sub_taken};
+  w.is_again = outer->is_again || is_framed(node);
   const char *name = free_name(outer->sub_taken, w.graph->name);
   neap_status status = name == NULL ? graph_no_memory(error) : writer_init(&w, error);
   if (status == NEAP_OK) status = neap_net_new_sub(outer->net, name, &w.net, error);

@@ -357,6 +357,160 @@ describe("a loop that takes what its body writes by name", function()
   end)
 end)
 
+describe("a gradient through resident blobs that a loop writes by name", function()
+  local function counted(net, max, body)
+    net:While { init = { net:const(0) }, max = max, cond = function(_, i) return i:lt(4) end, body = function(b, i)
+      body(b)
+      return i + 1
+    end }
+  end
+
+  --- Four times the body: in the net itself, and in loops.
+  local repeated = {
+    unrolled = function(net, body)
+      for _ = 1, 4 do body(net) end
+    end,
+    bounded = function(net, body) counted(net, 6, body) end,
+    unbounded = function(net, body) counted(net, nil, body) end,
+    recurrent = function(net, body)
+      net:Recurrent { seq = { net:Copy "s" }, init = {}, step = function(b, row)
+        body(b)
+        return b:Copy(row)
+      end }
+    end,
+    scan = function(net, body)
+      net:Scan { seq = { net:Copy "s" }, init = {}, body = function(b, row)
+        body(b)
+        return b:Copy(row)
+      end }
+    end,
+    loop = function(net, body)
+      net:Loop { trip = 4, init = {}, body = function(b)
+        body(b)
+        return true
+      end }
+    end,
+    in_a_branch = function(net, body)
+      net:If("c", function(t) counted(t, 4, body) end)
+    end,
+    around_a_branch = function(net, body)
+      counted(net, 4, function(t) t:If("c", body) end)
+    end,
+    in_a_loop = function(net, body)
+      net:While { init = { net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(outer, i)
+        outer:While { init = { outer:const(0) }, max = 2, cond = function(b) return b:const(1) end, body = function(b, k)
+          body(b)
+          return k + 1
+        end }
+        return i + 1
+      end }
+    end,
+  }
+
+  local thorough = { recurrent = true, in_a_loop = true } -- under all policies and executors
+
+  --- What one run leaves: loss, gradients of x and m, the resident blobs.
+  local function results(role, memory, expanded, how, body, loss)
+    local net = neap.net "carried"
+    net:input("x", { 3 })
+    net:input("s", { 4 })
+    net:input("c", {}, "bool")
+    for _, name in ipairs { "m", "n" } do net:declare(name, role, { 3 }, "f32", { op = "Constant", value = 0.5 }) end
+    how(net, body)
+    loss(net)
+    net:gradient("l", { wrt = { "x" } })
+    net:Copy("x_grad", "g")
+    net:outputs { "l", "g" }
+    local ws <close> = neap.workspace { store = false }
+    ws:poison(true)
+    local inputs = { x = neap.tensor { 0.5, -1, 2 }, s = neap.ones { 4 }, c = neap.full { value = 1, dtype = "bool" } }
+    local program <close> = ws:compile(expanded and net:expand() or net, { store = false, policy = memory.policy, executor = memory.executor,
+      in_place = memory.in_place })
+    for name, x in pairs(inputs) do ws:feed(name, x) end
+    program:run()
+    local got = {}
+    for _, name in ipairs { "l", "g", "m", "n" } do got[name] = ws:fetch(name):clone() end
+    return got
+  end
+
+  --- All loops, but one of this name, give what the ops give when they stand in the net one after the other; each the same bits
+  --- everywhere.
+  local function check(body, loss, expected, except)
+    local different = {}
+    local function same(kind, how, role, memory, expanded, plain, first)
+      local got = results(role, memory, expanded, how, body, loss)
+      for name, x in pairs(got) do
+        if not (x:equal((first or got)[name]) and x:close(plain[name], { rtol = 1e-5, atol = 1e-6 })) then
+          different[#different + 1] = ("%s %s %s %s"):format(kind, role, memory.policy or memory.executor or "", name)
+        end
+      end
+      return first or got
+    end
+    local plain = results("state", {}, false, repeated.unrolled, body, loss)
+    if expected then assert.same(expected, plain.g:totable()) end
+    for kind, how in pairs(repeated) do
+      if kind ~= except then
+        local first = same(kind, how, "state", {}, false, plain)
+        same(kind, how, "state", {}, true, plain, first)
+        same(kind, how, "parameter", {}, false, plain, first)
+        for _, memory in ipairs(thorough[kind] and memories or {}) do same(kind, how, "state", memory, false, plain, first) end
+      end
+    end
+    assert.same({}, different)
+  end
+
+  local function sums(net) net:Add({ net:Sum "x", net:Sum "m" }, "l") end
+
+  it("is what the last iteration wrote", function()
+    check(function(b) b:Mul({ "x", 2 }, "m") end, sums, { 3, 3, 3 })
+  end)
+
+  it("comes from all iterations that added to it", function()
+    check(function(b) b:Add({ "m", b:Mul { "x", "x" } }, "m") end, sums, { 5, -7, 17 })
+  end)
+
+  it("goes through what the iteration wrote, where that says enough", function()
+    check(function(b) b:Tanh(b:Add { "m", "x" }, "m") end, sums, nil, "around_a_branch") -- which is run again for its gradient
+  end)
+
+  it("arrives within the loop too, at one blob after the other", function()
+    check(function(b)
+      b:Add({ "n", "m" }, "n")
+      b:Add({ "m", "x" }, "m")
+    end, function(net) net:Sum("n", "l") end, { 6, 6, 6 })
+  end)
+
+  it("changes places with another", function()
+    check(function(b)
+      b:Copy("m", "t")
+      b:Add({ "n", "x" }, "m")
+      b:Mul({ "t", 2 }, "n")
+    end, sums)
+  end)
+
+  it("is refused where it needs what an iteration has overwritten", function()
+    for kind, how in pairs(repeated) do
+      local ok, message = pcall(results, "state", {}, false, how, function(b) b:Mul({ "m", "x" }, "m") end, sums)
+      local in_loop = kind ~= "unrolled" and kind ~= "in_a_branch" -- a branch runs again, on values of its own
+      assert.equal(not in_loop, ok, kind)
+      if in_loop then assert.matches('needs "m", which its body overwrites', tostring(message), nil, true) end
+    end
+  end)
+
+  it("is refused where an op without a gradient writes one", function()
+    local ok, message = pcall(results, "state", {}, false, repeated.bounded, function(b) b:Sgd({ "m", "x", b:const(0.5) }, "m", { momentum = 0 }) end, sums)
+    assert.is_false(ok)
+    assert.matches("no gradient is defined through Sgd", tostring(message))
+  end)
+
+  it("goes past a blob that only the loop's own updates concern", function()
+    check(function(b)
+      b:RunningAverage({ "n", "x" }, "n")
+      b:Add({ "m", "x" }, "m")
+    end, sums, { 5, 5, 5 })
+  end)
+end)
+
 describe("what a control op names like one of its operands", function()
   it("is another one's next value, if that is its place: a final state with a capture's name is written when the loop ends", function()
     runs([[
