@@ -294,8 +294,15 @@ function plan.run(program)
   return setmetatable(self, Run)
 end
 
+local function check_times(self)
+  if self.times then return end
+  error(core.error { code = "argument", message = "run: nothing was measured op by op", expected = "profile = true", got = "none",
+    hint = "give the trainer, or ws:compile, profile = true; run.median_ns, .n_step and .held_bytes are there without it" })
+end
+
 --- run:ops() -> Report of times op by op, in the order of the schedule.
 function Run:ops()
+  check_times(self)
   local rows, total = {}, 0
   for i, o in ipairs(self.plan:_ops()) do
     local t = self.times[i]
@@ -324,7 +331,12 @@ function Run:table(given)
   return report.new { rows = rows, columns = all:columns(), totals = { median_ns = self.median_ns }, order = { "median_ns" } }
 end
 
-Run.__tostring = function(self) return tostring(self:table { limit = 20 }) end
+--- The ops that take longest; without profile = true what there is, in a line.
+Run.__tostring = function(self)
+  if self.times then return tostring(self:table { limit = 20 }) end
+  return ("run: %d step%s, median %.3f ms, %s held; op by op with profile = true"):format(self.n_step, self.n_step == 1 and "" or "s",
+    self.median_ns / 1e6, core.bytes_text(self.held_bytes))
+end
 
 require("neap.guard").functions(Run, "run:")
 return plan

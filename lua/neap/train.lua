@@ -5,7 +5,7 @@
 --
 -- Here a trainer is made and closed. The folder train has the rest: state (where a run stands, and calls that leave nothing behind
 -- when they fail), checks (of what is given), programs (nets, their programs and plans), step (a batch, micro-batches, accumulation),
--- evaluate (loss, metrics, predictions, history), checkpoint, and fit (epochs).
+-- evaluate (loss, metrics, predictions, history), checkpoint, and fit (epochs), handle (what users hold).
 --
 -- INVARIANT: options are checked before the model is touched: a trainer that is refused leaves it as it was.
 -- @module neap.train
@@ -16,6 +16,7 @@ local nn = require "neap.nn"
 local options = require "neap.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
+local handles = require "neap.train.handle"
 local fail = core.fail
 local none = options.none
 local Trainer, start_position = state.Trainer, state.start_position
@@ -89,7 +90,8 @@ local function new(given)
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
   self.max_batch, self.memory.max_batch = self.memory.max_batch or o.max_batch, nil
   self.most.train = self.max_batch or 0
-  return self
+  self.handle = handles.new(self)
+  return self.handle
 end
 
 --- t:close() gives its programs back. What is known so far can still be looked at and saved; a step is refused.
@@ -103,6 +105,7 @@ Trainer.__tostring = function(self)
 end
 
 require("neap.guard").functions(Trainer, "trainer:")
+handles.complete(trainer_spec)
 return new
 
 

@@ -147,6 +147,13 @@ describe("a layer that lies in no slot", function()
     assert.is_true(scaled(fine, 1))
   end)
 
+  it("has a parameter made by self:param, not by assigning what it gives", function()
+    local Twice = nn.module { "Twice", init = function(self) self.w = self:param("w", { 2 }, neap.init.constant(1)) end,
+      forward = function(self, x) return x * self.w end }
+    local ok, err = pcall(Twice, {})
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("self:param(\"w\", ..) has made self.w already", 1, true), tostring(err))
+  end)
   it("may be a loss with a parameter", function()
     local Loss = nn.module { "Scaled", init = function(self) self:param("weight", { 1 }, neap.init.constant(3)) end,
       forward = function(self, y, t) return ((y - t) ^ 2 * self.weight):mean() end }

@@ -370,7 +370,7 @@ describe("neap.help", function()
     end
     local model = neap.nn.Linear(3, 4)
     local t <close> = neap.trainer { model = model, loss = neap.nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 } }
-    sweep("t:", getmetatable(t).__index)
+    sweep("t:", getmetatable(t))
     for _, name in ipairs(getmetatable(model).__names(model)) do
       if type(model[name]) == "function" and not of_classes[name] then expect("m:", name, model[name]) end
     end

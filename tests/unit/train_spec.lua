@@ -133,6 +133,82 @@ describe("fit", function()
     raises("expects a name, or a table", with, 3)
     raises("good expects a function", with, { good = 3 })
   end)
+  it("has its fields from its maker alone: what is set later is refused, and says where it is said instead", function()
+    local t <close> = make()
+    local seen
+    t:fit(points(), { verbose = 0, steps = 2, on_step = function(_, it)
+      seen = it == t
+      raises("\"lr\" can't be set", function() it.lr = 3 end)
+    end, on_epoch = function(_, it) seen = seen and it == t end })
+    assert.is_true(seen)
+    for name, hint in pairs { lr = "t.optimizer.lr", micro = "neap.trainer { micro = .. }", memory = "memory = ..", nan = "nan = ..", model = "model = ..",
+      seed = "m:seed(n)", schedule = "schedule = ..", loss = "loss = ..", no_such = "nothing would read it", batch = "nothing", position = "nothing" } do
+      local was = t[name]
+      raises({ ("trainer: \"%s\" can't be set"):format(name), hint }, function() t[name] = 5 end)
+      assert.are.equal(was, t[name])
+    end
+    t.optimizer.lr = 0.5
+    assert.are.equal(0.5, t.optimizer.lr)
+    local path = os.tmpname() .. ".safetensors"
+    assert(t:save(path))
+    assert.are.equal(t, t:load(path))
+    os.remove(path)
+    raises("with a colon", t.step, {})
+  end)
+  it("says what it measured without a profile, and what rows are", function()
+    local t <close> = make()
+    t:fit(points(), { verbose = 0, steps = 2 })
+    local run = t:run()
+    assert.is_truthy(tostring(run):find("^run: %d+ steps?, median .* held; op by op with profile = true$"), tostring(run))
+    raises({ "nothing was measured op by op", "profile = true" }, run.ops, run)
+    raises({ "nothing was measured op by op", "profile = true" }, run.table, run)
+    for _, call in ipairs { t.plan, t.program, t.run } do
+      for got, wrong in pairs { ["a table"] = { foo = 1 }, ["a string"] = "x", ["0"] = 0, ["1.5"] = 1.5 } do
+        raises({ "expect a number of rows, t:program(64)", "got " .. got }, call, t, wrong)
+      end
+    end
+  end)
+  it("keeps the history in its checkpoint", function()
+    local path = os.tmpname() .. ".safetensors"
+    local whole <close> = make()
+    local first <close> = make()
+    local later <close> = make()
+    local function o(more)
+      local out = { epochs = 3, verbose = 0, valid = points() }
+      for key, value in pairs(more) do out[key] = value end
+      return out
+    end
+    whole:fit(points(), o {})
+    local n = 0
+    first:fit(points(), o { checkpoint = path, on_epoch = function()
+      n = n + 1
+      return n < 2
+    end })
+    local h = later:fit(points(), o { checkpoint = path, resume = true })
+    os.remove(path)
+    assert.are.equal(3, #h)
+    assert.are.same(whole:history():columns(), h:columns())
+    for i = 1, 3 do
+      for _, record in ipairs { h[i], whole:history()[i] } do record.seconds = nil end
+      assert.are.same(whole:history()[i], h[i])
+      assert.are.equal(math.type(whole:history()[i].epoch), math.type(h[i].epoch))
+    end
+  end)
+  it("says that there is no checkpoint to go on from", function()
+    local path, script, out = os.tmpname() .. ".safetensors", os.tmpname(), os.tmpname()
+    local file = assert(io.open(script, "w"))
+    file:write([[local neap = require "neap"
+      local set = neap.data.tensors { x = neap.ones(4, 2), y = neap.zeros { 4, dtype = "i64" }, batch = 2 }
+      for _ = 1, 2 do
+        local t = neap.trainer { model = neap.nn.Sequential { neap.nn.Linear { 2, 2 } }, optimizer = neap.optim.SGD { lr = 0.1 } }
+        t:fit(set, { verbose = 0, checkpoint = ...,  resume = true })
+      end]])
+    file:close()
+    assert(os.execute(("%s/neap run %s %s 2> %s"):format(os.getenv "NEAP_BUILD" or "build", script, path, out)))
+    local said = assert(io.open(out)):read "a"
+    for _, name in ipairs { path, script, out } do os.remove(name) end
+    assert.are.equal(("neap: no checkpoint at %s: training begins anew\n"):format(path), said)
+  end)
   it("takes functions as loss and metrics", function()
     local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }
     local x = neap.rand(8, 3)
@@ -256,8 +332,7 @@ describe("a run that was stopped", function()
     local a = points():epoch(1)()
     other:step { x = a.x, y = a.y }
     local before = t.model:state_dict()["linear1.weight"]
-    local fresh <close> = make()
-    fresh.optimizer = optim.SGD { lr = 0.1 }
+    local fresh <close> = make { optimizer = optim.SGD { lr = 0.1 } }
     fresh:step { x = a.x, y = a.y }
     raises("neither the model nor its optimizer has", fresh.load, fresh, path)
     assert.is_true(t.model:state_dict()["linear1.weight"]:equal(before))

@@ -45,7 +45,8 @@ local function check_free(self, key)
     fail(("nn.%s: \"%s\" is a module's own word, and can't name a field or a child"):format(self._class, key))
   end
   if self._params[key] then
-    fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor"):format(self._class, key, key))
+    fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor (self:param(\"%s\", ..) has made self.%s already: "
+      .. "it is called without assigning what it gives)"):format(self._class, key, key, key, key))
   end
 end
 

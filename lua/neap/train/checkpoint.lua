@@ -19,25 +19,62 @@ local net_of, is_split, drop_held = programs.net_of, programs.is_split, programs
 local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
   "held_count" }
 
---- Writes parameters, optimizer state and where the run stands, mid-epoch sums included, as one safetensors file.
+local function write_number(value) return math.type(value) == "integer" and tostring(value) or ("%a"):format(value) end
+
+--- %a of what is not finite is "inf" or "nan", which tonumber does not read.
+local function read_number(text)
+  if text == "inf" then return math.huge end
+  if text == "-inf" then return -math.huge end
+  if text:find "nan" then return 0 / 0 end
+  return tonumber(text)
+end
+
+-- Epochs of the history lie in the metadata as "trainer.record.1" .., a line "NAME=NUMBER" for each number.
+
+local function write_record(record)
+  local lines = {}
+  for _, name in ipairs(options.keys(record)) do
+    if type(record[name]) == "number" then lines[#lines + 1] = name .. "=" .. write_number(record[name]) end
+  end
+  if record.valid then lines[#lines + 1] = "valid=" .. write_number(record.valid.n) end
+  return table.concat(lines, "\n")
+end
+
+local function read_record(text)
+  local record = {}
+  for name, number in text:gmatch "([^\n]*)=([^=\n]*)" do record[name] = read_number(number) end
+  if record.valid == nil then return record end
+  local valid = { n = record.valid }
+  for name, value in pairs(record) do
+    if name:find "^valid_" then valid[name:sub(7)] = value end
+  end
+  record.valid = valid
+  return record
+end
+
+--- The history in a file's metadata; nil: it was written without one.
+local function read_records(meta)
+  local n = math.tointeger(tonumber(meta["trainer.records"] or ""))
+  if not n then return nil end
+  local records = {}
+  for i = 1, n do records[i] = read_record(meta["trainer.record." .. i] or "") end
+  return records
+end
+
+--- Writes parameters, optimizer state, the history and where the run stands, mid-epoch sums included, as one safetensors file.
 -- @return true, or nil, message, code
 function Trainer:save(path)
   find_workspace(self)
   settle(self)
   local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
   for _, name in ipairs(position_numbers) do
-    local value = self.position[name]
-    meta["trainer." .. name] = math.type(value) == "integer" and tostring(value) or ("%a"):format(value)
+    meta["trainer." .. name] = write_number(self.position[name])
   end
   meta["trainer.order"] = self.position.order
   for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
+  for i, record in ipairs(self.records) do meta["trainer.record." .. i] = write_record(record) end
+  meta["trainer.records"] = tostring(#self.records)
   return self.ws:save(path, meta)
-end
-
---- %a of infinity is "inf", which tonumber does not read.
-local function read_number(text)
-  if text == "inf" then return math.huge end
-  return math.tointeger(text) or tonumber(text)
 end
 
 --- Makes what a step keeps, and with it the names of all that a checkpoint holds.
@@ -139,11 +176,12 @@ local function load(self, path)
     if name then position.sums[name] = read_number(text) end
   end
   self.position = position
+  self.records = read_records(meta) or self.records
   if meta["trainer.lr"] then self.optimizer.lr = tonumber(meta["trainer.lr"]) end
-  return self
+  return self.handle
 end
 
---- Goes back to a saved state: parameters, what the optimizer keeps, and the run with its learning rate and seed, which take the place
+--- Goes back to a saved state: parameters, what the optimizer keeps, the history, and the run with its learning rate and seed, which take the place
 -- of those that this trainer was made with (as an optimizer's load_state_dict does in PyTorch). For another rate set t.optimizer.lr
 -- afterwards. The optimizer's other settings (momentum, clip ..) are this trainer's. Names and shapes that are not this trainer's raise,
 -- and change nothing.

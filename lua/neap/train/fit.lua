@@ -57,6 +57,9 @@ end
 local function begin(self, o, order)
   if o.resume then check_order(self, o, order) end
   if o.resume and o.path and exists(o.path) then must(self:load(o.path)) end
+  if o.resume and o.path and not exists(o.path) and self.position.batches == 0 then
+    io.stderr:write(("neap: no checkpoint at %s: training begins anew\n"):format(o.path))
+  end
   if not o.resume then -- a fit of its own begins an epoch
     local p = self.position
     local epoch = p.epoch + (p.in_epoch > 0 and 1 or 0)
@@ -86,7 +89,10 @@ local function end_epoch(self, o, epoch, seconds, bar)
     end
   end
   bar:finish(shown)
-  self.records[#self.records + 1] = record
+  local last = self.records[#self.records]
+  local goes_on = last ~= nil and last.epoch == epoch -- it was stopped in this epoch
+  if goes_on then record.seconds = record.seconds + last.seconds end
+  self.records[#self.records + (goes_on and 0 or 1)] = record
   local program = self:program(self.batch)
   for name, value in pairs(shown) do
     if value == value then program:metric(name:gsub(" ", "_"), record.step, value) end
@@ -135,7 +141,7 @@ local function run_epoch(self, set, o, last_step, bar)
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
     local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
     bar:update(self.position.in_epoch, mean_of(self))
-    local stop = o.on_step and o.on_step(result, self) == false
+    local stop = o.on_step and o.on_step(result, self.handle) == false
     if o.every and self.position.step % o.every == 0 and result.updated then must(self:save(o.path)) end
     if stop then return true end
     if self.position.step >= last_step then break end
@@ -162,7 +168,7 @@ local function fit(self, set, o)
     local record = end_epoch(self, o, epoch, core.clock() - start, bar)
     if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
     if o.path then must(self:save(o.path)) end
-    if o.on_epoch and o.on_epoch(record, self) == false then stop = true end
+    if o.on_epoch and o.on_epoch(record, self.handle) == false then stop = true end
     if stop then break end
   end
   if o.patience then restore_best(self) end

@@ -209,6 +209,10 @@ end
 --- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
 function Trainer:program(batch)
   batch = batch or self.batch
+  if batch ~= nil and (math.type(batch) ~= "integer" or batch < 1) then
+    fail(("trainer:program, :plan and :run expect a number of rows, t:program(64), got %s"):format(type(batch) == "number" and tostring(batch)
+      or "a " .. type(batch)))
+  end
   if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
   if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
   return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
