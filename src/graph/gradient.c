@@ -111,7 +111,7 @@ typedef struct part {
 typedef struct walk {
   neap_builder *b;
   int n_value, n_node; /* at the start: the forward graph */
-  bool *active;        /* value depends on some wrt */
+  bool *active;        /* value depends on some wrt, in a way that gradients follow */
   part **parts;        /* by value */
 } walk;
 
@@ -220,9 +220,11 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   b->forward = index;
   b->emit_error = error;
   if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
-    NEAP_TRY(node.loop != NULL ? graph_gradient_loop(b, index, dout, want, din, error)
-                               : graph_gradient_if(b, index, dout, want, din, error));
+    bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0; /* not the backward of one, which has none itself */
+    NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)
+                     : graph_gradient_if(b, index, dout, want, din, error));
   } else if (node.op->grad == NULL) {
+    neap_hint(error, "StopGradient in front of it says that none is meant");
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
   } else {
     neap_grad g = {.op = node.op,
@@ -259,10 +261,10 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
    * arrive. */
   for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
   for (int n = 0; n < w.n_node; n++) {
-    bool active = false;
+    bool active = false, stops = graph->node[n].op->no_grad;
     for (int i = 0; i < graph->node[n].n_in; i++)
       active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
-    for (int k = 0; active && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
+    for (int k = 0; active && !stops && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
   }
   build_begin_emit(b, error);
   for (int i = 0; i < n_seed; i++)

@@ -199,6 +199,8 @@ neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index);
 /* The tensor at `index`; raises when it is none, or a view whose bytes have been taken since (RELEASED). */
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index);
 neap_tensor *neap_lua_writable_at(lua_State *L, int index); /* the same; raises when the bytes are read-only */
+/* Raises in the words of `who` when two elements of t are one in memory: an expanded view can't be written as a whole. */
+void neap_lua_check_whole(lua_State *L, const neap_tensor *t, const char *who);
 bool neap_lua_is_tensor(lua_State *L, int index);
 /* A new handle with the life of the one at `index`: for views of it. */
 neap_lua_tensor *neap_lua_new_view(lua_State *L, int index);

@@ -298,9 +298,10 @@ static int reorder(lua_State *L) {
   return 1;
 }
 
-static int push_verdict(lua_State *L, bool same, const neap_buffer *where) {
+static int push_verdict(lua_State *L, bool same, neap_buffer *where) {
   lua_pushboolean(L, same);
   lua_pushstring(L, same || where->text == NULL ? "" : where->text);
+  neap_buffer_fini(where); /* nothing waits for the collector */
   return 2;
 }
 
@@ -334,6 +335,8 @@ static int interference(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
+  neap_free(pair);
+  *held = NULL;
   return 1;
 }
 

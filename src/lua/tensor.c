@@ -43,6 +43,21 @@ neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
   return t;
 }
 
+void neap_lua_check_whole(lua_State *L, const neap_tensor *t, const char *who) {
+  for (int d = 0; d < t->shape.n_dim && neap_tensor_elems(t) > 0; d++)
+    if (t->stride[d] == 0 && t->shape.dim[d] > 1)
+      neap_lua_fail(L, NEAP_SHAPE,
+                    "%s can't write to an expanded view: dimension %d repeats one element %lld times; clone it first", who, d + 1,
+                    (long long)t->shape.dim[d]);
+}
+
+/* The tensor at 1, which `who` is to write all of. */
+static neap_tensor *whole_at(lua_State *L, const char *who) {
+  neap_tensor *t = neap_lua_writable_at(L, 1);
+  neap_lua_check_whole(L, t, who);
+  return t;
+}
+
 void neap_lua_free_tensor(lua_State *L, void *at) {
   neap_lua_tensor *handle = at;
   (void)L;
@@ -154,7 +169,7 @@ static int totable(lua_State *L) {
 
 /* x:apply_(f): each element becomes f(element), in row-major order; what f gives nil for stays. */
 static int apply(lua_State *L) {
-  neap_tensor *t = neap_lua_writable_at(L, 1);
+  neap_tensor *t = whole_at(L, "apply_");
   neap_lua_check_type(L, 2, LUA_TFUNCTION);
   neap_lua_walk walk;
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t)) {
@@ -171,7 +186,7 @@ static int apply(lua_State *L) {
 
 /* x:map_(y, f): each element becomes f(x's, y's); shapes are equal. */
 static int map(lua_State *L) {
-  neap_tensor *t = neap_lua_writable_at(L, 1), *other = neap_lua_tensor_at(L, 2);
+  neap_tensor *t = whole_at(L, "map_"), *other = neap_lua_tensor_at(L, 2);
   neap_lua_check_type(L, 3, LUA_TFUNCTION);
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_equal(&t->shape, &other->shape))
@@ -222,7 +237,7 @@ static int contiguous(lua_State *L) {
 
 /* x:copy_(y): y's elements, cast and broadcast. */
 static int copy(lua_State *L) {
-  const neap_tensor *t = neap_lua_writable_at(L, 1), *from = neap_lua_tensor_at(L, 2);
+  const neap_tensor *t = whole_at(L, "copy_"), *from = neap_lua_tensor_at(L, 2);
   NEAP_LUA_TRY(L, neap_tensor_copy(t, from, &error));
   lua_settop(L, 1);
   return 1;
@@ -237,7 +252,7 @@ static void fill_with(lua_State *L, const neap_tensor *t, int index) {
 }
 
 static int fill(lua_State *L) {
-  fill_with(L, neap_lua_writable_at(L, 1), 2);
+  fill_with(L, whole_at(L, "fill_"), 2);
   lua_settop(L, 1);
   return 1;
 }
@@ -245,7 +260,9 @@ static int fill(lua_State *L) {
 static int zero(lua_State *L) {
   lua_settop(L, 1);
   lua_pushinteger(L, 0);
-  return fill(L);
+  fill_with(L, whole_at(L, "zero_"), 2);
+  lua_settop(L, 1);
+  return 1;
 }
 
 /* The torch7 names without `_`: they would change a tensor in place without saying so. */

@@ -172,6 +172,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     neap_lua_set_element(L, &view->t, 0, 3);
     return 0;
   }
+  neap_lua_check_whole(L, &view->t, "an assignment");
   const neap_tensor *value = push_value(L, t->dtype);
   NEAP_LUA_TRY(L, neap_tensor_copy(&view->t, value, &error));
   return 0;

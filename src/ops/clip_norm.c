@@ -70,7 +70,7 @@ static neap_status infer_clip(neap_infer *c, neap_error *error) {
 
 const neap_op neap_op_GradNorm = {
   .name = "GradNorm",
-  .summary = "Norm of any number of tensors, seen as one vector.",
+  .summary = "Norm of any number of tensors, seen as one vector. For gradients: none is defined through it.",
   .math = "y = (sum over all |x|^p)^(1/p)",
   .example = "net:GradNorm({\"w.grad\", \"b.grad\"}, \"norm\")",
   .source = "Pascanu, Mikolov and Bengio, ICML 2013",
@@ -79,14 +79,13 @@ const neap_op neap_op_GradNorm = {
   .attrs = {[P] = {"p", "order of the norm; infinity: the largest", NEAP_ATTR_FLOAT, .value = {.f = 2}}},
   .infer = infer_norm,
   .sum = NEAP_SUM_DOUBLE,
-  .no_grad = true,
   .kernels = NEAP_REF(run_norm),
   .cases = "{ {x={3,5}}, {x={3,5}, p=1}, {x={0}} }",
 };
 
 const neap_op neap_op_ClipByNorm = {
   .name = "ClipByNorm",
-  .summary = "Scales a tensor down so that a norm, given apart, is at most a bound.",
+  .summary = "Scales a tensor down so that a norm, given apart, is at most a bound. For gradients: none is defined through it.",
   .math = "y = x min(1, max / (norm + 1e-6))",
   .example = "net:ClipByNorm({\"w.grad\", \"norm\"}, \"w.grad\", {max = 1})",
   .source = "Pascanu, Mikolov and Bengio, ICML 2013; torch.nn.utils.clip_grad_norm_",
@@ -97,7 +96,6 @@ const neap_op neap_op_ClipByNorm = {
   .n_inplace = 1,
   .infer = infer_clip,
   .special = "a norm that is NaN makes all NaN",
-  .no_grad = true,
   .kernels = NEAP_REF(run_clip),
   .cases = "{ {x={3,5}, norm={{}, low=1, high=9}, max=0.5}, {x={3,5}, norm={{}, low=1, high=9}, max=10} }",
 };

@@ -139,7 +139,6 @@ const neap_op neap_op_CompressGrad = {
   .outputs = {{"dx", "shape of x", NEAP_ANY}},
   .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
-  .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_grad}, {0}},
   .cases = "{ {dy={2,3}, condition={4}, axis=1, shape={4,3}}, {dy={3}, condition={6}, shape={2,3}} }",
 };

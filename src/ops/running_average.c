@@ -26,7 +26,7 @@ static void run(const neap_call *call) {
 
 const neap_op neap_op_RunningAverage = {
   .name = "RunningAverage",
-  .summary = "Exponential average of a statistic over steps.",
+  .summary = "Exponential average of a statistic over steps. No gradient goes through it: it is a constant of the step.",
   .math = "running = (1 - momentum) running + momentum factor batch",
   .example = "net:RunningAverage({\"running_var\", \"batch_var\"}, \"running_var\", {factor = n / (n - 1)})",
   .source = "Ioffe and Szegedy, ICML 2015, section 3.1",

@@ -82,7 +82,9 @@ static void run(const neap_call *call) {
 
 const neap_op neap_op_Unique = {
   .name = "Unique",
-  .summary = "The different values, ascending; how many there are is known only when it has run. A NaN equals no other.",
+  .summary =
+    "The different values, ascending; how many there are is known only when it has run. A NaN equals no other. "
+    "There is no gradient through the values, and asking for one is an error: which of equal elements would have it?",
   .math = "x[i] = y[inverse[i]]",
   .example = "net:Unique(\"x\", {\"y\", \"inverse\", \"counts\"})",
   .source = "ONNX Unique-11, all elements, sorted",
@@ -95,7 +97,6 @@ const neap_op neap_op_Unique = {
   .infer = infer,
   .nan = NEAP_NAN_DECIDES,
   .special = "NaN come last, each a value of its own",
-  .no_grad = true,
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .choose = choose, .run = run}, {0}},
   .cases = "{ {x={{4,5}, dtype=\"i32\", low=0, high=6}, outputs=3}, {x={{7}, dtype=\"bool\"}, outputs=2}, {x={3,3}} }",

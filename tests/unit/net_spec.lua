@@ -204,6 +204,47 @@ describe("gradients", function()
     end
   end)
 
+  it("through what has values of x and no gradient are refused, not left out", function()
+    local makes = {
+      Unique = function(net) return net:Sum(net:Unique "x") end,
+      GradNorm = function(net) return net:GradNorm { "x" } end,
+      ClipByNorm = function(net) return net:Sum(net:ClipByNorm({ "x", net:const(1) }, nil, { max = 1 })) end,
+      WeightedAccumulate = function(net) return net:Sum(net:WeightedAccumulate({ "m", "x", net:const(1), net:const(1) }, "m")) end,
+    }
+    for type, make in pairs(makes) do
+      local net = neap.net "f"
+      net:input("x", { 3 })
+      net:declare("m", "state", { 3 }, "f32", { op = "Constant", value = 1 })
+      net:Add({ make(net), net:Sum "x" }, "loss")
+      raises("no gradient is defined through " .. type, function()
+        net:gradient("loss", { wrt = "x" })
+        net:plan { store = false }
+      end)
+    end
+    -- Where the values take no part, or are stopped, there is nothing to refuse.
+    local net = neap.net "f"
+    net:input("x", { 3 })
+    net:Unique("x", { "u", "inverse" })
+    net:Sum(net:Unique(net:StopGradient "x"), "s")
+    net:Add({ net:Sum(net:Cast("inverse", nil, { to = "f32" })), net:Add({ "s", net:Sum "x" }) }, "loss")
+    net:gradient("loss", { wrt = "x" })
+    net:outputs { "x_grad" }
+    local ws <close> = neap.workspace { store = false }
+    assert.are.same({ 1, 1, 1 }, ws:run(net, { x = { 2, 2, 5 } }).x_grad:totable())
+  end)
+
+  it("of the gradient of a choice by a mask are refused, not left out", function()
+    local net = neap.net "f"
+    local x, c = net:input("x", { 3 }), net:input("c", { 3 }, "bool")
+    net:Sum(net:Square(net:Compress { x, c }), "first")
+    net:gradient("first", { wrt = "x" })
+    net:Sum(net:Square "x_grad", "second")
+    raises("no gradient is defined through CompressGrad", function()
+      net:gradient("second", { wrt = "x" })
+      net:plan { store = false }
+    end)
+  end)
+
   it("ask for something to differentiate by", function()
     local net = neap.net "f"
     net:Sum(net:input("x", { 2 }), "loss")

@@ -200,6 +200,38 @@ describe("elements", function()
     raises("x:lt(y)", function() return x <= 1 end)
   end)
 
+  it("that are integers wrap around in sums and products, along rows and columns", function()
+    local least, most = math.mininteger, math.maxinteger
+    local x = neap.tensor({ { most, most, 1, 1, 1, 1, 1, 1, most, most }, { least, -1, least, 0, 0, 0, 0, 0, least, 2 } }, "i64")
+    local rows, columns, all = { 0, 0 }, {}, 0
+    for i, row in ipairs(x:totable()) do
+      for j, v in ipairs(row) do rows[i], columns[j], all = rows[i] + v, (columns[j] or 0) + v, all + v end
+    end
+    assert.are.same(rows, x:sum({ axes = { 2 } }):totable())
+    assert.are.same(columns, x:sum({ axes = { 1 } }):totable())
+    assert.are.equal(all, x:sum():item())
+    assert.are.equal(most * most * most * most, x[1]:prod():item())
+  end)
+
+  it("of an expanded view are one: what writes all of it is refused in its own name, and counts from 1", function()
+    local function view() return neap.ones(2, 1):expand(2, 4) end
+    local ways = {
+      fill_ = function(v) v:fill_(3) end,
+      zero_ = function(v) v:zero_() end,
+      copy_ = function(v) v:copy_(neap.arange(0, 4)) end,
+      apply_ = function(v) v:apply_(function(e) return e + 1 end) end,
+      map_ = function(v) v:map_(neap.ones(2, 4), function(a, b) return a + b end) end,
+      ["an assignment"] = function(v) v[{ {}, { 1, 4 } }] = 3 end,
+    }
+    for who, write in pairs(ways) do
+      local v = view()
+      raises(who .. " can't write to an expanded view: dimension 2 repeats one element 4 times", write, v)
+      assert.are.same({ { 1, 1, 1, 1 }, { 1, 1, 1, 1 } }, v:totable())
+    end
+    local one = neap.ones(1):expand(1)
+    assert.are.same({ 3 }, one:fill_(3):totable()) -- nothing is repeated
+  end)
+
   it("tells what is in it", function()
     local s = neap.tensor({ 1, 3, 0, 0 / 0, 1 / 0 }):stats()
     assert.are.equal(0, s.min)

@@ -141,5 +141,4 @@ const neap_op neap_op_LoopGradient = {
   .attrs = {{"wrt", "which inputs of the loop the results are gradients of, from 0", NEAP_ATTR_INTS, .least = 0, .most = 1e9}},
   .effects = NEAP_EFFECT_CONTROL,
   .infer = infer_gradient,
-  .no_grad = true,
 };
