@@ -241,6 +241,16 @@ static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec
                    forward->op->name, forward->name);
 }
 
+/* How many bytes a stash has is known once kernels are chosen, and what they mean only to one of them: an op that would make a value
+ * of them, or read them as numbers, is refused. Subnets may take a stash in, for a backward inside, and Free may end it. */
+static neap_status check_no_stash(const neap_builder *b, const neap_node_spec *spec, int i, neap_error *error) {
+  const neap_value *value = &b->graph->value[spec->in[i]];
+  if (!value->is_stash || (spec->op->effects & NEAP_EFFECT_RELEASE) != 0 || neap_op_subnet_attr(spec->op, 0) >= 0) return NEAP_OK;
+  const neap_node *by = &b->graph->node[value->node];
+  return neap_fail(error, NEAP_GRAPH, "%s is what %s \"%s\" keeps for its backward, which alone can read it", value->name,
+                   by->op->name, by->name);
+}
+
 /* Types of the outputs, in the arena, and the cost. Dtypes are checked here for all records, so that infer need not. */
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
   neap_graph *graph = b->graph;
@@ -262,9 +272,12 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   NEAP_TRY(neap_infer_admits(&infer, error));
   NEAP_TRY(neap_infer_types(&infer, error));
   NEAP_TRY(build_late(&context, in, *out, error));
-  for (int i = 0; i < spec->n_in; i++)
-    if (spec->in[i] >= 0 && neap_op_input(spec->op, i) != NULL && (neap_op_input(spec->op, i)->flags & NEAP_ARG_STASH) != 0)
-      NEAP_TRY(check_stash(b, spec, i, &(*out)[0], error));
+  for (int i = 0; i < spec->n_in; i++) {
+    if (spec->in[i] < 0) continue;
+    const neap_arg *arg = neap_op_input(spec->op, i);
+    bool takes_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
+    NEAP_TRY(takes_stash ? check_stash(b, spec, i, &(*out)[0], error) : check_no_stash(b, spec, i, error));
+  }
   for (int k = 0; k < spec->n_out; k++) {
     const neap_arg *arg = neap_op_output(spec->op, k);
     /* How many bytes it has only the choice of a kernel says: none until then. */

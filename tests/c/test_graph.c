@@ -255,7 +255,22 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
   neap_net_free(net);
 }
 
-TEST(refused_choices_leave_nothing) {
+/* Its bytes are the kernel's own, and how many there are is not known while ops are read. */
+TEST(a_stash_is_read_by_its_backward_alone) {
+  static const char *const readers[] = {"z = Copy(q)", "z = Add(q, q)", "z = Cast(q) { to = f32 }"};
+  for (int i = 0; i < NEAP_COUNT(readers); i++) {
+    neap_net *net = NULL;
+    neap_graph *graph = NULL;
+    CHECK_OK(neap_net_new("n", &net, &error));
+    CHECK_OK(
+      neap_net_add_text(net, &error, "input x f32 (64)\ny, q = Dropout(x) { rate = 0.5 }\n%s\noutputs y, z\n", readers[i]));
+    CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_GRAPH, "keeps for its backward");
+    CHECK(graph == NULL);
+    neap_net_free(net);
+  }
+}
+
+TEST(a_stash_is_read_by_its_backward_alone), T(refused_choices_leave_nothing) {
   neap_net *net = small_net();
   neap_graph *graph = NULL;
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
@@ -389,8 +404,8 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_are_recalled_only_as_the_kernels_make_them),
-             T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(refused_choices_leave_nothing),
-             T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
-             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),
-             T(refused_memory_is_told_by_an_error));
+             T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(a_stash_is_read_by_its_backward_alone),
+             T(refused_choices_leave_nothing), T(choices_like_those_of_a_larger_batch_have_their_algorithms),
+             T(a_form_is_all_but_sizes), T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused),
+             T(a_type_is_that_of_a_blob_which_is_there), T(refused_memory_is_told_by_an_error));
 }

@@ -175,8 +175,11 @@ local function place_net(case, pair, in_place)
   for _, arg in ipairs(case.n_out and {} or record.outputs) do n_out = n_out + (arg.optional and 0 or 1) end
   for k = 1, math.max(n_out, pair[2]) do outs[k] = in_place and k == pair[2] and "copy" .. pair[1] or "out" .. k end
   for k, out in ipairs { net:op(record.name, ins, outs, case.attrs) } do
-    results[k] = "result" .. k
-    net:op("Copy", { out }, { results[k] }, {})
+    local arg = record.outputs[k] or record.outputs[#record.outputs]
+    if not arg.stash then -- a stash is its backward's alone: in no blob
+      results[#results + 1] = "result" .. k
+      net:op("Copy", { out }, { "result" .. k }, {})
+    end
   end
   net:outputs(results)
   return net, results

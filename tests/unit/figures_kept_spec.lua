@@ -588,6 +588,7 @@ local checked = {
   ["check.lua check.plan"] = "tests/unit/figures_spec.lua", ["cli/db.lua say"] = "a sentence", ["cli/sql.lua list"] = "a list of names",
   ["count_memory.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries", ["db.lua Db:info"] = "here",
   ["db.lua Db:verify"] = "tests/unit/db_spec.lua", ["init.lua neap.config"] = "texts of this build", ["init.lua neap.help"] = "texts",
+  ["init.lua help_on_name"] = "texts",
   ["init.lua neap.memory"] = "tests/unit/tensor_spec.lua, tests/named/11_within_memory_spec.lua", ["init.lua neap.ops"] = "a list of names",
   ["mem_param.lua mem_param.dry_run"] = "tests/unit/figures_spec.lua", ["memonger.lua memonger.estimate_memory_usage"] = "here",
   ["memonger.lua plan"] = "here", ["net.lua Net:blobs"] = "tests/unit/figures_spec.lua", ["net.lua Net:ops"] = "tests/unit/figures_spec.lua",
