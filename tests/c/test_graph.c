@@ -270,7 +270,7 @@ TEST(a_stash_is_read_by_its_backward_alone) {
   }
 }
 
-TEST(a_stash_is_read_by_its_backward_alone), T(refused_choices_leave_nothing) {
+TEST(refused_choices_leave_nothing) {
   neap_net *net = small_net();
   neap_graph *graph = NULL;
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
