@@ -84,7 +84,7 @@ const neap_op neap_op_Unique = {
   .name = "Unique",
   .summary =
     "The different values, ascending; how many there are is known only when it has run. A NaN equals no other. "
-    "There is no gradient through the values, and asking for one is an error: which of equal elements would have it?",
+    "No gradient goes through the values: asking for one is an error.",
   .math = "x[i] = y[inverse[i]]",
   .example = "net:Unique(\"x\", {\"y\", \"inverse\", \"counts\"})",
   .source = "ONNX Unique-11, all elements, sorted",

@@ -76,6 +76,7 @@ nn.Concat = class { "Concat",
   end }
 
 --- A function of blobs (or tensors) as a layer.
+-- It is called once for each kind of input: what it reads besides is as it was then (help "nn.module").
 -- @usage nn.Lambda(function(x) return x:tanh() * 2 end)
 nn.Lambda = class { "Lambda",
   options = { positions = { "f" }, f = none, name = none },

@@ -586,6 +586,10 @@ end
 --   describe = function(self) -> string, name = base of automatic names }; other fields are methods and constants of its modules.
 --   Every class takes `name`, and `input`, the shape of one example. Without `options` init gets the table as it was given, and a
 --   field that it does not read is an error.
+--
+-- A forward is run once for each kind of input, and what it adds to a net is kept. Besides its inputs it may read parameters, buffers and
+-- fields of self: setting one, self.scale = 2, is noticed. Anything else it reads then and not again: upvalues, globals, fields of
+-- tables, tensors that are changed in place, math.random. What is to change between runs is an input, a buffer or a field of self.
 -- @return class, called with one options table
 -- @usage local SwiGLU = nn.module { "SwiGLU",
 --   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2] } end,
