@@ -88,7 +88,7 @@ static double *total_of(const job *k, int64_t p, size_t item_bytes) {
     const job *k = context;                                                                                                    \
     for (int64_t p = begin; p < end; p++) {                                                                                    \
       double *total = total_of(k, p, sizeof(type));                                                                            \
-      type *run = (type *)(total + 2 * k->n);                                                                                  \
+      type *run = (type *)(void *)(total + 2 * k->n);                                                                          \
       type *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;                                    \
       int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;                                \
       memset(total, 0, 2 * (size_t)k->n * sizeof *total);                                                                      \

@@ -97,7 +97,10 @@ describe("building a net", function()
     net:input("x", { 2 })
     local y = net:scope("a", function() return neap.scope("b", function() return net:Relu("x", "y") end) end)
     assert.are.equal("a/b/y", y.name)
-    raises("net:scope", function() neap.scope("a", function() end) end)
+    -- In a coroutine of its own no scope is open, whatever handles of scopes earlier tests have dropped and Lua not yet collected.
+    local ok, err = coroutine.resume(coroutine.create(function() neap.scope("a", function() end) end))
+    assert.is_false(ok)
+    assert.matches("net:scope", tostring(err))
   end)
 
   it("lets a coroutine build beside another", function()
