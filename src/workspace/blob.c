@@ -374,7 +374,10 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
   int blob;
   size_t offset;
   if (v < 0 || !neap_program_where(ws->last, v, &blob, &offset) || blob < 0) return v;
-  const char *own = neap_workspace_attachment((neap_workspace *)(uintptr_t)ws, ws->last)->name[blob];
+  neap_workspace *last = (neap_workspace *)(uintptr_t)ws;
+  const neap_attachment *a = neap_workspace_attachment(last, ws->last);
+  const char *own = a->name[blob];
+  if (cell == NULL && neap_resident_is_given_back(last, a, blob)) return v; /* which says so */
   /* The value lies in the cell's own bytes: the cell answers. Without a cell the blob has been removed, and with it its name. */
   return own == (cell != NULL ? cell->name : neap_intern(name)) ? NEAP_NO_VALUE : v;
 }
