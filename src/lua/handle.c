@@ -95,16 +95,20 @@ static int enter(lua_State *L, uintptr_t here, bool out) {
   return before;
 }
 
+/* A step of minus 1 TiB: the collector waits for so much more to be allocated, and a step of as much takes that back. Stopping and
+ * restarting it would forget how far it is: each restart begins a step, and some of these functions are called for every op. */
+enum { HELD_KIB = 1 << 30 };
+
 bool neap_lua_hold_finalisers(lua_State *L) {
   if (work.held || !lua_gc(L, LUA_GCISRUNNING)) return false;
-  lua_gc(L, LUA_GCSTOP);
+  lua_gc(L, LUA_GCSTEP, -HELD_KIB);
   return work.held = true;
 }
 
 void neap_lua_let_finalisers(lua_State *L, bool held) {
   if (!held || !work.held) return;
   work.held = false;
-  lua_gc(L, LUA_GCRESTART);
+  lua_gc(L, LUA_GCSTEP, HELD_KIB);
 }
 
 void neap_lua_leave(lua_State *L) {

@@ -16,4 +16,18 @@ describe("hostile Lua code", function()
       assert.are.equal(0, code)
     end)
   end
+
+  it("is collected at Lua's own pace, however often finalisers are held back", function()
+    local net, collected = require("neap").net "n", false
+    local x = net:input("x", { 2 })
+    collectgarbage()
+    local pause = collectgarbage("setpause", 1000)
+    collectgarbage()
+    setmetatable({}, { __gc = function() collected = true end })
+    for _ = 1, 1000 do net:Relu(x, "y") end -- each holds them back while it is added, and allocates a few hundred bytes
+    collectgarbage("setpause", pause)
+    assert.is_false(collected)
+    collectgarbage()
+    assert.is_true(collected)
+  end)
 end)
