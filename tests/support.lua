@@ -1,5 +1,6 @@
 --- What several specs need: expecting errors, counting held bytes, numbers that are the same for everybody, processes, pictures.
 -- Found as `require "support"` because tests/run.lua looks for modules in tests/. What one spec alone needs stays in that spec.
+local core = require "neap.core"
 local neap = require "neap"
 local assert = require "luassert"
 
@@ -78,6 +79,29 @@ end
 -- @treturn string
 function M.state_of(ws)
   return M.hashes(ws, function(blob) return blob.role == "parameter" or blob.role == "state" end) .. "\nstep " .. ws:step()
+end
+
+--- Runs a scene again and again, each time with a later block of memory refused in one of its calls, until the call passes with
+-- none refused.
+-- @tparam int stride between the blocks that are refused: 1, 1 + stride ..
+-- @tparam bool persist all after that block are refused too
+-- @tparam function scene scene(refused): sets up, makes the call by refused(f, ...), which returns whether it passed and holds
+-- that a failure is one of memory, and then holds what must
+function M.refuse_in_turn(stride, persist, scene)
+  local n, done = 1, false
+  while not done do
+    assert.is_true(n < 4000, "the call never passed")
+    scene(function(f, ...)
+      M.settle()
+      core.fail_nth(n, persist)
+      local ok, err = pcall(f, ...)
+      done = ok and not core.failed()
+      core.fail_nth(0)
+      if not ok then assert.are.equal("memory", type(err) == "table" and err.code or tostring(err)) end
+      return ok
+    end)
+    n = n + stride
+  end
 end
 
 --- Numbers ------------------------------------------------------------------------------------------------------------------

@@ -2,19 +2,12 @@
 -- what was under way is as before, and the engine works afterwards.
 local neap = require "neap"
 local core = require "neap.core"
+local nets = dofile "tests/hostile/nets.lua"
 
 local function fails(f, ...)
   local ok, err = pcall(f, ...)
   assert(not ok, "an error was swallowed")
   return err
-end
-
-local function net_of(name)
-  local net = neap.net(name)
-  local x = net:input("x", { 2, 3 })
-  net:gradient(net:Sum(net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu(), "loss"))
-  net:outputs { "loss" }
-  return net
 end
 
 -- A net that is built in a coroutine which dies, at each of its steps; built on by others; and by several at a time.
@@ -49,21 +42,21 @@ do
     assert(type(net:text()) == "string")
     net:input("z" .. stop + 5, { 1 })
   end
-  local nets, threads = {}, {}
+  local built, threads = {}, {}
   for i = 1, 4 do
-    nets[i] = neap.net("n" .. i)
+    built[i] = neap.net("n" .. i)
     threads[i] = coroutine.wrap(function()
-      build(nets[i], 2)
+      build(built[i], 2)
       return true
     end)
   end
   for _ = 1, 2 do for i = 1, 4 do threads[i]() end end
-  for i = 2, 4 do assert(nets[i]:text():gsub("n" .. i, "n1"):gsub(":%d+", "") == nets[1]:text():gsub(":%d+", "")) end
+  for i = 2, 4 do assert(built[i]:text():gsub("n" .. i, "n1"):gsub(":%d+", "") == built[1]:text():gsub(":%d+", "")) end
 end
 
 -- Runs in coroutines, taking turns; one that is closed between two runs; one that dies of an error with everything open.
 do
-  local net = net_of "turns"
+  local net = nets.small "turns"
   local function work(n)
     local ws <close> = neap.workspace { seed = 1, store = false }
     ws:feed("x", neap.ones(2, 3))
@@ -137,7 +130,7 @@ do
   assert(fails(neap.tensor, proxy(function() error(mark) end)) == mark)
   assert(neap.tensor(proxy(function() end)):equal(neap.tensor { 1, 2 }))
   -- The nets of a search.
-  local net = net_of "fit"
+  local net = nets.small "fit"
   local n = 0
   pcall(core.fit_batch, function(rows)
     n = n + 1
@@ -151,7 +144,7 @@ end
 
 -- Hooks that raise, yield, run and collect, on every call and line.
 do
-  local net = net_of "hooked"
+  local net = nets.small "hooked"
   local ws = neap.workspace { seed = 1, store = false }
   ws:feed("x", neap.ones(2, 3))
   ws:init(net)

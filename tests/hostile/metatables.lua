@@ -2,32 +2,18 @@
 -- C knows a handle by its head, and each call ends in a result or an error.
 local neap = require "neap"
 local core = require "neap.core"
-
-local function small_net()
-  local net = neap.net "small"
-  local x = net:input("x", { 2, 3 })
-  net:gradient(net:Sum(net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu(), "loss"))
-  net:outputs { "loss" }
-  return net
-end
-
-local function layer(name)
-  local net = neap.net(name)
-  local x = net:input("x", { 2, 3 })
-  net:outputs { net:FC({ x, net:param(name .. "_w", { 3, 3 }, { "Xavier" }) }, "y") }
-  return net
-end
+local nets = dofile "tests/hostile/nets.lua"
 
 local db = neap.db(os.tmpname())
 
 --- One handle of every kind, and one of Lua's own.
 local function objects()
-  local net, ws = small_net(), neap.workspace { seed = 1, store = false }
+  local net, ws = nets.small "small", neap.workspace { seed = 1, store = false }
   ws:feed("x", neap.ones(2, 3))
   ws:init(net)
   local program = ws:compile(net, { store = false })
   program:run()
-  local chain = core.new_chain(neap.workspace { seed = 1, store = false }, { layer "a", layer "b" }, 2, {})
+  local chain = core.new_chain(neap.workspace { seed = 1, store = false }, { nets.layer "a", nets.layer "b" }, 2, {})
   return { net = net, workspace = neap.workspace { store = false }, program = program, plan = net:plan { store = false }, plan_of_program = program.plan,
     tensor = neap.ones(2, 3), scope = ws:create_scope "s", cache = core.new_cache "c", range = core.new_range(net, {}),
     recycle = core.memonger.recycle(net, {}, {}), reader = core.batch_reader({ { source = neap.ones(3) } }, 1, { 0 }),
@@ -127,7 +113,7 @@ end
 
 -- A subnet whose outer net is collected; a cache whose chain is.
 do
-  local sub = core.Net._sub(small_net(), "inner")
+  local sub = core.Net._sub(nets.small "small", "inner")
   collectgarbage()
   collectgarbage()
   sub:_add("Relu", { "y" })
@@ -151,7 +137,7 @@ end
 
 -- What a backward draws by lies where the workspace looks, whoever drops it.
 do
-  local ws, net = neap.workspace { seed = 1, store = false }, small_net()
+  local ws, net = neap.workspace { seed = 1, store = false }, nets.small "small"
   ws:feed("x", neap.ones(2, 3))
   ws:init(net)
   local program = ws:compile(net, { store = false })

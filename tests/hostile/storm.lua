@@ -2,6 +2,7 @@
 -- and each cycle may close, change, run or collect what the call at hand works on. NEAP_FUZZ_SEED, NEAP_FUZZ_ROUNDS.
 local neap = require "neap"
 local core = require "neap.core"
+local nets = dofile "tests/hostile/nets.lua"
 
 local seed = math.tointeger(tonumber(os.getenv "NEAP_FUZZ_SEED" or "")) or 1
 local rounds = tonumber(os.getenv "NEAP_FUZZ_ROUNDS" or "") or 12
@@ -12,22 +13,6 @@ local function random(n)
 end
 
 local function pick(list) return list[random(#list)] end
-
-local function small_net(name)
-  local net = neap.net(name)
-  local x = net:input("x", { 2, 3 })
-  local y = net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu()
-  net:gradient(net:Sum(y, "loss"))
-  net:outputs { "loss" }
-  return net
-end
-
-local function layer(name)
-  local net = neap.net(name)
-  local x = net:input("x", { 2, 3 })
-  net:outputs { net:FC({ x, net:param(name .. "_w", { 3, 3 }, { "Xavier" }) }, "y") }
-  return net
-end
 
 local S -- what calls and finalisers work on
 local db, folder = neap.db(os.tmpname()), os.tmpname()
@@ -44,7 +29,7 @@ local function workspace(net, memory)
 end
 
 local function renew()
-  S = { net = small_net "f", dnet = small_net "d", db = db }
+  S = { net = nets.small "f", dnet = nets.small "d", db = db }
   S.ws, S.program = workspace(S.net, { store = false })
   S.dws, S.dprogram = workspace(S.dnet, { store = false, executor = "dynamic" })
   S.ws:feed("text", "hello")
@@ -57,7 +42,7 @@ local function renew()
   S.cache:push(neap.ones(3), "l")
   local of_chain = neap.workspace { store = false, seed = 1 }
   of_chain:feed("x", neap.ones(2, 3))
-  S.chain = core.new_chain(of_chain, { layer "a", layer "b" }, 2, {})
+  S.chain = core.new_chain(of_chain, { nets.layer "a", nets.layer "b" }, 2, {})
 end
 
 local kinds = { "net", "dnet", "ws", "dws", "program", "dprogram", "plan", "pplan", "dplan", "t", "b", "view", "scope", "cache", "sub", "recycle", "range",

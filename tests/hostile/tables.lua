@@ -2,6 +2,7 @@
 -- counts them first, so that no metamethod is asked and nothing grows under its feet.
 local neap = require "neap"
 local core = require "neap.core"
+local nets = dofile "tests/hostile/nets.lua"
 
 local asked = 0
 local events = { "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__concat", "__call", "__add", "__unm", "__close" }
@@ -26,14 +27,6 @@ local function grows(t)
   end
 end
 
-local function small_net()
-  local net = neap.net "small"
-  local x = net:input("x", { 2, 3 })
-  net:gradient(net:Sum(net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu(), "loss"))
-  net:outputs { "loss" }
-  return net
-end
-
 --- f(t, item): t a table to be handed to C, item a hostile value that grows it.
 local function with_growing(f)
   local t = {}
@@ -42,7 +35,7 @@ end
 
 local parent = neap.workspace { seed = 1, store = false }
 parent:feed("x", neap.ones(2, 3))
-local net = small_net()
+local net = nets.small "small"
 parent:init(net)
 local program = parent:compile(net, { store = false })
 
@@ -74,8 +67,8 @@ local readers = {
   function(t, item) t.a = neap.ones(2); core.save("/nonexistent/file", t, { meta = hostile({}, grows(t)) }) end,
   function(t, item) parent:save("/nonexistent/file", hostile(t, item)) end,
   function(t, item) core.Net._outputs(net, { item }) end,
-  function(t, item) core.Net._declare(small_net(), "q", "parameter", hostile(t, item), "f32", hostile({}, grows(t))) end,
-  function(t, item) core.Net._add(small_net(), "Relu", { item }) end,
+  function(t, item) core.Net._declare(nets.small "small", "q", "parameter", hostile(t, item), "f32", hostile({}, grows(t))) end,
+  function(t, item) core.Net._add(nets.small "small", "Relu", { item }) end,
   function(t, item) neap.zeros(hostile(t, item)) end,
   function(t, item) neap.ones(6):view(hostile(t, item)) end,
   function(t, item) neap.ones(2, 3):permute(hostile(t, item)) end,
