@@ -137,15 +137,27 @@ setup: ## install the missing Debian packages, those for developers too
 test: ## install what is missing, build, run all tests; FILTER=TEXT for some
 	@$(SETUP) --test
 	@$(MAKE) all c-tests
-	@$(call RUN_TESTS)
+	@$(if $(FILTER),,$(MAKE) debug)
+	@$(call RUN_TESTS,$(if $(FILTER),,NEAP_CHECKED_BUILD=build-debug))
 
 demo: ## install what is missing, build, show what Neap does in two minutes
 	@$(SETUP)
 	@$(MAKE) all
 	@scripts/demo
 
+# What the INVARIANT: lines say is checked while the program runs (src/base/assert.h).
+CHECKED := -DNEAP_DEBUG=1
+DEBUG_BUILD := BUILD=build-debug OPT='-O1 -g' EXTRA_CFLAGS='$(CHECKED)'
+.PHONY: debug debug-test debug-run
+debug: ## program and C tests with every invariant checked, built in build-debug; make test runs these C tests too
+	@$(MAKE) $(DEBUG_BUILD) all c-tests
+debug-test: ## all tests in that build
+	@$(MAKE) $(DEBUG_BUILD) all c-tests debug-run
+debug-run: all c-tests
+	@$(call RUN_TESTS,)
+
 # Function multiversioning is off: its resolvers run before the sanitizers are ready.
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION
+SANITIZE := $(CHECKED) -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION
 asan: ## all tests under AddressSanitizer and UBSan, built in build-asan
 	@$(MAKE) BUILD=build-asan OPT='-O1 -g' EXTRA_CFLAGS='$(SANITIZE)' all c-tests asan-run
 .PHONY: asan-run
@@ -154,7 +166,7 @@ asan-run: all c-tests
 
 # What libgomp, oneDNN and OpenBLAS do among themselves the sanitizer does not see: tests/tsan.supp.
 tsan: ## the C tests under ThreadSanitizer, built in build-tsan
-	@$(MAKE) BUILD=build-tsan OPT='-O1 -g' EXTRA_CFLAGS='-fsanitize=thread -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION' c-tests tsan-run
+	@$(MAKE) BUILD=build-tsan OPT='-O1 -g' EXTRA_CFLAGS='$(CHECKED) -fsanitize=thread -fno-omit-frame-pointer -DNEAP_NO_MULTIVERSION' c-tests tsan-run
 .PHONY: tsan tsan-run
 tsan-run: all c-tests
 	@$(call RUN_TESTS,NEAP_TEST_ONLY=c NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
@@ -253,4 +265,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 clean: ## remove what was built
-	@rm -rf $(BUILD) build-asan build-fuzz build-tsan build-valgrind
+	@rm -rf $(BUILD) build-asan build-debug build-fuzz build-tsan build-valgrind

@@ -4,7 +4,8 @@
 --
 -- The last line is "N passed, N failed, N skipped". A file that can't be loaded, a program that crashes or prints no such
 -- line of its own, and an exit status that contradicts the line each count as one failure. Exits with 1 when anything
--- failed or nothing ran. NEAP_BUILD names the build directory (`build`). NEAP_TEST_FILES="PATH ...": only these programs and spec
+-- failed or nothing ran. NEAP_BUILD names the build directory (`build`), NEAP_CHECKED_BUILD one of `make debug` whose
+-- C programs are run as well. NEAP_TEST_FILES="PATH ...": only these programs and spec
 -- files, in this order, the programs first, and the first failure ends the run.
 
 -- Refused allocations first: their files collect all garbage for each one, which costs as much as others have left alive.
@@ -182,11 +183,11 @@ local function run_program(path)
   report(path, before, os.time() - began)
 end
 
-local function run_programs()
+local function run_programs(folder)
   local sources = find("tests/c", "test_*.c")
   for _, source in ipairs(find("tests/fuzz", "fuzz_*.c")) do sources[#sources + 1] = source end
   for _, source in ipairs(sources) do
-    local path = build .. "/tests/" .. source:match "([%w_]+)%.c$"
+    local path = folder .. "/tests/" .. source:match "([%w_]+)%.c$"
     if wanted(path) then
       local file = io.open(path)
       if file then
@@ -222,7 +223,9 @@ if os.getenv "NEAP_TEST_ONLY" ~= "c" then
   if not ok then fail("spec files", message) end
 end
 if not listed then
-  run_programs()
+  run_programs(build)
+  local checked = os.getenv "NEAP_CHECKED_BUILD"
+  if checked then run_programs(checked) end
   check_includes()
 end
 

@@ -5,6 +5,7 @@
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
 
+#include "base/assert.h"
 #include "base/size.h"
 #include "neap.h"
 

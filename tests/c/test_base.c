@@ -1,9 +1,12 @@
 /* test_base.c: what every room relies on: counters that add up, failures on demand, names, hashes, random numbers. */
 #include "check.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 TEST(memory_counters_follow_every_block) {
   neap_memory_stats before = neap_memory_read();
@@ -326,6 +329,57 @@ TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
   CHECK_EQ(system(command), 0);
 }
 
+static int n_looked; /* how often `looks` was asked */
+static bool looks(bool answer) {
+  n_looked++;
+  return answer;
+}
+
+/* What a child that runs the assertion says, and how it ends: waitpid's status. */
+static int say_from_child(bool holds, char *said, size_t room) {
+  int end[2], status = -1;
+  size_t n = 0;
+  if (pipe(end) != 0) return -1;
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(end[1], STDERR_FILENO);
+    NEAP_ASSERT(looks(holds), "an edge goes to a later node; this one goes from %d to %d", 7, 3);
+    _exit(0);
+  }
+  close(end[1]);
+  for (ssize_t got; n + 1 < room && (got = read(end[0], said + n, room - 1 - n)) > 0;) n += (size_t)got;
+  said[n] = '\0';
+  close(end[0]);
+  return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+TEST(a_wrong_assertion_stops_a_checked_program_and_says_why) {
+  char said[2048];
+  int status = say_from_child(false, said, sizeof said);
+  if (NEAP_DEBUG) {
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(strstr(said, "tests/c/test_base.c:") == said);
+    CHECK(strstr(said, "say_from_child: ") != NULL);
+    CHECK(strstr(said, "an edge goes to a later node; this one goes from 7 to 3") != NULL);
+    CHECK(strstr(said, "looks(holds)") != NULL);
+  } else {
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(said[0] == '\0');
+  }
+  status = say_from_child(true, said, sizeof said);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(said[0] == '\0');
+}
+
+TEST(an_assertion_is_evaluated_in_a_checked_build_only) {
+  n_looked = 0;
+  NEAP_ASSERT(looks(true), "%d", n_looked);
+  CHECK_EQ(n_looked, NEAP_DEBUG);
+  if (!NEAP_DEBUG) NEAP_ASSERT(looks(false), "nobody asks");
+  CHECK_EQ(n_looked, NEAP_DEBUG);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group), T(memory_counters_follow_every_block),
              T(high_water_mark_restarts), T(the_nth_allocation_fails_once), T(each_block_of_an_arena_may_be_the_nth_that_fails),
@@ -334,5 +388,6 @@ int main(int argc, char **argv) {
              T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
              T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),
              T(parallel_for_covers_each_index_once), T(the_deepest_error_message_wins), T(buffer_remembers_refused_memory),
-             T(bytes_read_well));
+             T(bytes_read_well), T(a_wrong_assertion_stops_a_checked_program_and_says_why),
+             T(an_assertion_is_evaluated_in_a_checked_build_only));
 }
