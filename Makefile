@@ -212,8 +212,8 @@ lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-f
 format: ## lay the C files out by clang-format
 	@clang-format -i $(C_FILES)
 
-check-includes: ## rooms include lower rooms only
-	@scripts/tools/check-includes
+check-includes: $(BUILD)/neap ## rooms include and call lower rooms only, by sources and by the symbols of their objects
+	@scripts/tools/check-includes $(BUILD)
 
 doc: ## reference of the Lua modules in build/doc, by ldoc
 	@ldoc -q -d $(BUILD)/doc .

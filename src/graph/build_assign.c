@@ -84,7 +84,7 @@ static neap_status assign(neap_builder *b, const char *name, neap_error *error) 
     node->phase = NEAP_PHASE_UPDATE;
     build_take_versions(b->graph, b->graph->value[v].node);
   } else {
-    neap_grad g = {.graph = b};
+    neap_grad g = build_emitter(b);
     neap_value_id in[2] = {old, v};
     build_begin_emit(b, error);
     v = neap_grad_emit1(&g, "Assign", 2, in, NULL, NULL);

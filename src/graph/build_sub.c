@@ -45,7 +45,7 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
   bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
   neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
   if (old != NEAP_NO_VALUE) {
-    neap_grad g = {.graph = b};
+    neap_grad g = build_emitter(b);
     neap_value_id in[2] = {old, v};
     build_begin_emit(b, error);
     v = neap_grad_emit1(&g, "Assign", 2, in, NULL, NULL);

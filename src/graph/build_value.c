@@ -83,7 +83,7 @@ void build_begin_emit(neap_builder *b, neap_error *error) {
 }
 
 neap_value_id build_constant(neap_builder *b, neap_type type, double value) {
-  neap_grad g = {.graph = b};
+  neap_grad g = build_emitter(b);
   return neap_grad_emit1(&g, "Constant", 0, NULL, NULL,
                          (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim),
                                       NEAP_SET_FLOAT("value", value),
@@ -92,6 +92,6 @@ neap_value_id build_constant(neap_builder *b, neap_type type, double value) {
 }
 
 neap_value_id build_emit_copy(neap_builder *b, neap_value_id v) {
-  neap_grad g = {.graph = b};
+  neap_grad g = build_emitter(b);
   return neap_grad_emit1(&g, "Copy", 1, &v, NULL, NULL);
 }

@@ -122,7 +122,7 @@ static neap_status count_readers(fuser *f, neap_error *error) {
 neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
                      const neap_set *set, neap_error *error) {
   neap_graph *graph = f->graph;
-  neap_grad g = {.graph = f->b};
+  neap_grad g = build_emitter(f->b);
   f->b->emit_error = error;
   neap_grad_emit(&g, type, n_in, in, n_out, out, NULL, set);
   NEAP_TRY(f->b->emit_status);
@@ -145,7 +145,7 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   neap_error refused = {0};
   neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
   int n_node = graph->n_node, n_value = graph->n_value;
-  neap_grad inherit = {0}, g = {.graph = f->b};
+  neap_grad inherit = {0}, g = build_emitter(f->b);
   if (like >= 0) inherit.op = graph->node[like].op, inherit.attrs = graph->node[like].attrs;
   *did = false;
   f->b->emit_error = &refused;

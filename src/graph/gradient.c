@@ -62,43 +62,19 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
 
 /* The first failure sticks: later calls emit nothing and give NEAP_NO_VALUE. So grad functions need not check each call;
  * whoever called them looks at emit_status once. */
-void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-                    const neap_grad *inherit, const neap_set *set) {
+static void emit_or_stick(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
+                          const neap_grad *inherit, const neap_set *set) {
   neap_builder *b = grad->graph;
   for (int k = 0; k < n_out; k++) out[k] = NEAP_NO_VALUE;
   if (b->emit_status == NEAP_OK) b->emit_status = emit(b, type, n_in, in, n_out, out, inherit, set, b->emit_error);
 }
 
-neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, const neap_grad *inherit,
-                              const neap_set *set) {
-  neap_value_id out;
-  neap_grad_emit(grad, type, n_in, in, 1, &out, inherit, set);
-  return out;
-}
-
-/* dtype NONE for an absent value, so that grad functions may ask before they look. */
-neap_type neap_grad_type(const neap_grad *grad, neap_value_id value) {
+static neap_type type_of(const neap_grad *grad, neap_value_id value) {
   const neap_builder *b = grad->graph;
   return value >= 0 ? b->graph->value[value].type : (neap_type){0};
 }
 
-/* The gradient of broadcasting: `value`, of the broadcast shape, summed to the shape of `like`. */
-neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like) {
-  neap_type from = neap_grad_type(grad, value), to = neap_grad_type(grad, like);
-  if (value < 0 || like < 0 || neap_shape_equal(&from.shape, &to.shape)) return value;
-  /* Sum over the dimensions that broadcasting added or stretched, then drop those that were added. */
-  int64_t axes[NEAP_MAX_DIM];
-  int n_axes = 0, lead = from.shape.n_dim - to.shape.n_dim;
-  for (int d = 0; d < from.shape.n_dim; d++)
-    if (d < lead || (to.shape.dim[d - lead] == 1 && from.shape.dim[d] != 1)) axes[n_axes++] = d;
-  neap_value_id sum = n_axes == 0
-                        ? value
-                        : neap_grad_emit1(grad, "Sum", 1, &value, NULL,
-                                          (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
-  if (lead == 0) return sum;
-  return neap_grad_emit1(grad, "Reshape", 1, &sum, NULL,
-                         (neap_set[]){NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
-}
+neap_grad build_emitter(neap_builder *b) { return (neap_grad){.emit = emit_or_stick, .type_of = type_of, .graph = b}; }
 
 /* ---- the backward walk --------------------------------------------------------------------------------------------------- */
 
@@ -147,7 +123,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   if (name == NULL) return graph_no_memory(error);
   if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
   if (b->graph->value[*gradient].is_blob) {
-    neap_grad g = {.graph = b};
+    neap_grad g = build_emitter(b);
     int forward = b->forward;
     b->forward = -1;
     *gradient = neap_grad_emit1(&g, "Copy", 1, gradient, NULL, NULL);
@@ -171,7 +147,7 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     if (terms == NULL) return graph_no_memory(error);
     int i = n;
     for (const part *p = w->parts[v]; p != NULL; p = p->next) terms[--i] = p->value;
-    neap_grad g = {.graph = w->b};
+    neap_grad g = build_emitter(w->b);
     int forward = w->b->forward;
     w->b->forward = -1; /* a sum belongs to no pair: it may get any kernel */
     neap_value_id sum = neap_grad_emit1(&g, "AddN", n, terms, NULL, NULL);
@@ -227,16 +203,10 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     neap_hint(error, "StopGradient in front of it says that none is meant");
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
   } else {
-    neap_grad g = {.op = node.op,
-                   .attrs = node.attrs,
-                   .n_in = node.n_in,
-                   .n_out = node.n_out,
-                   .in = node.in,
-                   .out = node.out,
-                   .dout = dout,
-                   .want = want,
-                   .din = din,
-                   .graph = b};
+    neap_grad g = build_emitter(b);
+    g.op = node.op, g.attrs = node.attrs;
+    g.n_in = node.n_in, g.n_out = node.n_out, g.in = node.in, g.out = node.out;
+    g.dout = dout, g.want = want, g.din = din;
     NEAP_TRY(node.op->grad(&g, error));
     NEAP_TRY(b->emit_status);
   }

@@ -69,6 +69,7 @@ bool build_is_writable(const neap_value *value);
 neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, neap_error *error);
 /* Before something is emitted: its status is fine so far, and this gets its error. NEAP_TRY(b->emit_status) comes after. */
 void build_begin_emit(neap_builder *b, neap_error *error);
+neap_grad build_emitter(neap_builder *b); /* the context through which an op's grad, or graph itself, adds nodes to b */
 /* A Constant of `type`, and a Copy; NEAP_NO_VALUE, with the builder's sticky status, when they fail. */
 neap_value_id build_constant(neap_builder *b, neap_type type, double value);
 neap_value_id build_emit_copy(neap_builder *b, neap_value_id v);

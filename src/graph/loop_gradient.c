@@ -330,7 +330,7 @@ static neap_status detach(neap_graph *graph, int v, neap_error *error) {
 
 /* sum + gradient, in the sum's bytes. */
 static neap_value_id accumulate(neap_builder *b, neap_value_id sum, neap_value_id gradient) {
-  neap_grad emit = {.graph = b};
+  neap_grad emit = build_emitter(b);
   neap_value_id in[2] = {sum, gradient};
   return neap_grad_emit1(&emit, "Accumulate", 2, in, NULL, NULL);
 }

@@ -158,17 +158,7 @@ typedef struct neap_cost {
 typedef int neap_value_id; /* of graph; NEAP_NO_VALUE: absent */
 #define NEAP_NO_VALUE (-1)
 
-/* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no gradient arrives;
- * want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves NEAP_NO_VALUE: no gradient). */
-typedef struct neap_grad {
-  const neap_op *op;
-  const neap_attr_value *attrs;
-  int n_in, n_out;
-  const neap_value_id *in, *out, *dout;
-  const bool *want;
-  neap_value_id *din;
-  void *graph; /* private to graph */
-} neap_grad;
+typedef struct neap_grad neap_grad;
 
 /* One attribute of an emitted op. End a list with {0}. Lists are copied. */
 typedef struct neap_set {
@@ -188,17 +178,36 @@ typedef struct neap_set {
     key, { .given = true, .n = (count), .ints = (list) } \
   }
 
+/* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no gradient arrives;
+ * want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves NEAP_NO_VALUE: no gradient). */
+struct neap_grad {
+  const neap_op *op;
+  const neap_attr_value *attrs;
+  int n_in, n_out;
+  const neap_value_id *in, *out, *dout;
+  const bool *want;
+  neap_value_id *din;
+  /* From graph, with what is private to it: the ways of neap_grad_emit and neap_grad_type. */
+  void (*emit)(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
+               const neap_grad *inherit, const neap_set *set);
+  neap_type (*type_of)(const neap_grad *grad, neap_value_id value);
+  void *graph;
+};
+
+/* ---- helpers for grad (grad.c) ---- */
+
 /* Emits op `type` with `n_in` inputs (NEAP_NO_VALUE where optional) and n_out outputs, whose ids go to `out`. The new op
  * belongs to the pair of the op being differentiated, so that both get kernels of one engine. Attributes of the same
  * name are taken from `inherit` (NULL: none), then `set` (NULL: none). Inference runs at once. Sticky: after a failure
- * every emit gives NEAP_NO_VALUE and the error surfaces when grad returns. (From graph; see graph/gradient.c.) */
+ * every emit gives NEAP_NO_VALUE and the error surfaces when grad returns. */
 void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
                     const neap_grad *inherit, const neap_set *set);
 /* The common case: one output. */
 neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, const neap_grad *inherit,
                               const neap_set *set);
+/* dtype NONE for an absent value, so that grad functions may ask before they look. */
 neap_type neap_grad_type(const neap_grad *grad, neap_value_id value);
-/* Sums `value` (broadcast to a larger shape) back to the shape of `like`; the same id when shapes are equal. */
+/* The gradient of broadcasting: sums `value` (broadcast to a larger shape) back to the shape of `like`; the same id when shapes are equal. */
 neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like);
 
 typedef struct neap_choose {
