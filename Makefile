@@ -103,6 +103,14 @@ $(BUILD)/tests/%: tests/c/%.c $(OBJ)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
+# This one is several files.
+RANDOM_OBJ := $(patsubst tests/c/%.c,$(BUILD)/tests/%.o,$(wildcard tests/c/random/*.c))
+$(BUILD)/tests/random/%.o: tests/c/random/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c -c $< -o $@
+$(BUILD)/tests/test_random_nets: tests/c/test_random_nets.c $(RANDOM_OBJ) $(OBJ)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(RANDOM_OBJ) $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
+
 # A fuzz target on its seeds and changes of them, as a test; fuzz-targets below are the same files with libFuzzer.
 FUZZ_FLAGS = $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/fuzz
 $(FUZZ_TESTS): $(BUILD)/tests/%: tests/fuzz/%.c tests/fuzz/replay.c $(OBJ)
@@ -122,7 +130,7 @@ $(API_TESTS): $(BUILD)/tests/%: tests/c/%.c $(BUILD)/libneap.so
 	  -Wl,-rpath,'$$ORIGIN/..' -lm
 $(BUILD)/tests/test_api: $(BUILD)/manual_example.c
 
--include $(OBJ:.o=.d) $(BUILD)/main.d $(C_TESTS:=.d) $(FUZZ_TESTS:=.d)
+-include $(OBJ:.o=.d) $(BUILD)/main.d $(RANDOM_OBJ:.o=.d) $(C_TESTS:=.d) $(FUZZ_TESTS:=.d)
 
 # ---- set up, test, show ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,428 @@
+/* ways.c: a net is run unplanned, then in every other way, under poison: every blob that can be had must have the same bits.
+ *
+ * A way is a workspace to run in (its own, a child's, a child's with forwarded names), options, and a limit.
+ */
+#include "random/ways.h"
+
+#include "driver/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_STEP = 3 };
+
+char ways_at[400];
+
+bool is_refusal(const neap_error *error, const char *text) {
+  if (error->code != NEAP_GRAPH || strstr(text, " = Gradient(") == NULL) return false;
+  return (strstr(error->message, "has freed it") != NULL && strstr(text, "Free(") != NULL) ||
+         (strstr(error->message, "has overwritten it") != NULL && strstr(text, "\nstate m") != NULL);
+}
+
+/* ---- one run ----------------------------------------------------------------------------------------------------------- */
+
+typedef enum lodging { OWN, CHILD, FORWARDED } lodging;
+
+typedef struct ran {
+  neap_workspace *outer, *ws; /* outer: the parent, where there is one */
+  neap_session *session;
+} ran;
+
+static void ran_close(ran *r) {
+  neap_session_free(r->session);
+  if (r->ws != NULL) neap_workspace_release(r->ws);
+  if (r->outer != NULL) neap_workspace_release(r->outer);
+  *r = (ran){0};
+}
+
+/* Numbers that follow from `salt`: reals in -0.5 .. 0.5, integers below BOUND. */
+static neap_status numbers(const neap_type *type, int salt, neap_tensor *out, neap_error *error) {
+  NEAP_TRY(neap_tensor_new(out, type->dtype, &type->shape, error));
+  bool real = type->dtype == NEAP_DTYPE_F32 || type->dtype == NEAP_DTYPE_F64;
+  for (int64_t i = 0; i < neap_tensor_elems(out); i++) {
+    uint32_t word[4];
+    neap_philox(7, (uint32_t)salt, 0, (uint64_t)i, word);
+    neap_element_set(type->dtype, neap_tensor_data(out), i, real ? (double)neap_uniform_f32(word[0]) - 0.5 : word[0] % BOUND);
+  }
+  return NEAP_OK;
+}
+
+/* The inputs of a step, the first `rows` rows of those that have a batch (0: all); the condition c is 0 and 1 by turns. `before` is
+ * put before their names. */
+static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int at_step, int64_t rows, const char *before,
+                               neap_error *error) {
+  for (int b = 0; b < neap_net_n_blobs(net); b++) {
+    const neap_net_blob *known = neap_net_blob_at(net, b);
+    if (known->role != NEAP_ROLE_INPUT) continue;
+    bool is_condition = strcmp(known->name, "c") == 0;
+    neap_type type = known->type;
+    if (rows > 0 && !is_condition) type.shape.dim[0] = rows;
+    neap_tensor t;
+    NEAP_TRY(numbers(&type, 1000 * at_step + b, &t, error));
+    if (is_condition) neap_element_set(t.dtype, neap_tensor_data(&t), 0, at_step % 2);
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", before, known->name);
+    neap_status status = neap_workspace_feed(ws, name, &t, false, error);
+    neap_tensor_fini(&t);
+    NEAP_TRY(status);
+  }
+  return NEAP_OK;
+}
+
+/* Inputs that are forwarded are called otherwise in the parent. */
+static neap_status make_forwarded(const neap_net *net, ran *r, neap_error *error) {
+  enum { MOST = 400 };
+  static char target[MOST][64];
+  const char *name[MOST], *to[MOST];
+  int n = 0;
+  for (int b = 0; b < neap_net_n_blobs(net) && n < MOST; b++) {
+    const neap_net_blob *known = neap_net_blob_at(net, b);
+    bool is_input = known->role == NEAP_ROLE_INPUT,
+         is_declared = known->role == NEAP_ROLE_PARAMETER || known->role == NEAP_ROLE_STATE;
+    if (!is_input && !is_declared) continue;
+    snprintf(target[n], sizeof target[n], "%s%s", is_input ? "outer_" : "", known->name);
+    name[n] = known->name, to[n] = target[n], n++;
+  }
+  return neap_workspace_new(
+    &(neap_workspace_options){.seed = 5, .parent = r->outer, .n_forward = n, .forward_name = name, .forward_target = to}, &r->ws,
+    error);
+}
+
+static neap_status make_workspace(const neap_net *net, lodging where, ran *r, neap_error *error) {
+  NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 5}, &r->ws, error));
+  NEAP_TRY(neap_workspace_init(r->ws, net, error));
+  if (where == OWN) return NEAP_OK;
+  r->outer = r->ws, r->ws = NULL;
+  if (where == CHILD) return neap_workspace_new(&(neap_workspace_options){.seed = 5, .parent = r->outer}, &r->ws, error);
+  NEAP_TRY(feed_inputs(r->outer, net, 0, 0, "outer_", error));
+  return make_forwarded(net, r, error);
+}
+
+static neap_status run_net(const neap_net *net, const neap_compile_options *o, lodging where, bool poison, ran *r,
+                           neap_error *error) {
+  *r = (ran){0};
+  NEAP_TRY(make_workspace(net, where, r, error));
+  neap_workspace_set_poison(r->ws, poison);
+  NEAP_TRY(neap_driver_compile(r->ws, net, o, &r->session, error));
+  for (int k = 0; k < N_STEP; k++) {
+    NEAP_TRY(feed_inputs(where == FORWARDED ? r->outer : r->ws, net, k, 0, where == FORWARDED ? "outer_" : "", error));
+    NEAP_TRY(neap_session_run(r->session, error));
+  }
+  return NEAP_OK;
+}
+
+/* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+  neap_workspace *plain, *other;
+  int n_same;
+  bool resident; /* those alone */
+  char different[200];
+} comparison;
+
+static void describe(comparison *c, const char *name, const neap_tensor *x, const neap_tensor *y) {
+  for (int64_t i = 0; i < neap_tensor_elems(x); i++) {
+    double a = neap_element_get(x->dtype, neap_tensor_data(x), i), b = neap_element_get(y->dtype, neap_tensor_data(y), i);
+    if (memcmp(&a, &b, sizeof a) == 0) continue;
+    snprintf(c->different, sizeof c->different, "%s[%lld] is %.9g, not %.9g", name, (long long)i, b, a);
+    return;
+  }
+}
+
+/* Every blob with bytes of its own in the unplanned run; those that are transient there are compared where they can be had. */
+static void compare(void *context, const neap_blob_info *info) {
+  comparison *c = context;
+  if (info->kind != NEAP_BLOB_TENSOR && (info->kind != NEAP_BLOB_TRANSIENT || c->resident)) return;
+  neap_tensor x = {0}, y = {0};
+  neap_error error = {0};
+  bool had = neap_workspace_fetch(c->other, info->name, &y, &error) == NEAP_OK;
+  if (!had && info->kind != NEAP_BLOB_TRANSIENT) {
+    snprintf(c->different, sizeof c->different, "%s can't be had: %.100s", info->name, error.message);
+  } else if (had && neap_workspace_fetch(c->plain, info->name, &x, NULL) == NEAP_OK) {
+    neap_type a = neap_tensor_type(&x), b = neap_tensor_type(&y);
+    if (!neap_type_equal(&a, &b))
+      snprintf(c->different, sizeof c->different, "%s has another type", info->name);
+    else if (memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&a)) != 0)
+      describe(c, info->name, &x, &y);
+    else
+      c->n_same++;
+  }
+  neap_tensor_fini(&x);
+  neap_tensor_fini(&y);
+}
+
+/* ---- a net, and what its ways have in common ----------------------------------------------------------------------------------- */
+
+typedef struct trial {
+  const recipe *recipe;
+  made made;
+  neap_net *net;
+  neap_compile_options options; /* unplanned */
+  ran plain;
+  totals *totals;
+  fault *fault;
+  const char *only;
+} trial;
+
+static bool fail(trial *t, const char *way, const char *message) {
+  snprintf(t->fault->way, sizeof t->fault->way, "%s", way);
+  snprintf(t->fault->message, sizeof t->fault->message, "%s", message);
+  return false;
+}
+
+/* Whether this way is to be taken. */
+static bool begins(trial *t, const char *way) {
+  if (t->only != NULL && strcmp(t->only, way) != 0) return false;
+  neap_buffer name = {0};
+  recipe_print(t->recipe, &name);
+  snprintf(ways_at, sizeof ways_at, "%s: %s", name.text, way);
+  neap_buffer_fini(&name);
+  return true;
+}
+
+static bool compared(trial *t, const char *way, comparison *c) {
+  neap_workspace_each(c->plain, compare, c);
+  t->totals->n_same += c->n_same;
+  return c->different[0] == '\0' || fail(t, way, c->different);
+}
+
+/* Another net, or other options, that must give what the plain run gives. *out (may be NULL) gets the run. */
+static bool agrees(trial *t, const char *way, const neap_net *net, const neap_compile_options *o, lodging where, ran *out) {
+  ran r = {0};
+  neap_error error = {0};
+  bool holds = run_net(net, o, where, true, &r, &error) == NEAP_OK || fail(t, way, error.message);
+  comparison c = {.plain = t->plain.ws, .other = r.ws};
+  holds = holds && compared(t, way, &c);
+  if (out != NULL)
+    *out = r;
+  else
+    ran_close(&r);
+  return holds;
+}
+
+/* ---- policies, executors, limits ------------------------------------------------------------------------------------------------- */
+
+typedef struct way {
+  const char *name;
+  neap_policy policy;
+  neap_executor executor;
+  bool no_in_place, dynamic, limited;
+  lodging where;
+} way;
+
+static const way ways[] = {
+  {.name = "offset", .policy = NEAP_POLICY_OFFSET},
+  {.name = "name", .policy = NEAP_POLICY_NAME},
+  {.name = "offset, nothing in place", .policy = NEAP_POLICY_OFFSET, .no_in_place = true},
+  {.name = "none, dag", .policy = NEAP_POLICY_NONE, .executor = NEAP_EXECUTOR_DAG},
+  {.name = "offset, dag", .policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG},
+  {.name = "name, dag", .policy = NEAP_POLICY_NAME, .executor = NEAP_EXECUTOR_DAG},
+  {.name = "pool", .policy = NEAP_POLICY_POOL},
+  {.name = "dynamic", .policy = NEAP_POLICY_POOL, .dynamic = true},
+  {.name = "offset, in a child", .policy = NEAP_POLICY_OFFSET, .where = CHILD},
+  {.name = "offset, forwarded", .policy = NEAP_POLICY_OFFSET, .where = FORWARDED},
+  {.name = "name, dag, forwarded", .policy = NEAP_POLICY_NAME, .executor = NEAP_EXECUTOR_DAG, .where = FORWARDED},
+  {.name = "dynamic, in a child", .policy = NEAP_POLICY_POOL, .dynamic = true, .where = CHILD},
+  {.name = "offset, limited", .policy = NEAP_POLICY_OFFSET, .limited = true},
+  {.name = "offset, dag, limited", .policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .limited = true},
+  {.name = "pool, limited", .policy = NEAP_POLICY_POOL, .limited = true},
+  {.name = "dynamic, limited", .policy = NEAP_POLICY_POOL, .dynamic = true, .limited = true},
+};
+
+/* The arena without a limit, and the least that a limit may be, as the refusal of one byte says; 0 for both: there is no arena,
+ * or a loop that grows. */
+static neap_status limits(trial *t, const char *name, const neap_compile_options *o, size_t *least, size_t *most,
+                          neap_error *error) {
+  neap_forecast forecast;
+  neap_compile_options with = *o;
+  with.plan.budget_bytes = 0;
+  *least = *most = 0;
+  NEAP_TRY(neap_driver_plan(t->net, &with, &forecast, error));
+  *most = forecast.plan->arena_bytes;
+  neap_forecast_fini(&forecast);
+  if (*most == 0) return NEAP_OK;
+  with.plan.budget_bytes = 1;
+  neap_error refused = {0};
+  neap_status status = neap_driver_plan(t->net, &with, &forecast, &refused);
+  if (status == NEAP_OK) neap_forecast_fini(&forecast);
+  if (status == NEAP_MEMORY && strstr(refused.message, "has no maximum of iterations") != NULL) {
+    *most = 0; /* training through such a loop: no limit can be promised */
+    return strstr(t->made.text, ", n_state = ") != NULL && t->made.trains ? NEAP_OK
+                                                                          : neap_fail(error, NEAP_PLAN, "%s", refused.message);
+  }
+  if (status != NEAP_MEMORY)
+    return neap_fail(error, NEAP_PLAN, "%s: one byte is no refusal of memory: %s", name, refused.message);
+  *least = (size_t)refused.least_bytes;
+  return *least > 1 && *least <= *most
+           ? NEAP_OK
+           : neap_fail(error, NEAP_PLAN, "the least is %zu bytes, without a limit there are %zu", *least, *most);
+}
+
+/* Under the least that there may be, just below what is free, and between. */
+static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
+  size_t least, most;
+  neap_error error = {0};
+  if (limits(t, v->name, &o, &least, &most, &error) != NEAP_OK) return fail(t, v->name, error.message);
+  size_t budget[] = {least, (least + most) / 2, most > NEAP_ALIGN ? most - NEAP_ALIGN : 0};
+  if (o.plan.policy == NEAP_POLICY_POOL) budget[1] = budget[2] = 0;
+  for (int k = 0; k < NEAP_COUNT(budget); k++) {
+    if (budget[k] < least || budget[k] == 0) continue;
+    ran r = {0};
+    o.plan.budget_bytes = budget[k];
+    bool holds = agrees(t, v->name, t->net, &o, v->where, &r);
+    if (holds) {
+      const neap_plan *plan = neap_program_plan(neap_session_program(r.session));
+      double work;
+      t->totals->n_budget++;
+      t->totals->n_recomputed += neap_plan_repeated(neap_program_graph(neap_session_program(r.session)), &work) > 0;
+      t->totals->n_evicted += plan->script.n_evicted > 0;
+      if (plan->arena_bytes > budget[k]) holds = fail(t, v->name, "the arena is larger than its limit");
+    }
+    ran_close(&r);
+    if (!holds) {
+      size_t used = strlen(t->fault->message);
+      snprintf(t->fault->message + used, sizeof t->fault->message - used, " (limit %zu, of %zu to %zu)", budget[k], least, most);
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool policies_agree(trial *t) {
+  for (int k = 0; k < NEAP_COUNT(ways); k++) {
+    const way *v = &ways[k];
+    if (!begins(t, v->name)) continue;
+    neap_compile_options o = t->options;
+    o.plan =
+      (neap_plan_options){.policy = v->policy, .executor = v->executor, .no_in_place = v->no_in_place, .most_steps = 300000};
+    o.dynamic = v->dynamic;
+    if (v->limited ? !limited_agree(t, v, o) : !agrees(t, v->name, t->net, &o, v->where, NULL)) return false;
+  }
+  return true;
+}
+
+/* ---- the net in other words ----------------------------------------------------------------------------------------------------------- */
+
+/* With its backward pass written out, and with its names recycled. */
+static bool rewritten_agree(trial *t) {
+  neap_error error = {0};
+  neap_net *other = NULL;
+  neap_compile_options o = t->options;
+  bool holds = true;
+  if (begins(t, "written out")) {
+    holds = neap_recycle_write_out(t->net, NULL, &other, &error) == NEAP_OK || fail(t, "written out", error.message);
+    if (other != NULL) { /* there is a backward pass, and none of it is a loop's */
+      holds = holds && agrees(t, "written out", other, &o, OWN, NULL);
+      t->totals->n_written += holds;
+    }
+    neap_net_free(other);
+  }
+  for (int dag = 0; dag < 2 && holds; dag++) {
+    const char *name = dag ? "recycled, dag" : "recycled";
+    if (!begins(t, name)) continue;
+    neap_recycle_figures f;
+    other = NULL;
+    o.plan = (neap_plan_options){.policy = NEAP_POLICY_NAME, .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE};
+    if (neap_net_recycle(t->net, &(neap_recycle_options){.dag = dag}, &other, &f, &error) != NEAP_OK)
+      holds = fail(t, name, error.message);
+    else if (f.lower_bound_bytes > f.planned_bytes || f.planned_bytes > f.baseline_bytes)
+      holds = fail(t, name, "the figures are in the wrong order");
+    else
+      holds = agrees(t, name, other, &o, OWN, NULL);
+    neap_net_free(other);
+  }
+  return holds;
+}
+
+/* ---- memory banks ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Draws that follow from the recipe's seed alone. */
+static uint32_t bank_draw(const trial *t, int *n) {
+  uint32_t word[4];
+  neap_philox(t->recipe->seed, 79, 0, (uint64_t)(*n)++, word);
+  return word[0];
+}
+
+/* The text with labels on some of the ops outside of subnets, and some of their outputs in banks, anywhere: to be freed. */
+static char *in_banks(const trial *t) {
+  static const char *const bank[] = {"fast", "slow", "main"};
+  neap_buffer body = {0}, after = {0};
+  int depth = 0, n = 0;
+  for (const char *text = t->made.text; *text != '\0'; text += strcspn(text, "\n") + 1) {
+    int length = (int)strcspn(text, "\n"), end = 0;
+    const char *word = text + strspn(text, " ");
+    if (strncmp(word, "subnet ", 7) == 0) depth++;
+    bool is_op = depth == 0 && memchr(text, '(', (size_t)length) != NULL && strncmp(text, "input ", 6) != 0 &&
+                 strncmp(text, "param ", 6) != 0 && strncmp(text, "state ", 6) != 0;
+    neap_buffer_add_n(&body, text, (size_t)length);
+    if (is_op && bank_draw(t, &n) % 100 < 40) neap_buffer_add(&body, " on %s", bank[bank_draw(t, &n) % 3]);
+    neap_buffer_add(&body, "\n");
+    char name[24];
+    if (is_op && sscanf(text, "%23[v0-9a-z] =%n", name, &end) == 1 && end > 0 && name[0] == 'v' && bank_draw(t, &n) % 100 < 20)
+      neap_buffer_add(&after, "bank %s %s\n", bank[bank_draw(t, &n) % 3], name);
+    if (strncmp(word, "end", 3) == 0 && depth > 0) depth--;
+  }
+  neap_buffer_add(&body, "%s", after.text != NULL ? after.text : "");
+  char *copy = strdup(body.text);
+  neap_buffer_fini(&body);
+  neap_buffer_fini(&after);
+  return copy;
+}
+
+static neap_status count_moves(const neap_net *net, const neap_compile_options *o, int *n_moved, neap_error *error) {
+  neap_forecast forecast;
+  NEAP_TRY(neap_driver_plan(net, o, &forecast, error));
+  for (int n = 0; n < forecast.graph->n_node; n++) {
+    const neap_node *node = &forecast.graph->node[n];
+    *n_moved += strcmp(node->op->name, "Reorder") == 0 &&
+                neap_graph_bank_of(forecast.graph, node->in[0]) != neap_graph_bank_of(forecast.graph, node->out[0]);
+  }
+  neap_forecast_fini(&forecast);
+  return NEAP_OK;
+}
+
+static bool banks_agree(trial *t) {
+  static const way in[] = {{.name = "in banks", .policy = NEAP_POLICY_OFFSET},
+                           {.name = "in banks, dag", .policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG},
+                           {.name = "in banks, name", .policy = NEAP_POLICY_NAME},
+                           {.name = "in banks, none, dag", .policy = NEAP_POLICY_NONE, .executor = NEAP_EXECUTOR_DAG}};
+  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 20}, {.name = "slow", .kind = NEAP_BANK_HUGE}};
+  char *text = in_banks(t);
+  neap_net *net = NULL;
+  neap_error error = {0};
+  neap_compile_options o = t->options;
+  o.graph.n_bank = 2, o.graph.bank = bank;
+  bool holds = neap_net_read(text, &net, &error) == NEAP_OK || fail(t, in[0].name, error.message);
+  for (int k = 0; k < NEAP_COUNT(in) && holds; k++) {
+    if (!begins(t, in[k].name)) continue;
+    o.plan = (neap_plan_options){.policy = in[k].policy, .executor = in[k].executor, .most_steps = 300000};
+    holds = agrees(t, in[k].name, net, &o, OWN, NULL);
+    if (holds && k == 0)
+      holds = count_moves(net, &o, &t->totals->n_moved, &error) == NEAP_OK || fail(t, in[k].name, error.message);
+  }
+  neap_net_free(net);
+  free(text);
+  return holds;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------------------------------ */
+
+bool runs_agree(const recipe *r, const char *only, totals *all, fault *f) {
+  trial t = {.recipe = r, .made = write_net(r), .totals = all, .fault = f, .only = only};
+  uint64_t seed = r->seed;
+  t.options = (neap_compile_options){
+    .plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 1 + (int)(seed % 3), .engine = seed % 3 != 0 ? "ref" : "free"};
+  neap_error error = {0};
+  snprintf(ways_at, sizeof ways_at, "%llu: unplanned", (unsigned long long)seed);
+  bool runs =
+    neap_net_read(t.made.text, &t.net, &error) == NEAP_OK && run_net(t.net, &t.options, OWN, false, &t.plain, &error) == NEAP_OK;
+  bool refused = !runs && is_refusal(&error, t.made.text), holds = runs || refused || fail(&t, "unplanned", error.message);
+  all->n_refused += refused, all->n_run += runs;
+  for (int k = 0; runs && k < t.made.n_family; k++) all->by_family[k] += t.made.by_family[k] > 0;
+  holds = holds && (!runs || (policies_agree(&t) && banks_agree(&t) && (seed % 4 != 0 || rewritten_agree(&t))));
+  ran_close(&t.plain);
+  neap_net_free(t.net);
+  made_fini(&t.made);
+  return holds;
+}
