@@ -100,7 +100,10 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
   if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
-  if (kernel->any_layout && node->n_in > 0) take_any_layout(c, node, in_layout, choice);
+  /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would have another writer, whom no
+   * edge lets wait for the readers of the old version. */
+  bool plain = c->options->plain || node->n_enforced > 0;
+  if (kernel->any_layout && node->n_in > 0 && !plain) take_any_layout(c, node, in_layout, choice);
   neap_choose ask = {.op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
@@ -112,12 +115,12 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                      .pair = pair,
                      .scratch_limit = scratch_limit,
                      .like = like,
-                     .plain = c->options->plain,
+                     .plain = plain,
                      .choice = choice};
   bool taken;
   if (!graph_ask(c->asked, kernel, &ask, &c->graph->node[node->forward], &taken)) return NO_MEMORY;
   if (!taken) return REFUSED;
-  return c->options->plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
+  return plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
 }
 
 /* The same algorithm first; where this size can't have it in the scratch that is there, whichever fits in its place: it may cost

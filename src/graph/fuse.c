@@ -265,11 +265,12 @@ static bool is_dead(const fuser *f, int n) {
   return node->n_out > 0 && node->effects == NEAP_EFFECT_NONE;
 }
 
-/* Rule after rule over all nodes, each again and again at one node until it no longer applies there. */
+/* Rule after rule over all nodes, each again and again at one node until it no longer applies there. A node that writes what lasts
+ * stays as it is: the pair, the commit and the edges that go with it are its own. */
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   for (int r = 0; r < NEAP_COUNT(rules); r++)
     for (int n = 0; n < n_node; n++) {
-      bool did = !is_dead(f, n) && (!rules[r].on_request || f->b->options->fuse_pool);
+      bool did = !is_dead(f, n) && f->graph->node[n].n_enforced == 0 && (!rules[r].on_request || f->b->options->fuse_pool);
       while (did) {
         f->rule = rules[r].name;
         f->at = f->into = n;

@@ -82,6 +82,36 @@ TEST(fuse_pool_is_an_option) {
   neap_net_free(net);
 }
 
+/* An op that writes a state by name stays the op that does: no product takes it in, and its layout is that of the state. */
+TEST(a_sum_that_is_assigned_to_a_state_keeps_its_place_and_layout) {
+  static const char *const text[] = {
+    "net dense\ninput x f32 (1,2)\nparam w f32 (2,2) = Constant { value = 1 }\nparam b f32 (2) = Constant { value = 1 }\n"
+    "state m f32 (1,2) = Constant { value = 0.5 }\nt = FC(x, w, b)\ny = Tanh(m)\nm = Add(m, t)\noutputs y\n",
+    "net blocked\ninput x f32 (1,1,1,1)\nparam w f32 (2,1,1,1) = Constant { value = 2 }\nparam b f32 (2) = Constant { value = 1 "
+    "}\n"
+    "state m f32 (1,2,1,1) = Constant { value = 0.5 }\nt = Conv(x, w, b)\ny = Tanh(m)\nm = Add(m, t)\noutputs y\n"};
+  for (int k = 0; k < 2 * NEAP_COUNT(text); k++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = NULL;
+    neap_session *session = NULL;
+    float y[2] = {0}, m[2] = {0};
+    CHECK_OK(neap_net_read(text[k / 2], &net, &error));
+    CHECK_OK(neap_workspace_open(1, &ws, &error));
+    CHECK_OK(neap_workspace_init(ws, net, &error));
+    neap_type type = neap_net_find_blob(net, "x")->type;
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, type.shape.n_dim, type.shape.dim, (float[]){1, 1}, &error));
+    CHECK_OK(neap_session_open(ws, net, &(neap_options){.dag = k % 2 == 1}, &session, &error));
+    CHECK_OK(neap_session_run(session, &error));
+    CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 2, y, &error));
+    CHECK_OK(neap_workspace_read(ws, "m", NEAP_DTYPE_F32, 2, m, &error));
+    CHECK_NEAR(y[0], tanh(0.5), 1e-6);
+    CHECK_NEAR(m[1], 3.5, 1e-6);
+    neap_session_free(session);
+    neap_workspace_release(ws);
+    neap_net_free(net);
+  }
+}
+
 /* A plan whose constants overlap, or lie outside their region, or depend on what changes, is refused. */
 TEST(plans_that_lie_about_constants_are_refused) {
   static const char *const text =
@@ -208,7 +238,8 @@ TEST(refused_memory_leaves_no_half_of_a_kernel) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_write_through_a_pointer_is_told_by_touch), T(a_version_is_never_seen_twice),
-             T(no_fuse_runs_what_is_written), T(fuse_pool_is_an_option), T(plans_that_lie_about_constants_are_refused),
+             T(no_fuse_runs_what_is_written), T(fuse_pool_is_an_option),
+             T(a_sum_that_is_assigned_to_a_state_keeps_its_place_and_layout), T(plans_that_lie_about_constants_are_refused),
              T(plans_that_read_what_was_made_once_are_refused), T(refused_memory_leaves_nothing),
              T(refused_memory_leaves_no_half_of_a_kernel));
 }
