@@ -337,6 +337,7 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net, co
   return NEAP_OK;
 }
 
+/* Parameters of the first layers go with a chain that can't be made. */
 neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer, int64_t max_batch,
                            const neap_compile_options *options, neap_chain **out, neap_error *error) {
   *out = NULL;
@@ -349,13 +350,17 @@ neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *lay
   if (chain == NULL) return no_memory(error);
   chain->ws = neap_workspace_retain(ws);
   chain->max_batch = max_batch;
-  neap_status status = make(chain, n, layer, options, error);
+  neap_workspace_mark *before = NULL;
+  neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
+  if (status == NEAP_OK) status = make(chain, n, layer, options, error);
   if (status != NEAP_OK) {
     neap_chain_free(chain);
-    return status;
+    neap_workspace_mark_undo(before, 0, NULL);
+  } else {
+    *out = chain;
   }
-  *out = chain;
-  return NEAP_OK;
+  neap_workspace_mark_free(before);
+  return status;
 }
 
 void neap_chain_free(neap_chain *chain) {

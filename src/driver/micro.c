@@ -299,19 +299,24 @@ static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows, co
   return open_hold(micro, error);
 }
 
+/* Several sessions are opened; what the first have made goes with the one that can't be. */
 neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
                            neap_micro **out, neap_error *error) {
   *out = NULL;
   neap_micro *micro = neap_alloc_zeroed(sizeof *micro);
   if (micro == NULL) return neap_fail_memory(error, sizeof *micro, "micro-batches");
   micro->ws = neap_workspace_retain(ws);
-  neap_status status = fill(micro, net, rows, options, error);
+  neap_workspace_mark *before = NULL;
+  neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
+  if (status == NEAP_OK) status = fill(micro, net, rows, options, error);
   if (status != NEAP_OK) {
     neap_micro_free(micro);
-    return status;
+    neap_workspace_mark_undo(before, 0, NULL);
+  } else {
+    *out = micro;
   }
-  *out = micro;
-  return NEAP_OK;
+  neap_workspace_mark_free(before);
+  return status;
 }
 
 /* ---- the step of the large batch ---------------------------------------------------------------------------------- */

@@ -513,11 +513,16 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, con
   return status;
 }
 
+/* Blobs that were made for a run that fails go with it. */
 neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
                                  neap_error *error) {
-  neap_session *session;
-  NEAP_TRY(neap_driver_compile(ws, net, options, &session, error));
-  neap_status status = neap_session_run(session, error);
+  neap_session *session = NULL;
+  neap_workspace_mark *before = NULL;
+  NEAP_TRY(neap_workspace_mark_new(ws, true, 0, NULL, &before, error));
+  neap_status status = neap_driver_compile(ws, net, options, &session, error);
+  if (status == NEAP_OK) status = neap_session_run(session, error);
   neap_session_free(session);
+  if (status != NEAP_OK) neap_workspace_mark_undo(before, 0, NULL);
+  neap_workspace_mark_free(before);
   return status;
 }

@@ -1,0 +1,1097 @@
+/* test_failing_blocks.c: refused memory at every function of neap.h. One table has a scene a function: what is made before, the call,
+ * what it gives. The call is made with its n-th block refused, for n = 1, 2, .. until none is. A refusal is a MEMORY error, takes
+ * back every block that the call had taken, and leaves all that the scene holds as it was; the same call then succeeds, with the
+ * same result as where nothing was refused. A function without a status must not ask for memory at all.
+ *
+ * The header is read: a function that it declares and the table lacks is a failure.
+ */
+#include "base/base.h"
+#include "neap.h"
+
+#include "check.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* N_EACH: after each of the first so many refusals, and of one in so many later, the call is made again and must succeed. */
+enum { MOST_BLOCKS = 20000, MOST_OUT = 16, N_EACH = 16 };
+
+#define DIM(...) ((const int64_t[]){__VA_ARGS__})
+#define NAMES(...) ((const char *const[]){__VA_ARGS__})
+#define N_NAMES(...) (int)NEAP_COUNT(((const char *const[]){__VA_ARGS__})), NAMES(__VA_ARGS__)
+
+/* ---- nets ------------------------------------------------------------------------------------------------------------- */
+
+static const char train_text[] =
+  "net train\ninput x f32 (4,3)\ninput y i64 (4)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = Constant\nparam v f32 (3,3) = "
+  "Constant\nstate m f32 (3) = Constant\nparam lr f32 () frozen = Constant { value = 0.1 }\n"
+  "k = Sum(x) { axes = {0} }\nm = RunningAverage(m, k)\nh = FC(x, w, b)\nr = Relu(h)\nd = Dropout(r) { rate = 0.2, training = "
+  "true }\nh2 = FC(d, w)\nloss = SoftmaxCrossEntropy(h2, y)\nwg, bg = Gradient(loss, w, b)\nw, v = Sgd(w, wg, lr, v) { momentum "
+  "= 0.9 }\nb = Sgd(b, bg, lr)\noutputs loss\n";
+static const char forward_text[] =
+  "net forward\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = Constant\nh = FC(x, w, b)\nr = Relu(h)\nh2 = "
+  "FC(r, w)\ns = Softmax(h2)\nu = Tanh(s)\noutputs u\n";
+static const char image_text[] =
+  "net image\ninput x f32 (4,2,6,6)\ninput y i64 (4)\nparam w f32 (8,2,3,3) = Xavier\nparam g f32 (8) = Constant { value = 1 "
+  "}\nparam b f32 (8) = Constant\nparam f f32 (3,72) = Xavier\nc = Conv(x, w, b) { pad = {1} }\nn, mean, var = BatchNorm(c, g, "
+  "b) { training = true }\nr = Relu(n)\np = MaxPool(r) { kernel = {2}, stride = {2} }\nq = Reshape(p) { shape = {-1,72} }\nz = "
+  "FC(q, f)\nloss = SoftmaxCrossEntropy(z, y)\nwg, fg = Gradient(loss, w, f)\noutputs loss\nkeep wg, fg\n";
+static const char loops_text[] =
+  "net loops\ninput x f32 (4,3)\nparam hundred f32 () frozen = Constant { value = 100 }\nparam two f32 (4,3) = Constant { value "
+  "= 2 "
+  "}\nsubnet cond\n  input p\n  g = Max(p)\n  more = Lt(g, hundred)\n  takes p, hundred, two\n  gives more\nend\nsubnet body\n  "
+  "input p\n  q = Mul(p, two)\n  takes p, hundred, two\n  gives q\nend\nz = While(x, hundred, two) { cond_net = cond, body_net = "
+  "body, n_state = 1%s }\nzero = Sum(x)\nsubnet yes\n  a = Neg(z)\n  takes z\n  gives a\nend\nsubnet no\n  a = Relu(z)\n  takes "
+  "z\n  "
+  "gives a\nend\nc = Lt(zero, hundred)\no = If(c, z) { then_net = yes, else_net = no }\nstart = Sum(o) { axes = {0} }\nsubnet "
+  "step\n  input s\n  input r\n  t = Add(s, r)\n  o = Tanh(t)\n  takes s, r\n  gives o\nend\nlast = Recurrent(start, o) { "
+  "step_net = step, n_state = 1, n_seq = 1 }\nloss = Sum(last)\ntg = Gradient(loss, two)\noutputs loss, tg\n";
+static const char scopes_text[] =
+  "net scopes\ninput x f32 (4,3)\ns = CreateScope()\nsubnet add closed\n  input u\n  w = Add(u, u)\n  t = Tanh(w)\nend\nc, s = "
+  "Do(x, s) { net = add, inner_blobs = {u, t}, outer_blobs_idx = {0,1} }\nloss = Sum(c)\nxg = Gradient(loss, x)\noutputs loss, "
+  "xg\n";
+static const char found_text[] = "net found\ninput x f32 (4,3)\nc = Gt(x, x)\ni = NonZero(c)\nr = Relu(x)\noutputs i, r\n";
+static const char layer1_text[] =
+  "net one\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nstate m f32 (3) = Constant\nh = FC(x, w)\nk = Sum(h) { axes = {0} "
+  "}\nm = "
+  "RunningAverage(m, k)\ny = Tanh(h)\noutputs y\n";
+static const char layer2_text[] = "net two\ninput x f32 (4,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
+static const char batch1_text[] =
+  "net one\ninput x f32 (2,3)\nparam w f32 (3,3) = Xavier\nstate m f32 (3) = Constant\nh = FC(x, "
+  "w)\nk = Sum(h) { axes = {0} }\nm = RunningAverage(m, k)\ny = Tanh(h)\noutputs y\n";
+static const char batch2_text[] = "net two\ninput x f32 (2,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
+
+/* ---- scenes ----------------------------------------------------------------------------------------------------------- */
+
+/* What is there when the call is made. Each part brings those that it stands on. */
+enum {
+  WS = 1 << 0,       /* a workspace with inputs x and y, and a string */
+  NET = 1 << 1,      /* the net that learns, */
+  FORWARD = 1 << 2,  /* or one that does not, */
+  IMAGE = 1 << 3,    /* or of images, with images as x, */
+  LOOPS = 1 << 4,    /* or with subnets, */
+  ENDLESS = 1 << 5,  /* or with a loop that holds frames, */
+  SCOPES = 1 << 6,   /* or with a scope, */
+  FOUND = 1 << 7,    /* or with a length found while it runs */
+  STORED = 1 << 8,   /* the workspace has the net by its name */
+  OPENED = 1 << 9,   /* a session of that net */
+  SESSION = 1 << 10, /* one that has run once */
+  FEWER = 1 << 11,   /* the inputs have been written since, with fewer rows */
+  LOG = 1 << 12,     /* a dry run of the net */
+  MICRO = 1 << 13,   /* one batch added */
+  RANGE = 1 << 14,   /* of the net, up to 6 rows */
+  LAYERS = 1 << 15,  /* nets of two layers, */
+  CHAIN = 1 << 16,   /* and a chain of them after a forward, with a gradient for its output */
+  SCOPE = 1 << 17,   /* a scope with one frame of two in use, and a child workspace */
+  DEEP = 1 << 18,    /* both frames of the scope are in use */
+  FILES = 1 << 19,   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
+  RUN = 1 << 20      /* the call is a run: what the net gives out may be of the run that failed */
+};
+
+typedef struct scene {
+  neap_workspace *ws, *child;
+  neap_net *net, *layer[2], *fewer[2]; /* fewer: the layers at another batch */
+  neap_session *session;
+  neap_micro *micro;
+  neap_chain *chain;
+  neap_range *range;
+  neap_scope *scope;
+  neap_dry_run *log;
+  const neap_options *options;
+  /* What the call gave. */
+  neap_net *out_net, *out_net2;
+  neap_workspace *out_ws; /* owned */
+  neap_workspace *frame;  /* borrowed */
+  neap_session *out_session;
+  neap_micro *out_micro;
+  neap_chain *out_chain;
+  neap_range *out_range;
+  neap_dry_run *out_log;
+  char *text;
+  void *block;
+  double number[MOST_OUT];
+} scene;
+
+typedef struct entry {
+  const char *name; /* in neap.h */
+  unsigned parts;
+  neap_status (*call)(scene *s, neap_error *error);
+  const neap_options *options;
+  bool quiet; /* asks for no memory: it has no status to say so */
+} entry;
+
+static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors", export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
+            saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors";
+
+static void write_inputs(scene *s, bool images) {
+  float x[4 * 2 * 6 * 6];
+  const int64_t y[4] = {0, 2, 1, 2};
+  for (int i = 0; i < NEAP_COUNT(x); i++) x[i] = (float)((i * 7 + 3) % 11) / 8 + 0.125f;
+  if (images)
+    CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 4, DIM(4, 2, 6, 6), x, &error));
+  else
+    CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(4, 3), x, &error));
+  CHECK_OK(neap_workspace_write(s->ws, "y", NEAP_DTYPE_I64, 1, DIM(4), y, &error));
+  CHECK_OK(neap_workspace_feed_string(s->ws, "words", "a string", 8, &error));
+}
+
+static void read_net(scene *s, unsigned parts) {
+  static char loops[2][sizeof loops_text + 20];
+  snprintf(loops[0], sizeof loops[0], loops_text, ", max = 20");
+  snprintf(loops[1], sizeof loops[1], loops_text, "");
+  const char *text = (parts & NET)       ? train_text
+                     : (parts & FORWARD) ? forward_text
+                     : (parts & IMAGE)   ? image_text
+                     : (parts & LOOPS)   ? loops[0]
+                     : (parts & ENDLESS) ? loops[1]
+                     : (parts & SCOPES)  ? scopes_text
+                                         : found_text;
+  CHECK_OK(neap_net_read(text, &s->net, &error));
+}
+
+static void open_chain(scene *s) {
+  const float dy[8] = {1, -1, 0.5f, 2, 1, 0, 0, 1};
+  CHECK_OK(neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 6, s->options, &s->chain, &error));
+  CHECK_OK(neap_chain_forward(s->chain, true, &error));
+  CHECK_OK(neap_workspace_write(s->ws, "two/output_grad", NEAP_DTYPE_F32, 2, DIM(4, 2), dy, &error));
+}
+
+static void open_scope(scene *s, bool deep) {
+  neap_workspace *frame;
+  CHECK_OK(neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->child, &error));
+  CHECK_OK(neap_workspace_create_scope(s->ws, "scope", &s->scope, &error));
+  for (int i = 0; i < 2; i++) CHECK_OK(neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &frame, &error));
+  CHECK_OK(neap_workspace_write(frame, "local", NEAP_DTYPE_F32, 1, DIM(1), &(float){5}, &error));
+  if (!deep) CHECK_OK(neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &frame, &error));
+}
+
+static void open_scene(scene *s, unsigned parts, const neap_options *options) {
+  *s = (scene){.options = options};
+  if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
+  if (parts & WS) {
+    CHECK_OK(neap_workspace_open(7, &s->ws, &error));
+    write_inputs(s, parts & IMAGE);
+  }
+  if (parts & STORED) CHECK_OK(neap_workspace_add_net(s->ws, neap_net_retain(s->net), false, &error));
+  if (parts & (SESSION | OPENED)) CHECK_OK(neap_session_open(s->ws, s->net, options, &s->session, &error));
+  if (parts & SESSION) CHECK_OK(neap_session_run(s->session, &error));
+  if (parts & FEWER) {
+    CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(2, 3), (float[]){1, 2, 3, 3, 2, 1}, &error));
+    CHECK_OK(neap_workspace_write(s->ws, "y", NEAP_DTYPE_I64, 1, DIM(2), (int64_t[]){2, 1}, &error));
+  }
+  if (parts & MICRO) {
+    CHECK_OK(neap_micro_open(s->ws, s->net, 3, &(neap_options){.accumulate = "mean"}, &s->micro, &error));
+    CHECK_OK(neap_micro_add(s->micro, 0, NULL, 0, &error));
+  }
+  if (parts & (CHAIN | LAYERS)) {
+    CHECK_OK(neap_net_read(layer1_text, &s->layer[0], &error));
+    CHECK_OK(neap_net_read(layer2_text, &s->layer[1], &error));
+    CHECK_OK(neap_net_read(batch1_text, &s->fewer[0], &error));
+    CHECK_OK(neap_net_read(batch2_text, &s->fewer[1], &error));
+    if (parts & CHAIN) open_chain(s);
+  }
+  if (parts & RANGE) CHECK_OK(neap_range_open(s->net, 6, options, &s->range, &error));
+  if (parts & LOG) CHECK_OK(neap_net_dry_run(s->net, options, &s->log, &error));
+  if (parts & SCOPE) open_scope(s, parts & DEEP);
+}
+
+static void close_results(scene *s) {
+  neap_session_free(s->out_session);
+  neap_micro_free(s->out_micro);
+  neap_chain_free(s->out_chain);
+  neap_range_free(s->out_range);
+  neap_dry_run_free(s->out_log);
+  neap_workspace_release(s->out_ws);
+  neap_net_free(s->out_net);
+  neap_net_free(s->out_net2);
+  neap_free(s->text);
+  neap_free(s->block);
+}
+
+static void close_scene(scene *s) {
+  close_results(s);
+  neap_dry_run_free(s->log);
+  neap_session_free(s->session);
+  neap_micro_free(s->micro);
+  neap_chain_free(s->chain);
+  neap_range_free(s->range);
+  neap_workspace_release(s->child);
+  neap_workspace_release(s->ws);
+  neap_net_free(s->net);
+  for (int i = 0; i < 2; i++) neap_net_free(s->layer[i]), neap_net_free(s->fewer[i]);
+}
+
+/* ---- what a scene holds, as text -------------------------------------------------------------------------------------- */
+
+static void look_at_net(const char *title, const neap_net *net, neap_buffer *out) {
+  char *text = NULL;
+  if (net == NULL) return;
+  CHECK_OK(neap_net_text(net, &text, &error));
+  neap_buffer_add(out, "%s:\n%s", title, text);
+  neap_free(text);
+}
+
+static void look_at_bytes(const void *data, size_t n, neap_buffer *out) {
+  char text[33] = "none";
+  if (data != NULL) neap_hash_text(neap_hash_bytes(data, n), text);
+  neap_buffer_add(out, " %d bytes %s", (int)n, text);
+}
+
+static void look_at_numbers(const neap_array *a, neap_buffer *out) {
+  neap_buffer_add(out, " %d %d", (int)a->dtype, a->n_dim);
+  look_at_bytes(a->data, (size_t)a->bytes, out);
+}
+
+/* A run that fails leaves what its net gives out undefined, and where that lies. */
+static bool outlives_a_failed_run(const neap_blob_row *row) {
+  return row->borrowed || strcmp(row->role, "parameter") == 0 || strcmp(row->role, "state") == 0 ||
+         strcmp(row->role, "input") == 0;
+}
+
+static void look_at_workspace(const char *title, neap_workspace *ws, bool run, neap_buffer *out) {
+  neap_blob_row *row = NULL;
+  int n = 0;
+  if (ws == NULL) return;
+  (void)neap_workspace_shape(ws, "x", NULL, NULL, NULL, NULL); /* waits for bytes that are under way to a bank */
+  CHECK_OK(neap_workspace_blobs(ws, &row, &n, &error));
+  for (int i = 0; i < n; i++) {
+    if (strcmp(row[i].kind, "transient") == 0 || (run && !outlives_a_failed_run(&row[i]))) continue;
+    neap_buffer_add(out, "%s.%s %s %s %s %s", title, row[i].name, row[i].kind, row[i].role, row[i].region, row[i].bank);
+    for (int d = 0; d < row[i].n_dim; d++) neap_buffer_add(out, " %d", (int)row[i].dim[d]);
+    if (strcmp(row[i].kind, "tensor") == 0 && row[i].bytes > 0) {
+      int64_t n_elems = 1;
+      for (int d = 0; d < row[i].n_dim; d++) n_elems *= row[i].dim[d];
+      double *data = malloc((size_t)n_elems * sizeof *data);
+      if (data == NULL) abort();
+      neap_status status = neap_workspace_read(ws, row[i].name, NEAP_DTYPE_F64, n_elems, data, NULL);
+      neap_buffer_add(out, " %s", neap_status_text(status));
+      look_at_bytes(status == NEAP_OK ? data : NULL, (size_t)n_elems * sizeof *data, out);
+      free(data);
+    } else if (strcmp(row[i].kind, "string") == 0) {
+      const char *text = "";
+      size_t n_bytes = 0;
+      CHECK_OK(neap_workspace_fetch_string(ws, row[i].name, &text, &n_bytes, &error));
+      neap_buffer_add(out, " %.*s", (int)n_bytes, text);
+    }
+    neap_buffer_add(out, "\n");
+  }
+  neap_free(row);
+  for (int i = 0; neap_workspace_net_at(ws, i) != NULL; i++)
+    neap_buffer_add(out, "%s has net %s\n", title, neap_net_name(neap_workspace_net_at(ws, i)));
+}
+
+static void look_at_figures(const char *title, const neap_figures *f, neap_buffer *out) {
+  neap_buffer_add(out, "%s: %d ops, arena %lld of %lld, bound %lld, total %lld, %lld steps, proved %d\n", title, f->n_op,
+                  (long long)f->arena_bytes, (long long)f->baseline_bytes, (long long)f->lower_bound_bytes,
+                  (long long)f->total_bytes, (long long)f->n_step, f->proved);
+}
+
+static void look_at_session(const char *title, neap_session *session, neap_buffer *out) {
+  if (session == NULL) return;
+  neap_figures f = neap_session_figures(session);
+  look_at_figures(title, &f, out);
+}
+
+static void look_at_chain(const char *title, const neap_chain *chain, bool run, neap_buffer *out) {
+  if (chain == NULL) return;
+  for (neap_list list = NEAP_LIST_PARAMS; list <= (run ? NEAP_LIST_PARAMS : NEAP_LIST_CACHES); list++)
+    for (int i = 0; i < neap_chain_n(chain, list); i++) {
+      neap_entry e = {0};
+      neap_status status = neap_chain_entry(chain, list, i, &e, NULL);
+      neap_buffer_add(out, "%s[%d][%d] %s %s", title, (int)list, i, neap_status_text(status), status == NEAP_OK ? e.name : "");
+      if (status == NEAP_OK) look_at_numbers(&e.data, out);
+      if (status == NEAP_OK && !run) look_at_numbers(&e.diff, out);
+      neap_buffer_add(out, "\n");
+    }
+}
+
+static void look_at_micro(const char *title, const neap_micro *micro, neap_buffer *out) {
+  if (micro == NULL) return;
+  neap_figures f = neap_micro_figures(micro);
+  look_at_figures(title, &f, out);
+  neap_buffer_add(out, "%s holds %d, rows %d\n", title, (int)neap_micro_n_held(micro), (int)neap_micro_rows(micro));
+}
+
+static void look_at_scope(const scene *s, neap_buffer *out) {
+  if (s->scope == NULL) return;
+  neap_buffer_add(out, "scope has %d frames, empty %d\n", neap_scope_n_frames(s->scope), neap_scope_empty(s->scope));
+}
+
+static void look_at_range(const char *title, const neap_range *range, neap_buffer *out) {
+  if (range == NULL) return;
+  neap_figures f = neap_range_figures(range);
+  look_at_figures(title, &f, out);
+}
+
+/* Without the time that planning took. */
+static void look_at_text(const char *text, neap_buffer *out) {
+  const char *time = strstr(text, "planned in ");
+  int n = time != NULL ? (int)(time - text) : (int)strlen(text);
+  neap_buffer_add(out, "text: %.*s%s\n", n, text, time != NULL ? strchr(time, '\n') : "");
+}
+
+/* What was there before the call. `run`: only what a failed run leaves alone. */
+static char *look(const scene *s, bool run) {
+  neap_buffer out = {0};
+  look_at_net("net", s->net, &out);
+  for (int i = 0; i < 2; i++) look_at_net("layer", s->layer[i], &out);
+  look_at_workspace("ws", s->ws, run, &out);
+  look_at_workspace("child", s->child, run, &out);
+  look_at_session("session", s->session, &out);
+  look_at_micro("micro", s->micro, &out);
+  look_at_chain("chain", s->chain, run, &out);
+  look_at_scope(s, &out);
+  look_at_range("range", s->range, &out);
+  if (out.failed) abort();
+  char *text = strdup(out.text != NULL ? out.text : "");
+  neap_buffer_fini(&out);
+  if (text == NULL) abort();
+  return text;
+}
+
+/* That, and what the call gave. */
+static char *look_at_all(const scene *s) {
+  neap_buffer out = {0};
+  char *before = look(s, false);
+  neap_buffer_add(&out, "%s", before);
+  free(before);
+  look_at_net("out", s->out_net, &out);
+  look_at_net("out2", s->out_net2, &out);
+  look_at_workspace("out", s->out_ws, false, &out);
+  look_at_workspace("frame", s->frame, false, &out);
+  look_at_session("out", s->out_session, &out);
+  look_at_micro("out", s->out_micro, &out);
+  look_at_chain("out", s->out_chain, false, &out);
+  look_at_range("out", s->out_range, &out);
+  if (s->text != NULL) look_at_text(s->text, &out);
+  for (int i = 0; i < MOST_OUT; i++) neap_buffer_add(&out, " %.17g", s->number[i]);
+  if (out.failed) abort();
+  char *text = strdup(out.text);
+  neap_buffer_fini(&out);
+  if (text == NULL) abort();
+  return text;
+}
+
+/* Whether the call gave anything. */
+static bool has_results(const scene *s) {
+  return s->out_net || s->out_net2 || s->out_ws || s->frame || s->out_session || s->out_micro || s->out_chain || s->out_range ||
+         s->out_log || s->text || s->block;
+}
+
+/* ---- the calls -------------------------------------------------------------------------------------------------------- */
+
+#define CALL(name) static neap_status call_##name(scene *s, neap_error *error)
+/* A call without a status: it only must not ask for memory. */
+#define QUIET(name, body) \
+  CALL(name) {            \
+    (void)s, (void)error; \
+    body;                 \
+    return NEAP_OK;       \
+  }
+
+QUIET(version, s->number[0] = neap_version()[0])
+QUIET(status_text, s->number[0] = neap_status_text(NEAP_MEMORY)[0])
+QUIET(error_clear, neap_error_clear(&(neap_error){.code = NEAP_MEMORY}))
+
+CALL(net_read) { return neap_net_read(train_text, &s->out_net, error); }
+CALL(net_read_loops) {
+  char text[sizeof loops_text + 20];
+  snprintf(text, sizeof text, loops_text, ", max = 20");
+  return neap_net_read(text, &s->out_net, error);
+}
+CALL(net_read_image) { return neap_net_read(image_text, &s->out_net, error); }
+CALL(net_read_scopes) { return neap_net_read(scopes_text, &s->out_net, error); }
+CALL(net_new) { return neap_net_new("fresh", &s->out_net, error); }
+CALL(net_add_op) { return neap_net_add_text(s->net, error, "more_%d = Tanh(%s) on cpu:1", 3, "loss"); }
+CALL(net_add_input) { return neap_net_add_text(s->net, error, "input more f32 (4,%d)", 3); }
+CALL(net_add_param) { return neap_net_add_text(s->net, error, "param more f32 (4,3) = Gaussian { std = 0.5 }"); }
+CALL(net_add_bank) { return neap_net_add_text(s->net, error, "bank fast h, r"); }
+CALL(net_add_outputs) { return neap_net_add_text(s->net, error, "outputs loss, h"); }
+CALL(net_add_keep) { return neap_net_add_text(s->net, error, "keep r"); }
+CALL(net_add_gradient) { return neap_net_add_gradient(s->net, "u", 0, NULL, NULL, "file.lua:3", error); }
+CALL(net_add_gradient_of) {
+  return neap_net_add_gradient_of(s->net, "u", 2, NAMES("w", "x"), NAMES("gw", "gx"), true, NULL, error);
+}
+QUIET(net_name, s->number[0] = neap_net_name(s->net)[0])
+CALL(net_text) { return neap_net_text(s->net, &s->text, error); }
+QUIET(net_retain, neap_net_free(neap_net_retain(s->net)))
+QUIET(net_free, neap_net_free(s->net); s->net = NULL)
+CALL(net_expand) { return neap_net_expand(s->net, &s->out_net, error); }
+
+CALL(workspace_open) { return neap_workspace_open(9, &s->out_ws, error); }
+QUIET(workspace_release, neap_workspace_release(s->ws); s->ws = NULL)
+CALL(workspace_write_new) { return neap_workspace_write(s->ws, "new", NEAP_DTYPE_F64, 1, DIM(2), (double[]){1, 2}, error); }
+CALL(workspace_write_again) { return neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(1, 2), (float[]){1, 2}, error); }
+CALL(workspace_write_param) { return neap_workspace_write(s->ws, "b", NEAP_DTYPE_F32, 1, DIM(3), (float[]){1, 2, 3}, error); }
+CALL(workspace_read) { return neap_workspace_read(s->ws, "y", NEAP_DTYPE_F64, 4, s->number, error); }
+CALL(workspace_read_arena) { return neap_workspace_read(s->ws, "loss", NEAP_DTYPE_F64, 1, s->number, error); }
+CALL(workspace_shape) {
+  neap_dtype dtype;
+  int n_dim = 0;
+  int64_t dim[NEAP_MAX_DIM] = {0};
+  neap_status status = neap_workspace_shape(s->ws, "x", &dtype, &n_dim, dim, error);
+  s->number[0] = n_dim, s->number[1] = (double)dim[0];
+  return status;
+}
+CALL(workspace_touch) { return neap_workspace_touch(s->ws, "w", error); }
+CALL(workspace_save_file) { return neap_workspace_save_file(s->ws, saved_path, error); }
+CALL(workspace_load_file) { return neap_workspace_load_file(s->ws, checkpoint_path, error); }
+CALL(workspace_map_file) { return neap_workspace_map_file(s->ws, checkpoint_path, true, error); }
+CALL(workspace_export) { return neap_workspace_export(s->ws, s->net, saved_path, error); }
+CALL(workspace_import) { return neap_workspace_import(s->ws, export_path, NULL, &s->out_net, error); }
+CALL(workspace_import_mapped) { return neap_workspace_import(s->ws, export_path, "c", &s->out_net, error); }
+QUIET(mapped_bytes, s->number[0] = (double)neap_mapped_bytes())
+QUIET(memory_available, neap_memory_available())
+CALL(workspace_assign) {
+  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"), &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, false, error);
+}
+CALL(workspace_assign_later) {
+  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"), &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, true, error);
+}
+
+static void figures_out(scene *s, const neap_figures *f) {
+  s->number[0] = (double)f->arena_bytes, s->number[1] = (double)f->total_bytes, s->number[2] = f->n_op;
+  s->number[3] = f->n_recomputed, s->number[4] = (double)f->lower_bound_bytes;
+}
+CALL(net_forecast) {
+  neap_figures f = {0};
+  neap_status status = neap_net_forecast(s->net, s->options, &f, &s->text, error);
+  figures_out(s, &f);
+  return status;
+}
+CALL(net_dry_run) {
+  neap_status status = neap_net_dry_run(s->net, s->options, &s->out_log, error);
+  if (status == NEAP_OK) s->number[0] = (double)s->out_log->planned_bytes, s->number[1] = s->out_log->n_row;
+  return status;
+}
+CALL(dry_run_text) { return neap_dry_run_text(s->log, &s->text, error); }
+QUIET(dry_run_free, neap_dry_run_free(s->log); s->log = NULL)
+CALL(net_count) {
+  neap_counts before = {0}, after = {0};
+  neap_status status = neap_net_count(s->net, s->options, &before, &after, error);
+  s->number[0] = (double)before.total_bytes, s->number[1] = (double)after.total_bytes;
+  return status;
+}
+QUIET(workspace_drop_gradients, neap_workspace_drop_gradients(s->ws))
+CALL(net_rewrites) { return neap_net_rewrites(s->net, NULL, &s->text, error); }
+
+CALL(session_open) { return neap_session_open(s->ws, s->net, s->options, &s->out_session, error); }
+CALL(session_run) { return neap_session_run(s->session, error); }
+QUIET(session_figures, neap_session_figures(s->session))
+QUIET(session_trim, neap_session_trim(s->session))
+CALL(session_explain) { return neap_session_explain(s->session, NULL, &s->text, error); }
+CALL(session_explain_blob) { return neap_session_explain(s->session, "h", &s->text, error); }
+QUIET(session_free, neap_session_free(s->session); s->session = NULL)
+
+CALL(range_open) { return neap_range_open(s->net, 8, s->options, &s->out_range, error); }
+CALL(range_session) { return neap_range_session(s->range, s->ws, s->net, 3, s->options, &s->out_session, error); }
+CALL(range_session_largest) { return neap_range_session(s->range, s->ws, s->net, 6, s->options, &s->out_session, error); }
+QUIET(range_figures, neap_range_figures(s->range))
+QUIET(range_free, neap_range_free(s->range); s->range = NULL)
+
+CALL(net_fit_batch) {
+  int64_t batch = 0;
+  neap_figures f = {0};
+  neap_status status = neap_net_fit_batch(s->net, s->options, 3, &batch, &f, error);
+  figures_out(s, &f);
+  s->number[5] = (double)batch;
+  return status;
+}
+CALL(micro_open) { return neap_micro_open(s->ws, s->net, 3, s->options, &s->out_micro, error); }
+CALL(micro_open_fitting) { return neap_micro_open(s->ws, s->net, 0, s->options, &s->out_micro, error); }
+CALL(micro_run) { return neap_micro_run(s->micro, 2, (double[]){1, 0.5}, error); }
+CALL(micro_add) { return neap_micro_add(s->micro, 0, NULL, 3, error); }
+CALL(micro_update) { return neap_micro_update(s->micro, error); }
+QUIET(micro_n_held, neap_micro_n_held(s->micro))
+QUIET(micro_rows, neap_micro_rows(s->micro))
+QUIET(micro_figures, neap_micro_figures(s->micro))
+QUIET(micro_free, neap_micro_free(s->micro); s->micro = NULL)
+CALL(net_split_micro) { return neap_net_split_micro(s->net, &s->out_net, &s->out_net2, error); }
+
+CALL(net_recycle) {
+  neap_recycle_figures f = {0};
+  neap_status status = neap_net_recycle(s->net, NULL, &s->out_net, &f, error);
+  s->number[0] = (double)f.planned_bytes;
+  return status;
+}
+CALL(net_recycle_exact) {
+  neap_recycle_options o = {.dag = true,
+                            .exact = true,
+                            .prefix = "shared/",
+                            .order = "least_memory",
+                            .keep_last = 1,
+                            .n_dont_share = 1,
+                            .dont_share = NAMES("h")};
+  neap_recycle_figures f = {0};
+  neap_status status = neap_net_recycle(s->net, &o, &s->out_net, &f, error);
+  s->number[0] = (double)f.planned_bytes;
+  return status;
+}
+CALL(net_release_when_used) {
+  int n = 0;
+  neap_status status = neap_net_release_when_used(s->net, 1, NAMES("h"), &s->out_net, &n, error);
+  s->number[0] = n;
+  return status;
+}
+CALL(net_estimate_memory) {
+  neap_memory_estimate e = {0};
+  neap_status status = neap_net_estimate_memory(2, (const neap_net *const[]){s->net, s->net}, NULL, &e, error);
+  s->number[0] = (double)e.total_bytes, s->number[1] = (double)e.high_bytes, s->number[2] = e.n_type;
+  s->block = e.by_type;
+  return status;
+}
+CALL(net_same) {
+  bool same = false;
+  neap_status status = neap_net_same(s->net, s->net, true, &same, &s->text, error);
+  s->number[0] = same;
+  return status;
+}
+CALL(net_same_not) {
+  bool same = true;
+  neap_status status = neap_net_same(s->net, s->layer[0], false, &same, &s->text, error);
+  s->number[0] = same;
+  return status;
+}
+CALL(net_rename) { return neap_net_rename(s->net, 2, NAMES("h", "r"), NAMES("H", "R"), &s->out_net, error); }
+CALL(net_sort) {
+  int position[100] = {0};
+  neap_status status = neap_net_sort(s->net, "least_memory", position, error);
+  for (int i = 0; i < 4; i++) s->number[i] = position[i];
+  return status;
+}
+CALL(net_interference) {
+  int n = 0;
+  neap_status status = neap_net_interference(s->net, &n, (int(**)[2]) & s->block, error);
+  s->number[0] = n;
+  return status;
+}
+CALL(net_live_ranges) {
+  int n = 0;
+  neap_status status = neap_net_live_ranges(s->net, (neap_live_range **)&s->block, &n, error);
+  s->number[0] = n;
+  return status;
+}
+static const neap_assign_item items[] = {{64, 0, 0, 2, "a"}, {128, 0, 3, 5, "b"}, {64, 0, 1, 4, "c"}, {256, 1, 0, 9, "d"},
+                                         {64, 0, 6, 7, "e"}, {192, 0, 5, 8, "f"}, {64, 1, 2, 3, "g"}, {64, 0, 2, 6, "h"}};
+enum { N_ITEM = NEAP_COUNT(items) };
+static neap_status assign(scene *s, bool exact, neap_error *error) {
+  int slot[N_ITEM] = {0};
+  neap_assign_figures f = {0};
+  neap_status status = neap_assign(N_ITEM, items, &(neap_assign_options){.exact = exact}, slot, &f, error);
+  for (int i = 0; i < N_ITEM; i++) s->number[i] = slot[i];
+  s->number[N_ITEM] = (double)f.bytes;
+  return status;
+}
+CALL(assign) { return assign(s, false, error); }
+CALL(assign_exact) { return assign(s, true, error); }
+CALL(assign_measure) {
+  neap_assign_figures f = {0};
+  neap_status status = neap_assign_measure(N_ITEM, items, (int[N_ITEM]){0, 0, 1, 2, 0, 1, -1, 3}, &f, error);
+  s->number[0] = (double)f.bytes;
+  return status;
+}
+CALL(assign_verify) {
+  (void)s;
+  return neap_assign_verify(N_ITEM, items, NULL, (int[N_ITEM]){0, 0, 1, 2, 0, 1, -1, 3}, error);
+}
+
+CALL(chain_open) { return neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 5, s->options, &s->out_chain, error); }
+CALL(chain_add_batch) { return neap_chain_add_batch(s->chain, 2, (const neap_net *const *)s->fewer, error); }
+CALL(chain_forward) { return neap_chain_forward(s->chain, true, error); }
+CALL(chain_evaluate) { return neap_chain_forward(s->chain, false, error); }
+CALL(chain_backward) { return neap_chain_backward(s->chain, error); }
+QUIET(chain_n, neap_chain_n(s->chain, NEAP_LIST_CACHES))
+CALL(chain_entry) {
+  neap_entry e = {0};
+  neap_status status = neap_chain_entry(s->chain, NEAP_LIST_OUTPUTS, 1, &e, error);
+  s->number[0] = (double)e.data.bytes;
+  return status;
+}
+CALL(chain_param) {
+  neap_entry e = {0};
+  neap_status status = neap_chain_param(s->chain, "u", &e, error);
+  s->number[0] = (double)e.data.bytes;
+  return status;
+}
+CALL(chain_attach_param) {
+  static float mine[2] = {3, 4};
+  return neap_chain_attach_param(s->chain, "mine", NEAP_DTYPE_F32, 1, DIM(2), mine, error);
+}
+CALL(chain_drop) { return neap_chain_drop(s->chain, NEAP_LIST_OUTPUTS, 0, error); }
+CALL(chain_pop) {
+  neap_entry e = {0};
+  neap_status status = neap_chain_pop(s->chain, 0, NULL, &e, error);
+  s->number[0] = (double)e.data.bytes;
+  return status;
+}
+QUIET(chain_clear, neap_chain_clear(s->chain))
+QUIET(chain_free, neap_chain_free(s->chain); s->chain = NULL)
+
+CALL(workspace_open_child) { return neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->out_ws, error); }
+CALL(workspace_open_child_of) {
+  return neap_workspace_open_child(s->ws, 2, NAMES("in", "label"), NAMES("x", "y"), &s->out_ws, error);
+}
+CALL(workspace_create) { return neap_workspace_create(s->ws, "made", false, error); }
+CALL(workspace_create_local) { return neap_workspace_create(s->child, "x", true, error); }
+QUIET(workspace_has, neap_workspace_has(s->ws, "x"))
+QUIET(workspace_remove, neap_workspace_remove(s->ws, "x"))
+CALL(workspace_rename) { return neap_workspace_rename(s->ws, "x", "z", error); }
+CALL(workspace_forward) { return neap_workspace_forward(s->child, "seen", "x", false, error); }
+CALL(workspace_feed_string) { return neap_workspace_feed_string(s->ws, "more words", "text", 4, error); }
+CALL(workspace_feed_string_again) { return neap_workspace_feed_string(s->ws, "words", "other text", 10, error); }
+CALL(workspace_fetch_string) {
+  const char *text = "";
+  size_t n = 0;
+  neap_status status = neap_workspace_fetch_string(s->ws, "words", &text, &n, error);
+  s->number[0] = (double)n;
+  return status;
+}
+CALL(workspace_add_net) {
+  neap_status status = neap_workspace_add_net(s->ws, neap_net_retain(s->net), false, error);
+  if (status != NEAP_OK) neap_net_free(s->net);
+  return status;
+}
+QUIET(workspace_net, neap_workspace_net(s->ws, "train"))
+QUIET(workspace_net_at, neap_workspace_net_at(s->ws, 0))
+QUIET(workspace_delete_net, neap_workspace_delete_net(s->ws, "train"))
+CALL(workspace_run_once) { return neap_workspace_run_once(s->ws, s->net, s->options, error); }
+CALL(workspace_run_op) { return neap_workspace_run_op(s->ws, "z = Mul(x, x)", error); }
+CALL(workspace_run_op_over) { return neap_workspace_run_op(s->ws, "x, m = Dropout(x) { rate = 0.3, training = true }", error); }
+CALL(workspace_create_scope) {
+  neap_scope *scope = NULL;
+  return neap_workspace_create_scope(s->ws, "another scope", &scope, error);
+}
+CALL(workspace_empty_scope) {
+  neap_scope *scope = NULL;
+  return neap_workspace_create_scope(s->ws, "scope", &scope, error);
+}
+CALL(scope_push) { return neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &s->frame, error); }
+CALL(scope_reuse_last) { return neap_scope_reuse_last(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error); }
+CALL(scope_pop_gradient) { return neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error); }
+QUIET(scope_clear, neap_scope_clear(s->scope))
+QUIET(scope_empty, neap_scope_empty(s->scope))
+QUIET(scope_n_frames, neap_scope_n_frames(s->scope))
+QUIET(scope_trim, neap_scope_trim(s->scope))
+QUIET(scope_held_bytes, neap_scope_held_bytes(s->scope))
+CALL(workspace_run_steps) {
+  const neap_step leaf = {.n_net = 1, .net = NAMES("train"), .iterations = 2};
+  const neap_step root = {.n_step = 1, .step = &leaf, .iterations = 2, .report_net = "train", .report_every_ms = 60000};
+  return neap_workspace_run_steps(s->ws, &root, s->options, error);
+}
+CALL(workspace_run_steps_beside) {
+  const neap_step leaf[2] = {{.n_net = 1, .net = NAMES("forward"), .create_workspace = true, .n_instance = 2},
+                             {.n_net = 1, .net = NAMES("forward"), .create_workspace = true}};
+  return neap_workspace_run_steps(s->ws, &(neap_step){.n_step = 2, .step = leaf, .concurrent = true}, s->options, error);
+}
+
+CALL(net_dot) { return neap_net_dot(s->net, &s->text, error); }
+CALL(net_dot_folded) { return neap_net_dot_folded(s->net, 1, &s->text, error); }
+CALL(net_plan_dot) { return neap_net_plan_dot(s->net, s->options, &s->text, error); }
+CALL(net_plan_svg) { return neap_net_plan_svg(s->net, s->options, &s->text, error); }
+CALL(session_dot) { return neap_session_dot(s->session, &s->text, error); }
+CALL(session_svg) { return neap_session_svg(s->session, &s->text, error); }
+CALL(workspace_blobs) {
+  int n = 0;
+  neap_status status = neap_workspace_blobs(s->ws, (neap_blob_row **)&s->block, &n, error);
+  s->number[0] = n;
+  return status;
+}
+CALL(workspace_table) { return neap_workspace_table(s->ws, &s->text, error); }
+CALL(workspace_svg) { return neap_workspace_svg(s->ws, &s->text, error); }
+CALL(text_save) {
+  (void)s;
+  return neap_text_save("a text", saved_path, error);
+}
+QUIET(session_pool, neap_session_pool(s->session))
+QUIET(interrupt, neap_interrupt(false))
+QUIET(free, neap_free(s->block); s->block = NULL)
+
+/* ---- the table -------------------------------------------------------------------------------------------------------- */
+
+static const neap_options plain = {.n_thread = 1}, in_dag = {.dag = true}, by_name = {.policy = "name"},
+                          without_plan = {.policy = "none"}, in_pool = {.policy = "pool"}, dynamic = {.dynamic = true},
+                          in_budget = {.budget_bytes = 448}, in_total = {.total_bytes = 3000},
+                          accumulated = {.accumulate = "sum"};
+static const neap_mem_param caffe = {.n_exclude_blob = 1, .exclude_blob = NAMES("h")};
+static const neap_options with_keeps = {.mem_param = &caffe, .n_keep = 1, .keep = NAMES("r")};
+static const neap_bank bank = {"fast", 4096, NEAP_BANK_ORDINARY};
+static const neap_options in_banks = {.n_bank = 1, .bank = &bank};
+
+static const entry table[] = {
+  {"neap_version", 0, call_version, NULL, true},
+  {"neap_status_text", 0, call_status_text, NULL, true},
+  {"neap_error_clear", 0, call_error_clear, NULL, true},
+  {"neap_net_read", 0, call_net_read, NULL, false},
+  {"neap_net_read", 0, call_net_read_loops, NULL, false},
+  {"neap_net_read", 0, call_net_read_image, NULL, false},
+  {"neap_net_read", 0, call_net_read_scopes, NULL, false},
+  {"neap_net_new", 0, call_net_new, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_op, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_input, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_param, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_bank, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_outputs, NULL, false},
+  {"neap_net_add_text", NET, call_net_add_keep, NULL, false},
+  {"neap_net_add_gradient", FORWARD, call_net_add_gradient, NULL, false},
+  {"neap_net_add_gradient_of", FORWARD, call_net_add_gradient_of, NULL, false},
+  {"neap_net_name", NET, call_net_name, NULL, true},
+  {"neap_net_text", NET, call_net_text, NULL, false},
+  {"neap_net_text", LOOPS, call_net_text, NULL, false},
+  {"neap_net_retain", NET, call_net_retain, NULL, true},
+  {"neap_net_free", NET, call_net_free, NULL, true},
+  {"neap_net_expand", NET, call_net_expand, NULL, false},
+  {"neap_net_expand", LOOPS, call_net_expand, NULL, false},
+  {"neap_net_expand", SCOPES, call_net_expand, NULL, false},
+  {"neap_workspace_open", 0, call_workspace_open, NULL, false},
+  {"neap_workspace_release", WS, call_workspace_release, NULL, true},
+  {"neap_workspace_write", WS, call_workspace_write_new, NULL, false},
+  {"neap_workspace_write", WS, call_workspace_write_again, NULL, false},
+  {"neap_workspace_write", WS | NET | SESSION, call_workspace_write_param, NULL, false},
+  {"neap_workspace_write", WS | NET | SESSION, call_workspace_write_again, NULL, false},
+  {"neap_workspace_read", WS, call_workspace_read, NULL, false},
+  {"neap_workspace_read", WS | NET | SESSION, call_workspace_read_arena, NULL, false},
+  {"neap_workspace_shape", WS, call_workspace_shape, NULL, false},
+  {"neap_workspace_touch", WS | NET | SESSION, call_workspace_touch, NULL, false},
+  {"neap_workspace_save_file", WS | NET | SESSION, call_workspace_save_file, NULL, false},
+  {"neap_workspace_load_file", WS | FILES, call_workspace_load_file, NULL, false},
+  {"neap_workspace_load_file", WS | NET | SESSION | FILES, call_workspace_load_file, NULL, false},
+  {"neap_workspace_map_file", WS | FILES, call_workspace_map_file, NULL, false},
+  {"neap_workspace_export", WS | FORWARD | SESSION, call_workspace_export, NULL, false},
+  {"neap_workspace_export", WS | NET | SESSION, call_workspace_export, NULL, false},
+  {"neap_workspace_import", WS | FILES, call_workspace_import, NULL, false},
+  {"neap_workspace_import", WS | FILES, call_workspace_import_mapped, NULL, false},
+  {"neap_mapped_bytes", 0, call_mapped_bytes, NULL, true},
+  {"neap_memory_available", 0, call_memory_available, NULL, true},
+  {"neap_workspace_assign", WS, call_workspace_assign, NULL, false},
+  {"neap_workspace_assign", WS, call_workspace_assign_later, NULL, false},
+  {"neap_net_forecast", NET, call_net_forecast, &plain, false},
+  {"neap_net_forecast", NET, call_net_forecast, &in_dag, false},
+  {"neap_net_forecast", NET, call_net_forecast, &by_name, false},
+  {"neap_net_forecast", NET, call_net_forecast, &without_plan, false},
+  {"neap_net_forecast", NET, call_net_forecast, &in_pool, false},
+  {"neap_net_forecast", NET, call_net_forecast, &dynamic, false},
+  {"neap_net_forecast", NET, call_net_forecast, &in_budget, false},
+  {"neap_net_forecast", FORWARD, call_net_forecast, NULL, false},
+  {"neap_net_forecast", IMAGE, call_net_forecast, NULL, false},
+  {"neap_net_forecast", LOOPS, call_net_forecast, NULL, false},
+  {"neap_net_forecast", ENDLESS, call_net_forecast, NULL, false},
+  {"neap_net_forecast", SCOPES, call_net_forecast, NULL, false},
+  {"neap_net_dry_run", NET, call_net_dry_run, &with_keeps, false},
+  {"neap_net_dry_run", FORWARD, call_net_dry_run, NULL, false},
+  {"neap_dry_run_text", NET | LOG, call_dry_run_text, NULL, false},
+  {"neap_dry_run_free", NET | LOG, call_dry_run_free, NULL, true},
+  {"neap_net_count", NET, call_net_count, NULL, false},
+  {"neap_workspace_drop_gradients", WS | NET | SESSION, call_workspace_drop_gradients, NULL, true},
+  {"neap_net_rewrites", FORWARD, call_net_rewrites, NULL, false},
+  {"neap_session_open", WS | NET, call_session_open, &plain, false},
+  {"neap_session_open", WS | NET, call_session_open, &in_dag, false},
+  {"neap_session_open", WS | NET, call_session_open, &by_name, false},
+  {"neap_session_open", WS | NET, call_session_open, &without_plan, false},
+  {"neap_session_open", WS | NET, call_session_open, &in_pool, false},
+  {"neap_session_open", WS | NET, call_session_open, &dynamic, false},
+  {"neap_session_open", WS | NET, call_session_open, &in_budget, false},
+  {"neap_session_open", WS | NET, call_session_open, &with_keeps, false},
+  {"neap_session_open", WS | NET, call_session_open, &in_banks, false},
+  {"neap_session_open", WS | FORWARD, call_session_open, NULL, false},
+  {"neap_session_open", WS | IMAGE, call_session_open, NULL, false},
+  {"neap_session_open", WS | LOOPS, call_session_open, NULL, false},
+  {"neap_session_open", WS | ENDLESS, call_session_open, NULL, false},
+  {"neap_session_open", WS | SCOPES, call_session_open, NULL, false},
+  {"neap_session_open", WS | FOUND, call_session_open, &dynamic, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &plain, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &in_dag, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &by_name, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &without_plan, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &in_pool, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &dynamic, false},
+  {"neap_session_run", WS | NET | OPENED | RUN, call_session_run, &in_budget, false},
+  {"neap_session_run", WS | FORWARD | OPENED | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | IMAGE | OPENED | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | LOOPS | OPENED | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | ENDLESS | OPENED | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | SCOPES | OPENED | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | FOUND | OPENED | RUN, call_session_run, &dynamic, false},
+  {"neap_session_run", WS | NET | SESSION | RUN, call_session_run, NULL, false},
+  {"neap_session_run", WS | NET | SESSION | FEWER | RUN, call_session_run, &dynamic, false},
+  {"neap_session_figures", WS | NET | SESSION, call_session_figures, NULL, true},
+  {"neap_session_trim", WS | ENDLESS | SESSION, call_session_trim, NULL, true},
+  {"neap_session_explain", WS | NET | SESSION, call_session_explain, NULL, false},
+  {"neap_session_explain", WS | NET | SESSION, call_session_explain_blob, NULL, false},
+  {"neap_session_free", WS | NET | SESSION, call_session_free, NULL, true},
+  {"neap_range_open", NET, call_range_open, NULL, false},
+  {"neap_range_session", WS | NET | RANGE, call_range_session, NULL, false},
+  {"neap_range_session", WS | NET | RANGE, call_range_session_largest, NULL, false},
+  {"neap_range_figures", NET | RANGE, call_range_figures, NULL, true},
+  {"neap_range_free", NET | RANGE, call_range_free, NULL, true},
+  {"neap_net_fit_batch", NET, call_net_fit_batch, &in_total, false},
+  {"neap_micro_open", WS | NET, call_micro_open, NULL, false},
+  {"neap_micro_open", WS | NET, call_micro_open, &accumulated, false},
+  {"neap_micro_open", WS | NET, call_micro_open_fitting, &in_total, false},
+  {"neap_micro_run", WS | NET | MICRO | RUN, call_micro_run, NULL, false},
+  {"neap_micro_add", WS | NET | MICRO | RUN, call_micro_add, NULL, false},
+  {"neap_micro_update", WS | NET | MICRO | RUN, call_micro_update, NULL, false},
+  {"neap_micro_n_held", WS | NET | MICRO, call_micro_n_held, NULL, true},
+  {"neap_micro_rows", WS | NET | MICRO, call_micro_rows, NULL, true},
+  {"neap_micro_figures", WS | NET | MICRO, call_micro_figures, NULL, true},
+  {"neap_micro_free", WS | NET | MICRO, call_micro_free, NULL, true},
+  {"neap_net_split_micro", NET, call_net_split_micro, NULL, false},
+  {"neap_net_recycle", NET, call_net_recycle, NULL, false},
+  {"neap_net_recycle", LOOPS, call_net_recycle, NULL, false},
+  {"neap_net_recycle", NET, call_net_recycle_exact, NULL, false},
+  {"neap_net_release_when_used", FORWARD, call_net_release_when_used, NULL, false},
+  {"neap_net_estimate_memory", NET, call_net_estimate_memory, NULL, false},
+  {"neap_net_same", LOOPS, call_net_same, NULL, false},
+  {"neap_net_same", NET | LAYERS, call_net_same_not, NULL, false},
+  {"neap_net_rename", NET, call_net_rename, NULL, false},
+  {"neap_net_sort", FORWARD, call_net_sort, NULL, false},
+  {"neap_net_interference", NET, call_net_interference, NULL, false},
+  {"neap_net_live_ranges", NET, call_net_live_ranges, NULL, false},
+  {"neap_assign", 0, call_assign, NULL, false},
+  {"neap_assign", 0, call_assign_exact, NULL, false},
+  {"neap_assign_measure", 0, call_assign_measure, NULL, false},
+  {"neap_assign_verify", 0, call_assign_verify, NULL, false},
+  {"neap_chain_open", WS | LAYERS, call_chain_open, NULL, false},
+  {"neap_chain_open", WS | LAYERS, call_chain_open, &in_dag, false},
+  {"neap_chain_add_batch", WS | CHAIN, call_chain_add_batch, NULL, false},
+  {"neap_chain_forward", WS | CHAIN | RUN, call_chain_forward, NULL, false},
+  {"neap_chain_forward", WS | CHAIN | FEWER | RUN, call_chain_forward, NULL, false},
+  {"neap_chain_forward", WS | CHAIN | RUN, call_chain_evaluate, NULL, false},
+  {"neap_chain_backward", WS | CHAIN, call_chain_backward, NULL, false},
+  {"neap_chain_n", WS | CHAIN, call_chain_n, NULL, true},
+  {"neap_chain_entry", WS | CHAIN, call_chain_entry, NULL, false},
+  {"neap_chain_param", WS | CHAIN, call_chain_param, NULL, false},
+  {"neap_chain_attach_param", WS | CHAIN, call_chain_attach_param, NULL, false},
+  {"neap_chain_drop", WS | CHAIN, call_chain_drop, NULL, false},
+  {"neap_chain_pop", WS | CHAIN, call_chain_pop, NULL, false},
+  {"neap_chain_clear", WS | CHAIN, call_chain_clear, NULL, true},
+  {"neap_chain_free", WS | CHAIN, call_chain_free, NULL, true},
+  {"neap_workspace_open_child", WS, call_workspace_open_child, NULL, false},
+  {"neap_workspace_open_child", WS, call_workspace_open_child_of, NULL, false},
+  {"neap_workspace_create", WS, call_workspace_create, NULL, false},
+  {"neap_workspace_create", WS | SCOPE, call_workspace_create_local, NULL, false},
+  {"neap_workspace_has", WS, call_workspace_has, NULL, true},
+  {"neap_workspace_remove", WS, call_workspace_remove, NULL, true},
+  {"neap_workspace_rename", WS, call_workspace_rename, NULL, false},
+  {"neap_workspace_forward", WS | SCOPE, call_workspace_forward, NULL, false},
+  {"neap_workspace_feed_string", WS, call_workspace_feed_string, NULL, false},
+  {"neap_workspace_feed_string", WS, call_workspace_feed_string_again, NULL, false},
+  {"neap_workspace_fetch_string", WS, call_workspace_fetch_string, NULL, false},
+  {"neap_workspace_add_net", WS | NET, call_workspace_add_net, NULL, false},
+  {"neap_workspace_net", WS | NET | STORED, call_workspace_net, NULL, true},
+  {"neap_workspace_net_at", WS | NET | STORED, call_workspace_net_at, NULL, true},
+  {"neap_workspace_delete_net", WS | NET | STORED, call_workspace_delete_net, NULL, true},
+  {"neap_workspace_run_once", WS | NET | RUN, call_workspace_run_once, NULL, false},
+  {"neap_workspace_run_once", WS | NET | RUN, call_workspace_run_once, &in_pool, false},
+  {"neap_workspace_run_once", WS | SCOPES | RUN, call_workspace_run_once, NULL, false},
+  {"neap_workspace_run_op", WS, call_workspace_run_op, NULL, false},
+  {"neap_workspace_run_op", WS, call_workspace_run_op_over, NULL, false},
+  {"neap_workspace_create_scope", WS, call_workspace_create_scope, NULL, false},
+  {"neap_workspace_create_scope", WS | SCOPE, call_workspace_empty_scope, NULL, false},
+  {"neap_scope_push", WS | SCOPE, call_scope_push, NULL, false},
+  {"neap_scope_push", WS | SCOPE | DEEP, call_scope_push, NULL, false},
+  {"neap_scope_reuse_last", WS | SCOPE, call_scope_reuse_last, NULL, false},
+  {"neap_scope_pop_gradient", WS | SCOPE, call_scope_pop_gradient, NULL, false},
+  {"neap_scope_clear", WS | SCOPE, call_scope_clear, NULL, true},
+  {"neap_scope_empty", WS | SCOPE, call_scope_empty, NULL, true},
+  {"neap_scope_n_frames", WS | SCOPE, call_scope_n_frames, NULL, true},
+  {"neap_scope_trim", WS | SCOPE, call_scope_trim, NULL, true},
+  {"neap_scope_held_bytes", WS | SCOPE, call_scope_held_bytes, NULL, true},
+  {"neap_workspace_run_steps", WS | NET | STORED | RUN, call_workspace_run_steps, NULL, false},
+  {"neap_workspace_run_steps", WS | FORWARD | STORED | RUN, call_workspace_run_steps_beside, NULL, false},
+  {"neap_net_dot", NET, call_net_dot, NULL, false},
+  {"neap_net_dot", LOOPS, call_net_dot, NULL, false},
+  {"neap_net_dot_folded", NET, call_net_dot_folded, NULL, false},
+  {"neap_net_plan_dot", NET, call_net_plan_dot, NULL, false},
+  {"neap_net_plan_svg", NET, call_net_plan_svg, NULL, false},
+  {"neap_net_plan_dot", LOOPS, call_net_plan_dot, NULL, false},
+  {"neap_net_plan_svg", LOOPS, call_net_plan_svg, NULL, false},
+  {"neap_session_dot", WS | NET | SESSION, call_session_dot, NULL, false},
+  {"neap_session_svg", WS | NET | SESSION, call_session_svg, NULL, false},
+  {"neap_session_svg", WS | NET | SESSION, call_session_svg, &dynamic, false},
+  {"neap_workspace_blobs", WS | NET | SESSION | SCOPE, call_workspace_blobs, NULL, false},
+  {"neap_workspace_table", WS | NET | SESSION, call_workspace_table, NULL, false},
+  {"neap_workspace_svg", WS | NET | SESSION, call_workspace_svg, NULL, false},
+  {"neap_text_save", 0, call_text_save, NULL, false},
+  {"neap_session_pool", WS | NET | SESSION, call_session_pool, NULL, true},
+  {"neap_interrupt", 0, call_interrupt, NULL, true},
+  {"neap_free", 0, call_free, NULL, true},
+};
+
+/* ---- the sweep -------------------------------------------------------------------------------------------------------- */
+
+/* Whether the texts are equal; else the line that differs is printed. */
+static bool same_text(const entry *e, int n, const char *what, const char *want, const char *got) {
+  if (strcmp(want, got) == 0) return true;
+  int at = 0, line = 0;
+  for (; want[at] == got[at]; at++)
+    if (want[at] == '\n') line = at + 1;
+  printf("  %s, block %d, %s:\n    %.*s\n  where it should be\n    %.*s\n", e->name, n, what, (int)strcspn(got + line, "\n"),
+         got + line, (int)strcspn(want + line, "\n"), want + line);
+  check_failures++;
+  return false;
+}
+
+/* The call with its n-th block refused. False: nothing was refused. */
+static bool refused(const entry *e, scene *s, int n, neap_status *status, neap_error *error) {
+  *error = (neap_error){0};
+  neap_memory_fail_nth_block(n);
+  *status = e->call(s, error);
+  bool failed = neap_memory_failed();
+  neap_memory_fail_nth(0, false);
+  return failed;
+}
+
+static void say(const entry *e, int n, const char *what) {
+  printf("  %s, block %d: %s\n", e->name, n, what);
+  check_failures++;
+}
+
+/* What the call makes where nothing is refused; the caller's, to be ended by free. */
+static char *without_refusal(const entry *e) {
+  scene s;
+  neap_error error = {0};
+  open_scene(&s, e->parts, e->options);
+  if (e->call(&s, &error) != NEAP_OK) say(e, 0, error.message);
+  char *text = look_at_all(&s);
+  close_scene(&s);
+  return text;
+}
+
+static bool said(neap_status status, const neap_error *error) {
+  return status == NEAP_MEMORY && error->code == NEAP_MEMORY && error->message[0] != '\0';
+}
+
+/* A workspace may keep the room that a list of its own has grown to, or its pool: refused again at the same block the call must
+ * come to leave nothing more. False: it passed meanwhile. */
+static bool check_leaves_nothing(const entry *e, scene *s, int n, int64_t live) {
+  int64_t now = neap_memory_read().n_live;
+  for (int again = 0; again < 100 && now > live; again++) {
+    neap_status status;
+    neap_error error;
+    live = now;
+    refused(e, s, n, &status, &error);
+    if (status == NEAP_OK) return false;
+    now = neap_memory_read().n_live;
+  }
+  if (now > live) say(e, n, "blocks are left");
+  return true;
+}
+
+/* The call again, where nothing is refused. */
+static void check_succeeds(const entry *e, scene *s, int n, const char *want) {
+  neap_error error = {0};
+  if (e->call(s, &error) != NEAP_OK) say(e, n, error.message);
+  char *got = look_at_all(s);
+  same_text(e, n, "the second time", want, got);
+  free(got);
+}
+
+/* The call of a scene with block n refused. *end: nothing was refused. Returns whether the scene can be used for the next block. */
+static bool refuse(const entry *e, scene *s, int n, const char *want, const char *before, bool *end) {
+  neap_status status;
+  neap_error error;
+  int64_t live = neap_memory_read().n_live;
+  *end = !refused(e, s, n, &status, &error);
+  if (status == NEAP_OK) { /* without the block, too: then it was not needed */
+    char *got = look_at_all(s);
+    if (!e->quiet) same_text(e, n, "as it passed", want, got);
+    if (e->quiet && !*end) say(e, n, "asks for memory");
+    free(got);
+    return false;
+  }
+  if (!said(status, &error)) say(e, n, error.message[0] != '\0' ? error.message : neap_status_text(status));
+  if (has_results(s)) say(e, n, "a failed call gave something");
+  bool grown = neap_memory_read().n_live > live;
+  char *after = look(s, e->parts & RUN);
+  same_text(e, n, "after the refusal", before, after);
+  free(after);
+  if (grown && !check_leaves_nothing(e, s, n, live)) return false;
+  if (n >= N_EACH && n % N_EACH != 0) return !grown;
+  if (!has_results(s)) check_succeeds(e, s, n, want);
+  return false;
+}
+
+/* Refuses block 1, 2, .. of the call; returns how many it has. */
+static int sweep(const entry *e) {
+  int n = 0, failures = check_failures;
+  bool open = false, end = false;
+  char *want = without_refusal(e), *before = NULL;
+  int64_t live = neap_memory_read().n_live;
+  scene s;
+  while (!end && n < MOST_BLOCKS && check_failures < failures + 3) {
+    if (!open) open_scene(&s, e->parts, e->options), free(before), before = look(&s, e->parts & RUN);
+    open = refuse(e, &s, ++n, want, before, &end);
+    if (!open) close_scene(&s);
+  }
+  if (open) close_scene(&s);
+  if (neap_memory_read().n_live > live) say(e, n, "blocks are left when all has ended");
+  if (n == MOST_BLOCKS) say(e, n, "never passes");
+  free(want);
+  free(before);
+  return n - 1;
+}
+
+TEST(every_function_passes_in_the_end_and_leaves_all_as_it_was_before) {
+  for (int i = 0; i < NEAP_COUNT(table); i++) {
+    int n = sweep(&table[i]);
+    if (getenv("NEAP_TEST_SHOW") != NULL) printf("  %-34s %5d blocks\n", table[i].name, n), fflush(stdout);
+  }
+}
+
+/* ---- the header ------------------------------------------------------------------------------------------------------- */
+
+static bool in_table(const char *name) {
+  for (int i = 0; i < NEAP_COUNT(table); i++)
+    if (strcmp(table[i].name, name) == 0) return true;
+  return false;
+}
+
+/* The word before the first "(" of a line that begins with NEAP_API; false: another line. */
+static bool declared(const char *line, char name[100]) {
+  const char *end = strchr(line, '('), *begin = end;
+  if (strncmp(line, "NEAP_API ", 9) != 0 || end == NULL) return false;
+  while (begin[-1] == '_' || (begin[-1] >= 'a' && begin[-1] <= 'z')) begin--;
+  snprintf(name, 100, "%.*s", (int)(end - begin), begin);
+  return true;
+}
+
+TEST(every_function_of_the_header_has_a_scene) {
+  FILE *file = fopen("src/neap.h", "r");
+  char line[400], name[100];
+  int n = 0;
+  CHECK(file != NULL);
+  if (file == NULL) return;
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (!declared(line, name)) continue;
+    n++;
+    if (!in_table(name)) printf("  %s is not in the table\n", name), check_failures++;
+  }
+  fclose(file);
+  CHECK(n > 100);
+}
+
+static void make_file(char *path) {
+  int descriptor = mkstemps(path, 12);
+  if (descriptor < 0) abort();
+  close(descriptor);
+}
+
+static void make_files(void) {
+  scene s;
+  make_file(checkpoint_path), make_file(export_path), make_file(saved_path);
+  open_scene(&s, WS | NET | SESSION, NULL);
+  CHECK_OK(neap_workspace_save_file(s.ws, checkpoint_path, &error));
+  close_scene(&s);
+  open_scene(&s, WS | FORWARD | SESSION, NULL);
+  CHECK_OK(neap_workspace_export(s.ws, s.net, export_path, &error));
+  close_scene(&s);
+}
+
+int main(int argc, char **argv) {
+  setenv("NEAP_NUM_THREADS", "1", 1); /* the same block is the n-th each time */
+  make_files();
+  int result = RUN(argc, argv, T(every_function_of_the_header_has_a_scene),
+                   T(every_function_passes_in_the_end_and_leaves_all_as_it_was_before));
+  unlink(checkpoint_path), unlink(export_path), unlink(saved_path);
+  return result;
+}
