@@ -200,6 +200,19 @@ valgrind-run: all c-tests
 	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
 	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
 
+# One version of each function, so that a line counts once; counters that several threads raise. What a killed process ran is not
+# counted. The rows are in build-coverage/coverage.txt, the lines in coverage.html beside it.
+COUNTERS := --coverage -fprofile-update=atomic -DNEAP_NO_MULTIVERSION
+.PHONY: coverage coverage-run
+coverage: ## line and branch coverage of src by all tests, or by those of FILTER=TEXT, built in build-coverage
+	@$(MAKE) BUILD=build-coverage OPT='-O1 -g' EXTRA_CFLAGS='$(COUNTERS)' all c-tests
+	@$(MAKE) BUILD=build-coverage OPT='-O1 -g' EXTRA_CFLAGS='$(COUNTERS)' coverage-run
+coverage-run:
+	@find $(BUILD) -name '*.gcda' -delete
+	@$(call RUN_TESTS,NEAP_TEST_SECONDS=3000); status=$$?; \
+	gcovr -r . --filter src/ --exclude-unreachable-branches --exclude-throw-branches --txt $(BUILD)/coverage.txt \
+	  --html-details $(BUILD)/coverage.html --print-summary $(BUILD) && exit $$status
+
 # SEED=1 COUNT=300 FROM=1 FILTER= TIME=60: see scripts/tools/mutate.
 .PHONY: mutate
 mutate: ## change the sources in a copy, one place at a time, and list what no test noticed; SEED=, COUNT=, FROM=, FILTER=, TIME=
@@ -273,4 +286,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 clean: ## remove what was built
-	@rm -rf $(BUILD) build-asan build-debug build-fuzz build-tsan build-valgrind
+	@rm -rf $(BUILD) build-asan build-coverage build-debug build-fuzz build-tsan build-valgrind
