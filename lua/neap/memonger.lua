@@ -5,7 +5,7 @@
 -- every planned net is compared with the net it came from before it is returned. Roles are data: what is whose gradient stands
 -- in the net, so no name's ending means anything.
 --
--- All that computes is C (src/plan/recycle*.c, assign.c; neap.h has the same functions): here arguments are read and results made
+-- All that computes is C (src/memonger, src/pack/slots.c; neap.h has the same functions): here arguments are read and results made
 -- into tables.
 --
 -- A net with a Gradient or Do op is expanded first, so that its backward pass and its scopes have names. Within the backward of a

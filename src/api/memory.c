@@ -1,5 +1,6 @@
 /* memory.c: dry runs and counts by class, before anything is allocated, and a dry run as text. */
 #include "api/api.h"
+#include "report/report.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, n
   NEAP_TRY(neap_api_options(options, &compile, error));
   default_to_caffe(options, &compile);
   NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
-  neap_status status = neap_plan_dry_run(forecast.plan, forecast.graph, net, out, error);
+  neap_status status = neap_report_dry_run(forecast.plan, forecast.graph, net, out, error);
   neap_forecast_fini(&forecast);
   return status;
 }

@@ -1,5 +1,6 @@
 /* picture.c: nets, plans and workspaces as Graphviz text, SVG and tables. The drawing is plan's and workspace's own. */
 #include "api/api.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -9,16 +10,16 @@ neap_status neap_net_dot_folded(const neap_net *net, int depth, char **out, neap
   neap_graph *graph;
   neap_buffer buffer = {0};
   NEAP_TRY(neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = true}, &graph, error));
-  neap_plan_dot(NULL, graph, depth, &buffer);
+  neap_report_dot(NULL, graph, depth, &buffer);
   neap_graph_free(graph);
   return neap_api_give_text(&buffer, out, error);
 }
 
 static void draw(const neap_plan *plan, const neap_graph *graph, bool svg, neap_buffer *buffer) {
   if (svg)
-    neap_plan_svg(plan, graph, 0, NULL, buffer);
+    neap_report_svg(plan, graph, 0, NULL, buffer);
   else
-    neap_plan_dot(plan, graph, 0, buffer);
+    neap_report_dot(plan, graph, 0, buffer);
 }
 
 static neap_status draw_forecast(const neap_net *net, const neap_options *options, bool svg, char **out, neap_error *error) {

@@ -1,5 +1,6 @@
 /* recycle.c: memonger's functions over whole nets; those over plain ranges are plan's own (assign.c). */
 #include "api/api.h"
+#include "memonger/memonger.h"
 
 neap_status neap_net_recycle(const neap_net *net, const neap_recycle_options *options, neap_net **out,
                              neap_recycle_figures *figures, neap_error *error) {

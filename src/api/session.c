@@ -1,5 +1,6 @@
 /* session.c: forecasts, sessions, ranges of batches, and what a session says of itself. */
 #include "api/api.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -12,7 +13,7 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options, 
   neap_status status = NEAP_OK;
   if (explanation != NULL) {
     neap_buffer buffer = {0};
-    neap_plan_explain(forecast.plan, forecast.graph, NEAP_NO_VALUE, &buffer);
+    neap_report_explain(forecast.plan, forecast.graph, NEAP_NO_VALUE, &buffer);
     status = neap_api_give_text(&buffer, explanation, error);
   }
   if (status == NEAP_OK) {
@@ -136,6 +137,6 @@ neap_status neap_session_explain(neap_session *session, const char *blob, char *
   else if (into != NULL)
     neap_buffer_add(&buffer, "%s needs no bytes: %s absorbs it", blob, into);
   else
-    neap_plan_explain(neap_program_plan(program), graph, value, &buffer);
+    neap_report_explain(neap_program_plan(program), graph, value, &buffer);
   return neap_api_give_text(&buffer, out, error);
 }

@@ -234,6 +234,9 @@ static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
   if (bytes > 0) memcpy(to, from, bytes);
 }
 static inline size_t neap_align(size_t bytes) { return neap_size_align(bytes, NEAP_ALIGN); }
+/* Bit j of a row of 64-bit words. */
+static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
+static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))

@@ -3,6 +3,7 @@
  * INVARIANT: both counts are of one net at one batch; only what planning and rewriting do differs.
  */
 #include "driver/driver_int.h"
+#include "report/report.h"
 
 /* The net as it is written: no op is absorbed, nothing shares bytes, and no limit stands in the way. */
 static neap_compile_options as_written(const neap_compile_options *options) {
@@ -20,7 +21,7 @@ static neap_status count(const neap_net *net, const neap_compile_options *option
   neap_forecast forecast;
   NEAP_TRY(range != NULL ? neap_range_plan(range, net, options, &forecast, error)
                          : neap_driver_plan(net, options, &forecast, error));
-  neap_status status = neap_plan_count(forecast.plan, forecast.graph, net, out, error);
+  neap_status status = neap_report_count(forecast.plan, forecast.graph, net, out, error);
   neap_forecast_fini(&forecast);
   return status;
 }

@@ -54,7 +54,7 @@ typedef struct neap_forecast {
 } neap_forecast;
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
-/* Bytes by class (neap_plan_count) of the net as it is written, and by the options, in `range` unless that is NULL. Either count
+/* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range` unless that is NULL. Either count
  * may be NULL. */
 neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options, const neap_range *range,
                               neap_counts *before, neap_counts *after, neap_error *error);

@@ -1,5 +1,6 @@
 /* count.c: dry runs and counts by class as tables, for lua/neap/mem_param.lua and count_memory.lua, and gradients given back. */
 #include "lua/binding.h"
+#include "report/report.h"
 
 /* ---- dry run --------------------------------------------------------------------------------------------------------- */
 
@@ -69,7 +70,7 @@ static int dry_run(lua_State *L) {
   const neap_plan *plan = neap_lua_plan_at(L, 1, &graph);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN);
-  NEAP_LUA_TRY(L, neap_plan_dry_run(plan, graph, net->net, &h->log, &error));
+  NEAP_LUA_TRY(L, neap_report_dry_run(plan, graph, net->net, &h->log, &error));
   const neap_dry_run *log = h->log;
   lua_createtable(L, 0, 13);
   neap_lua_set_text(L, "net", log->net);

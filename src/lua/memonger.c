@@ -2,6 +2,7 @@
  * comparing. Ops, blobs and slots count from 1 on the Lua side.
  */
 #include "lua/binding.h"
+#include "memonger/memonger.h"
 
 #include <string.h>
 

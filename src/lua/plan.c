@@ -4,6 +4,7 @@
  * change its plan from run to run (executor "dynamic"), so that it is asked each time.
  */
 #include "lua/binding.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -388,7 +389,7 @@ static int explain(lua_State *L) {
       neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
   }
   neap_buffer *out = neap_lua_new_buffer(L);
-  neap_plan_explain(h->plan, h->graph, v, out);
+  neap_report_explain(h->plan, h->graph, v, out);
   return neap_lua_push_buffer(L, out);
 }
 
@@ -399,14 +400,14 @@ static int why(lua_State *L) {
   if (a == NEAP_NO_VALUE || b == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "why expects two blobs of the plan");
   neap_buffer *out = neap_lua_new_buffer(L);
   neap_error error = {0};
-  if (neap_plan_why(h->plan, h->graph, a, b, out, &error) != NEAP_OK) neap_lua_raise(L, &error);
+  if (neap_report_why(h->plan, h->graph, a, b, out, &error) != NEAP_OK) neap_lua_raise(L, &error);
   return neap_lua_push_buffer(L, out);
 }
 
 static int peak(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer *out = neap_lua_new_buffer(L);
-  neap_plan_peak(h->plan, h->graph, out);
+  neap_report_peak(h->plan, h->graph, out);
   return neap_lua_push_buffer(L, out);
 }
 
@@ -429,14 +430,14 @@ static int graph_text(lua_State *L) {
 static int dot(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer *out = neap_lua_new_buffer(L);
-  neap_plan_dot(h->plan, h->graph, (int)neap_lua_opt_integer(L, 2, 0), out);
+  neap_report_dot(h->plan, h->graph, (int)neap_lua_opt_integer(L, 2, 0), out);
   return neap_lua_push_buffer(L, out);
 }
 
 static int svg(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer *out = neap_lua_new_buffer(L);
-  neap_plan_svg(h->plan, h->graph, 0, NULL, out);
+  neap_report_svg(h->plan, h->graph, 0, NULL, out);
   return neap_lua_push_buffer(L, out);
 }
 

@@ -10,6 +10,7 @@
 #define NEAP_PLAN_H
 
 #include "graph/graph.h"
+#include "pack/pack.h"
 
 #define NEAP_PLANNER_VERSION "9"
 
@@ -184,6 +185,9 @@ neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, nea
  * there is. Not for plans of smaller batches of a range, which hold what the largest does. */
 neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
+/* Storages of a bank (-1: of all) that are live at `step`, largest first, one value each (the newest member that lives there);
+ * returns how many of `room` were filled (live_at.c). */
+int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room, int *value);
 /* The value (views of its own bytes apart) that has overwritten bytes of `value` once the program has run to the end, the
  * last one to do so: the present owner. -1: intact. -2: only scratch has. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value);
@@ -192,140 +196,23 @@ int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int val
 neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena, neap_script *out,
                                neap_error *error);
 
-/* What planning does to every blob of `net`, which the graph was made of, as neap.h says; *out is ended by neap_dry_run_free.
- * And the plan's bytes by class. Neither looks into subnets: their bytes are those of the op that owns them. */
-neap_status neap_plan_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
-                              neap_error *error);
-neap_status neap_plan_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
-                            neap_error *error);
-
-/* For people. explain: value NEAP_NO_VALUE for the whole plan. */
-void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);
-/* Two values: what makes them share bytes, or what keeps them apart (why.c). */
-neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error);
-void neap_plan_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
-/* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without one (NULL) as it is written. */
-/* `fold` > 0: ops in scopes are drawn as one box for each path of so many parts. */
-void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out);
-/* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one more bar. */
-typedef struct neap_plan_piece {
-  const char *name;
-  size_t bytes;
-} neap_plan_piece;
-void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out);
 /* Plan rows as text and back: what the store keeps and a deployed model carries. */
 void neap_plan_print(const neap_plan *plan, neap_buffer *out);
 neap_status neap_plan_read(const char *text, const neap_graph *graph, neap_plan **out, neap_error *error);
 
-/* ---- packing (pack.c): also used alone, on instances from files --------------------------------------------------------- */
-
-typedef struct neap_block {
-  size_t bytes, align; /* align 0: 1 */
-  int first, last;     /* inclusive steps; used when `overlaps` is NULL */
-  size_t offset;       /* out */
-} neap_block;
-
-typedef struct neap_pack_options {
-  int64_t most_steps;   /* blocks looked at; 0: a default that takes a second or two */
-  size_t stop_at_bytes; /* good enough: usually the lower bound */
-  /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row); NULL: lives on a line */
-  const uint64_t *conflict;
-  int n_word;
-} neap_pack_options;
-
-typedef struct neap_pack_result {
-  size_t total_bytes, lower_bound_bytes;
-  bool proved;
-  const char *packer;
-} neap_pack_result;
-
-neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error);
-
-/* ---- recycling by name: memonger (assign.c, recycle.c) ------------------------------------------------------------------- */
-
-/* Whether two items may not share a slot. */
-bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b);
-/* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the first. -1: none. */
-int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable, int64_t want_bytes);
-
-/* What the planner knows of one blob name of a net. */
-typedef struct neap_recycle_blob {
-  const char *name, *gradient_of, *device;
-  neap_role role;
-  neap_type type;  /* of the largest version */
-  size_t bytes;    /* aligned */
-  int first, last; /* ops: first write (-1: before the net), last read; unread: the last write */
-  bool is_view;    /* a view op reads or makes it: Alias, Reshape */
-  bool is_one_device;
-  const char *fixed; /* why it keeps its name and bytes ("is an output"); NULL: a transient of this net */
-  bool shares;       /* a transient that the options do not leave out */
-  int class_id;      /* blobs of different classes never share */
-} neap_recycle_blob;
-
-/* The ranges and conflicts of all blobs of a net, from the planner's own live ranges: one schedule of the graph in which node n
- * is op n. In `dag`, conflicts are those of whatever may overlap. With a Gradient or Do op that is not written out, nodes are
- * more than ops: `first` and `last` count nodes, and what counts ops (orders, estimates) is refused. */
-typedef struct neap_recycle {
-  const neap_net *net; /* borrowed: must stay unchanged */
-  int n_blob, n_op;
-  bool by_op;  /* node n is op n */
-  bool is_sub; /* of a subnet: the graph is borrowed */
-  neap_recycle_blob *blob;
-  neap_map index;     /* interned name -> blob */
-  uint64_t *conflict; /* n_blob x n_blob bits, of lives alone: classes and fixed blobs not counted */
-  int n_word;
-  size_t baseline_bytes, lower_bound_bytes; /* sum of the transient blobs; the most of them live at once */
-  neap_graph *graph;
-  neap_arena arena;
-} neap_recycle;
-
-/* `graph` and `options` may be NULL. Of the options, those that say who shares. */
-neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *graph,
-                              const neap_recycle_options *options, neap_error *error);
-void neap_recycle_close(neap_recycle *recycle);
-
-/* The net that recycling works on: `net` with its backward pass and the bodies of its Do ops as ops. *out is NULL where there is
- * nothing to write out. */
-neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *graph, neap_net **out, neap_error *error);
-
-/* Whether two nets compute the same (neap_net_same_graph), work in place at the same places (neap_net_same_in_place), or both, as
- * asked. Where one of the two has a backward pass or Do ops that the other has written out, it is written out first. */
-typedef struct neap_recycle_sameness {
-  bool graph, in_place;
-} neap_recycle_sameness;
-neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
-                              neap_error *error);
-
-/* neap_net_recycle with input types of another batch, and the names that several blobs share. All but `net` and `out` may be
- * NULL; names are interned, the list is ended by neap_recycle_slots_fini. */
-typedef struct neap_recycle_slot {
-  const char *name;
-  size_t bytes; /* of its largest blob */
-  int n_blob;
-  const char **blob;
-} neap_recycle_slot;
-typedef struct neap_recycle_slots {
-  int n;
-  neap_recycle_slot *slot;
-  neap_arena arena;
-} neap_recycle_slots;
-neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
-                             neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error);
-void neap_recycle_slots_fini(neap_recycle_slots *slots);
-
-/* The net with its ops in another order, order[i] being the op that comes as number i; what draws random numbers draws those it
- * drew. PLAN error for an order in which it would compute something else. */
-neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph, const int *order, neap_net **out,
-                                 neap_error *error);
-
-/* neap_net_release_when_used that also says whom it frees: (*freed)[k] is interned, the list from neap_alloc. */
-neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
-                                 int *n_freed, neap_error *error);
-/* neap_net_estimate_memory with other input types. */
-neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const neap_graph_options *graph, const char *device,
-                                  neap_memory_estimate *out, neap_error *error);
-
 /* Reachability by edges (reach.c): bit matrix over nodes; reach[i*n_word + j/64] bit j%64: a path leads from i to j. */
 neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word, neap_error *error);
+
+/* Whether [a, a + n_a) and [b, b + n_b) have a byte in common; the verifier has its own. */
+static inline bool neap_bytes_meet(size_t a, size_t n_a, size_t b, size_t n_b) {
+  return n_a > 0 && n_b > 0 && a < b + n_b && b < a + n_a;
+}
+static inline bool neap_places_meet(const neap_place *a, const neap_place *b) {
+  return neap_bytes_meet(a->offset, a->bytes, b->offset, b->bytes);
+}
+/* What people call a value. */
+static inline const char *neap_plan_name(const neap_graph *graph, int v) {
+  return graph->value[v].name != NULL ? graph->value[v].name : "?";
+}
 
 #endif

@@ -5,6 +5,7 @@
  * change or end. INVARIANT: a name is in one row; counted bytes of own rows add up to what the own blobs hold.
  */
 #include "workspace/workspace_int.h"
+#include "report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,11 +179,11 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
 /* ---- SVG -------------------------------------------------------------------------------------------------------- */
 
 /* Own blobs that the drawn program does not know. */
-static int find_others(const neap_blob_row *row, int n, neap_plan_piece *other) {
+static int find_others(const neap_blob_row *row, int n, neap_report_piece *other) {
   int n_other = 0;
   for (int i = 0; i < n; i++)
     if (!row[i].borrowed && row[i].counted_bytes > 0 && row[i].last_step == NEAP_NO_STEP)
-      other[n_other++] = (neap_plan_piece){row[i].name, (size_t)row[i].counted_bytes};
+      other[n_other++] = (neap_report_piece){row[i].name, (size_t)row[i].counted_bytes};
   return n_other;
 }
 
@@ -196,11 +197,11 @@ neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap
   neap_blob_row *row = NULL;
   int n = 0;
   NEAP_TRY(neap_workspace_blobs(ws, &row, &n, error));
-  neap_plan_piece *other = neap_alloc((size_t)n * sizeof *other);
+  neap_report_piece *other = neap_alloc((size_t)n * sizeof *other);
   if (other == NULL)
     out->failed = true;
   else
-    neap_plan_svg(neap_program_plan(a->program), neap_program_graph(a->program), find_others(row, n, other), other, out);
+    neap_report_svg(neap_program_plan(a->program), neap_program_graph(a->program), find_others(row, n, other), other, out);
   neap_free(other);
   neap_free(row);
   return out->failed ? neap_fail_memory(error, out->n, "a picture") : NEAP_OK;

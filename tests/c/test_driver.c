@@ -3,6 +3,7 @@
 #include "mlp.h"
 #include "plan/plan_int.h"
 #include "store/store_int.h"
+#include "report/report.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -845,7 +846,7 @@ static neap_status tell(const neap_net *net, bool dag, neap_error *error) {
   neap_dry_run *log = NULL;
   neap_counts before, after;
   NEAP_TRY(neap_driver_plan(net, &options, &forecast, error));
-  neap_status status = neap_plan_dry_run(forecast.plan, forecast.graph, net, &log, error);
+  neap_status status = neap_report_dry_run(forecast.plan, forecast.graph, net, &log, error);
   neap_forecast_fini(&forecast);
   if (status != NEAP_OK) {
     CHECK(log == NULL);

@@ -2,7 +2,7 @@
  * where the data is present: there the ratio to the lower bound is printed, and what is known to be reachable is asked for. */
 #include "check.h"
 
-#include "plan/pack_int.h"
+#include "pack/pack_int.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
 /* test_picture.c: pictures when memory is refused, and names that the public API can't make. */
 #include "api/api.h"
 #include "check.h"
+#include "report/report.h"
 
 #include <unistd.h>
 
@@ -88,7 +89,7 @@ TEST(quotes_backslashes_and_line_ends_are_escaped_in_dot) {
   graph->node[0].name = "}\"";
   graph->node[0].line = "it\"s.lua:1";
   graph->value[0].name = "\"";
-  neap_plan_dot(NULL, graph, 0, &out);
+  neap_report_dot(NULL, graph, 0, &out);
   CHECK(strstr(out.text, "digraph \"say \\\"a\\\\b\\\"\\nnow\" {") == out.text);
   CHECK(strstr(out.text, "tooltip=\"}\\\" it\\\"s.lua:1\"];") != NULL);
   CHECK(strstr(out.text, "label=\"\\\"\\nf32 (4)") != NULL);
@@ -104,7 +105,7 @@ TEST(control_characters_never_reach_svg) {
   CHECK_OK(neap_net_read("net a\ninput x f32 (4)\nm = Relu(x)\ny = Exp(m)\noutputs y\n", &net, &error));
   CHECK_OK(neap_driver_plan(net, &(neap_compile_options){.plan.policy = NEAP_POLICY_NONE}, &forecast, &error));
   for (int v = 0; v < forecast.graph->n_value; v++) forecast.graph->value[v].name = "\x01\x1b[2J\"'<>&";
-  neap_plan_svg(forecast.plan, forecast.graph, 0, NULL, &out);
+  neap_report_svg(forecast.plan, forecast.graph, 0, NULL, &out);
   for (const char *c = out.text; *c != '\0'; c++) CHECK((unsigned char)*c >= ' ' || *c == '\n');
   CHECK(strstr(out.text, "??[2J&quot;'&lt;&gt;&amp;") != NULL);
   neap_buffer_fini(&out);
@@ -125,7 +126,7 @@ TEST(two_thousand_places_have_two_thousand_colours) {
   CHECK_OK(neap_net_read(text.text, &net, &error));
   CHECK_OK(
     neap_driver_plan(net, &(neap_compile_options){.plan.policy = NEAP_POLICY_NONE, .graph.no_rewrite = true}, &forecast, &error));
-  neap_plan_dot(forecast.plan, forecast.graph, 0, &out);
+  neap_report_dot(forecast.plan, forecast.graph, 0, &out);
   neap_map seen = {0};
   int n = 0;
   for (const char *at = strstr(out.text, "fillcolor=\"#"); at != NULL; at = strstr(at + 1, "fillcolor=\"#")) {

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "plan/plan.h"
+#include "report/report.h"
 
 #include <stdlib.h>
 
@@ -833,7 +834,7 @@ TEST(text_reads_back_and_refuses_the_rest) {
       if (status != NEAP_OK) continue;
       neap_buffer words = {0};
       for (int v = NEAP_NO_VALUE; v < g->n_value; v++) {
-        neap_plan_explain(copy, g, v, &words);
+        neap_report_explain(copy, g, v, &words);
         if (v >= 0) neap_plan_overwriter(copy, g, v);
       }
       (void)neap_plan_verify(copy, g, &error);
@@ -863,12 +864,12 @@ TEST(explain_says_who_shares) {
   NODE(g, &op_plain, 0, L(c), L(d));
   neap_plan *plan = plan_simple(g);
   neap_buffer text = {0};
-  neap_plan_explain(plan, g, b, &text);
+  neap_report_explain(plan, g, b, &text);
   CHECK(strstr(text.text, "overwrites an input that is read for the last time here (in_place: conv)") != NULL);
   CHECK(strstr(text.text, "Shares bytes with late (steps 4-4) after it") != NULL);
   CHECK(strstr(text.text, "keep = {\"relu\"} would cost 4.0 KiB") != NULL);
   neap_buffer_fini(&text);
-  neap_plan_explain(plan, g, NEAP_NO_VALUE, &text);
+  neap_report_explain(plan, g, NEAP_NO_VALUE, &text);
   CHECK(strstr(text.text, "arena 8.0 KiB, least for these kernels and this order 8.0 KiB (proved)") != NULL);
   neap_buffer_fini(&text);
   neap_plan_free(plan);

@@ -2,6 +2,7 @@
  * nothing, and leaves the net as it was. */
 #include "check.h"
 #include "plan/plan.h"
+#include "memonger/memonger.h"
 
 #define NAMES(...) ((const char *const[]){__VA_ARGS__})
 

@@ -4,6 +4,7 @@
 #include "driver/driver.h"
 
 #include "fuzz.h"
+#include "report/report.h"
 
 static const char *const nets[] = {
   "net a\ninput x f32 (4,6)\nparam w f32 (3,6) = Xavier\nparam b f32 (3)\ny = FC(x, w, b)\nh = Relu(y)\nl = Sum(h)\nw_grad, "
@@ -78,8 +79,8 @@ static void recall_choices(const char *text, const neap_graph *graph) {
 static void ask(const neap_plan *plan, const neap_graph *graph) {
   neap_buffer out = {0};
   neap_plan_print(plan, &out);
-  neap_plan_dot(plan, graph, 2, &out);
-  neap_plan_svg(plan, graph, 0, NULL, &out);
+  neap_report_dot(plan, graph, 2, &out);
+  neap_report_svg(plan, graph, 0, NULL, &out);
   PROMISE(!out.failed);
   neap_buffer_fini(&out);
 }

@@ -5,6 +5,7 @@
 #include "random/ways.h"
 
 #include "driver/driver.h"
+#include "memonger/memonger.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  * without printf's %f, whose decimal point is the locale's.
  * One pass over values and steps, and sorting them: O(n log n).
  */
-#include "plan/plan.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -398,13 +398,13 @@ typedef struct bar {
 
 /* The largest first; equal ones by name, since qsort may change their order. */
 static int compare_pieces(const void *a, const void *b) {
-  const neap_plan_piece *x = a, *y = b;
+  const neap_report_piece *x = a, *y = b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
   return strcmp(x->name, y->name);
 }
 
 /* The largest piece first. Sorts them. */
-static void draw_bar(const canvas *c, const bar *b, int n, neap_plan_piece *piece, double y, size_t most) {
+static void draw_bar(const canvas *c, const bar *b, int n, neap_report_piece *piece, double y, size_t most) {
   char text[160], room[LABEL_ROOM];
   double x = LEFT, scale = (BAR_RIGHT - LEFT) / (double)NEAP_MAX(most, 1u);
   qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
@@ -427,13 +427,13 @@ static void draw_bar(const canvas *c, const bar *b, int n, neap_plan_piece *piec
 }
 
 /* Storages of a region, each once. `seen` is by value, zeroed. */
-static int find_pieces(const canvas *c, neap_region region, bool *seen, neap_plan_piece *piece) {
+static int find_pieces(const canvas *c, neap_region region, bool *seen, neap_report_piece *piece) {
   int n = 0;
   for (int v = 0; v < c->plan->n_value; v++) {
     const neap_place *place = &c->plan->place[v];
     if (place->region != region || place->bytes == 0 || seen[place->storage]) continue;
     seen[place->storage] = true;
-    piece[n++] = (neap_plan_piece){name_of(c, v), place->bytes};
+    piece[n++] = (neap_report_piece){name_of(c, v), place->bytes};
   }
   return n;
 }
@@ -452,10 +452,10 @@ static int count_bars(const canvas *c, int n_other) {
 }
 
 /* All bars have one scale, that of the longest. */
-static void draw_bars(const canvas *c, int n_other, const neap_plan_piece *other) {
+static void draw_bars(const canvas *c, int n_other, const neap_report_piece *other) {
   size_t n = (size_t)NEAP_MAX(c->plan->n_value, n_other), most = 0, other_bytes = 0;
   bool *seen = neap_alloc_zeroed((size_t)c->plan->n_value * sizeof *seen);
-  neap_plan_piece *piece = neap_alloc(n * sizeof *piece);
+  neap_report_piece *piece = neap_alloc(n * sizeof *piece);
   for (int i = 0; i < n_other; i++) other_bytes += other[i].bytes;
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (has_bar(c, r)) most = NEAP_MAX(most, c->plan->region_bytes[r]);
@@ -512,7 +512,8 @@ static void draw_head(const canvas *c, int height) {
 }
 
 /* Later panels lie over earlier ones: the peak's frame over the boxes that it marks. */
-void neap_plan_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_plan_piece *other, neap_buffer *out) {
+void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_report_piece *other,
+                     neap_buffer *out) {
   canvas c = {.out = out, .plan = plan, .graph = graph, .left = LEFT, .right = RIGHT, .all_bytes = plan->arena_bytes};
   draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);
   draw_byte_axis(&c);

@@ -7,7 +7,7 @@
  * they depend on the net and the layouts, not on what is shared.
  * INVARIANT: all names are interned, so that they outlive graph and net, and equal names are equal pointers.
  */
-#include "plan/plan_int.h"
+#include "report/report.h"
 
 #include <stdlib.h>
 
@@ -233,8 +233,8 @@ static neap_status make_room(work *w, neap_error *error) {
   return all ? NEAP_OK : refused(error);
 }
 
-neap_status neap_plan_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
-                              neap_error *error) {
+neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
+                                neap_error *error) {
   *out = NULL;
   work *w = neap_alloc_zeroed(sizeof *w);
   if (w == NULL) return refused(error);

@@ -1,5 +1,5 @@
-/* recycle.c: what the planner knows of a net's blob names: when each lives, what may overlap it, and who may share at all.
- * recycle_net.c chooses by it, recycle_apply.c renames.
+/* lives.c: what the planner knows of a net's blob names: when each lives, what may overlap it, and who may share at all.
+ * recycle.c chooses by it, apply.c renames.
  *
  * The net's graph is prepared so that node n is op n, and one schedule of it under policy `name` gives the lives of all values;
  * a name lives from the first write of any version to the last read of any. A net whose Gradient op stands as it is has more
@@ -9,7 +9,7 @@
  * INVARIANT: whatever shares, lower_bound_bytes is not above what the names hold: it counts the same blobs at their full sizes,
  * and those alive at one step conflict.
  */
-#include "plan/plan_int.h"
+#include "memonger/memonger_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

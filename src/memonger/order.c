@@ -1,11 +1,11 @@
-/* recycle_order.c: orders of a net's ops that keep what it computes, names that are written again included, and the net in such an
+/* order.c: orders of a net's ops that keep what it computes, names that are written again included, and the net in such an
  * order.
  *
  * INVARIANT: every order respects the graph's edges and those that names bring: a name is written again only when its last
  * version has been read. An order that is given out or followed has been compared with the net (neap_net_same_in_order), which
  * knows nothing of how it was found.
  */
-#include "plan/plan_int.h"
+#include "memonger/memonger_int.h"
 
 #include <stdlib.h>
 #include <string.h>

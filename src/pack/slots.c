@@ -1,4 +1,4 @@
-/* assign.c: which blobs share a slot, given when each lives: the assignment behind recycling by name.
+/* slots.c: which blobs share a slot, given when each lives: the assignment behind recycling by name.
  *
  * An item has bytes, a class (items of different classes never share) and a life in steps; two items may share a slot when the
  * one is defined strictly after the other's last read, so that no sharing makes an op work in place; or as a conflict matrix
@@ -8,7 +8,7 @@
  * an exact search is a number of steps. Only a caller who sets a limit of time gives that up.
  * INVARIANT: no two slots of the result could be one, so that assigning a result again changes nothing.
  */
-#include "plan/plan_int.h"
+#include "pack/pack.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * Every sentence is read off the plan and its graph: a stored plan explains itself as well as one just made. What the words of
  * a reason are is said in plan.h, once.
  */
-#include "plan/plan_int.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -114,7 +114,7 @@ static void explain_reasons(const neap_plan *plan, neap_buffer *out) {
 
 enum { N_LARGEST = 10 };
 
-/* Storages of the arena by size, each by its first value; insertion into a short list, as in peak.c. */
+/* Storages of the arena by size, each by its first value; insertion into a short list, as in plan/live_at.c. */
 static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   int best[N_LARGEST], n = 0;
   char text[24], shape[NEAP_SHAPE_TEXT];
@@ -179,7 +179,7 @@ static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_bu
   explain_changed(plan, graph, out);
   explain_reasons(plan, out);
   explain_largest(plan, graph, out);
-  neap_plan_peak(plan, graph, out);
+  neap_report_peak(plan, graph, out);
 }
 
 /* ---- one value ------------------------------------------------------------------------------------------------------------- */
@@ -291,7 +291,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
 }
 
 /* -1, or any number that is no value: the whole plan. */
-void neap_plan_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out) {
+void neap_report_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out) {
   if (value >= 0 && value < plan->n_value)
     explain_value(plan, graph, value, out);
   else

@@ -1,11 +1,11 @@
-/* pack_search.c: local search over the order of greedy packing (as TVM's hill climbing does), for what the exact search does
+/* search.c: local search over the order of greedy packing (as TVM's hill climbing does), for what the exact search does
  * not take: conflict matrices and very many blocks.
  *
  * Placing blocks by ascending offset of the best packing gives that packing again, or a lower one. A move takes a block
  * that ends above the target and puts it at an earlier place of the order; it stays when the total grows no higher. Ties
  * are accepted, so that the search walks along plateaus. Chance comes from a fixed seed: equal input, equal result.
  */
-#include "plan/pack_int.h"
+#include "pack/pack_int.h"
 
 #include <stdlib.h>
 #include <string.h>

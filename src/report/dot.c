@@ -14,7 +14,7 @@
  * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the same address, whichever
  * subnets they are in. INVARIANT: an edge joins nodes that are there.
  */
-#include "plan/plan.h"
+#include "report/report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -376,7 +376,7 @@ static void draw_folded(drawing *d, int depth) {
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 /* nslimit bounds graphviz's network simplex, which else takes minutes for a training step of some hundred ops. */
-void neap_plan_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out) {
+void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out) {
   palette colours = {0};
   drawing d = {.out = out,
                .colours = &colours,

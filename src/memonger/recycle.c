@@ -1,8 +1,8 @@
-/* recycle_net.c: recycling from end to end: a net written out, ordered, its names assigned to slots and renamed, with figures.
+/* recycle.c: recycling from end to end: a net written out, ordered, its names assigned to slots and renamed, with figures.
  *
- * INVARIANT: the net that is given has been proved to compute what the net that came in computes (recycle_apply.c).
+ * INVARIANT: the net that is given has been proved to compute what the net that came in computes (apply.c).
  */
-#include "plan/plan_int.h"
+#include "memonger/memonger_int.h"
 
 static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "recycling a net"); }
 

@@ -4,7 +4,7 @@
  * takes bytes that another no longer needs. They are apart because one of the two has bytes of its own, because both are
  * needed at once, or because the packing had no use for putting one over the other.
  */
-#include "plan/plan_int.h"
+#include "report/report.h"
 
 #include <string.h>
 
@@ -96,7 +96,7 @@ static void add_resident(const neap_plan *plan, const neap_graph *graph, int a, 
 }
 
 /* Values of one plan, in either order. MEMORY is the only failure: paths of a dag are found anew. */
-neap_status neap_plan_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error) {
+neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error) {
   const neap_place *p = &plan->place[a], *q = &plan->place[b];
   life x = life_of(plan, a), y = life_of(plan, b);
   uint64_t *reach = NULL;

@@ -1,11 +1,11 @@
-/* pack_greedy.c: packing by placing blocks one after another, each in a gap between the blocks already placed that it
+/* greedy.c: packing by placing blocks one after another, each in a gap between the blocks already placed that it
  * conflicts with. What decides is the order: by size, by length of life, by both, by first step.
  *
  * The blocks placed are kept in one list ordered by offset, so that one walk meets the gaps from low to high: O(n) for a
  * block, O(n^2) in all, with a small constant (a walk for a lowest fit ends at the first gap). Lives are copied into the
  * list, so that the walk reads memory in order.
  */
-#include "plan/pack_int.h"
+#include "pack/pack_int.h"
 
 #include <stdlib.h>
 #include <string.h>

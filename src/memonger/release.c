@@ -1,9 +1,9 @@
-/* recycle_free.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they may stand.
+/* release.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they may stand.
  *
  * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of the net is made by its own
  * rules, which refuse both.
  */
-#include "plan/plan_int.h"
+#include "memonger/memonger_int.h"
 
 #include <stdlib.h>
 #include <string.h>

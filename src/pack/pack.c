@@ -6,7 +6,7 @@
  * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict pairwise, as far as known: on
  * a line the exact maximum over steps; for a matrix the best clique found greedily, or what the caller knows.
  */
-#include "plan/pack_int.h"
+#include "pack/pack_int.h"
 
 #include <stdlib.h>
 #include <string.h>

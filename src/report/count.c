@@ -5,7 +5,7 @@
  * that any of its values ever touches: the union of their address ranges. Two classes may touch the same bytes at different
  * times, so the total is the union over all classes, not their sum.
  */
-#include "plan/plan_int.h"
+#include "report/report.h"
 
 #include <stdlib.h>
 
@@ -49,8 +49,8 @@ static int64_t cover(int n, const span *list, byte_class of) {
 }
 
 /* Room for a span of each value and each node, and a mark for each storage, is taken before anything is counted. */
-neap_status neap_plan_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
-                            neap_error *error) {
+neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
+                              neap_error *error) {
   size_t most = (size_t)plan->n_value + (size_t)plan->n_node;
   span *list = neap_alloc((most + 1) * sizeof *list);
   bool *seen = neap_alloc_zeroed((size_t)plan->n_value * sizeof *seen + 1);

@@ -1,9 +1,9 @@
-/* recycle_apply.c: from slots to a net: names for what is shared, the renaming, and the proof that the net has stayed the same.
+/* apply.c: from slots to a net: names for what is shared, the renaming, and the proof that the net has stayed the same.
  *
  * INVARIANT: names are given in order of first definition and never to what exists, in the net or its subnets; so two runs
  * give the same net, and a net that was planned keeps its names when it is planned again.
  */
-#include "plan/plan_int.h"
+#include "memonger/memonger_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>

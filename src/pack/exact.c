@@ -1,4 +1,4 @@
-/* pack_exact.c: branch and bound for blocks that live on a line. Asks "is there a packing of at most C bytes?", first for
+/* exact.c: branch and bound for blocks that live on a line. Asks "is there a packing of at most C bytes?", first for
  * the lower bound, then by bisection between what is excluded and what is found.
  *
  * The time line is cut into *sections*, the maximal sets of blocks that live at once; a block lives in a run of sections.
@@ -14,7 +14,7 @@
  * Sizes are counted in their common divisor. INVARIANT: `trail` undoes floor and low to any earlier state; `rest` and
  * `n_cross` follow from the stack of placed blocks.
  */
-#include "plan/pack_int.h"
+#include "pack/pack_int.h"
 
 #include <stdlib.h>
 #include <string.h>
