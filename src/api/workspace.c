@@ -87,7 +87,7 @@ neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *n
                                     neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_api_options(options, &compile, error));
-  return neap_driver_run_once(workspace, net, &compile, error);
+  return neap_driver_run_once(workspace, net, &compile, NULL, error);
 }
 
 /* Declares the tensors of a workspace that a line mentions, so that the line can be read. */
@@ -141,5 +141,5 @@ neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step 
                                      neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_api_options(options, &compile, error));
-  return neap_driver_run_steps(workspace, root, &compile, NULL, error);
+  return neap_driver_run_steps(workspace, root, &compile, NULL, NULL, error);
 }

@@ -363,6 +363,16 @@ neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *lay
   return status;
 }
 
+/* All programs of a chain are of ranges. */
+const char *neap_chain_warning(const neap_chain *chain) {
+  for (int i = 0; i < chain->n_layer; i++)
+    for (int part = 0; part < NEAP_CHAIN_N_PART; part++) {
+      const neap_range *range = chain->layer[i].range[part];
+      if (range != NULL && neap_range_warning(range)[0] != '\0') return neap_range_warning(range);
+    }
+  return "";
+}
+
 void neap_chain_free(neap_chain *chain) {
   if (chain == NULL) return;
   if (chain->output != NULL) neap_chain_let_go(chain, false);

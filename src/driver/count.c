@@ -19,8 +19,10 @@ static neap_compile_options as_written(const neap_compile_options *options) {
 static neap_status count(const neap_net *net, const neap_compile_options *options, const neap_range *range, neap_counts *out,
                          neap_error *error) {
   neap_forecast forecast;
-  NEAP_TRY(range != NULL ? neap_range_plan(range, net, options, &forecast, error)
-                         : neap_driver_plan(net, options, &forecast, error));
+  neap_compile_options alone = *options;
+  alone.store = NULL; /* these are figures, and nobody would hear what a store has to say */
+  NEAP_TRY(range != NULL ? neap_range_plan(range, net, &alone, &forecast, error)
+                         : neap_driver_plan(net, &alone, &forecast, error));
   neap_status status = neap_report_count(forecast.plan, forecast.graph, net, out, error);
   neap_forecast_fini(&forecast);
   return status;

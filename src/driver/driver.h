@@ -92,12 +92,14 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error);
 void neap_session_free(neap_session *session); /* records first */
 
-/* Compiles, runs once and lets go: what it made in the workspace stays, the program does not. */
-neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_error *error);
+/* Compiles, runs once and lets go: what it made in the workspace stays, the program does not. `warning` of both: room for the first one
+ * of a session, "" before the call; may be NULL. */
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, char *warning,
+                                 neap_error *error);
 /* Runs a tree of steps (neap.h says what a step may say). Errors of the tree come before anything runs; later the first failure
  * stops all. *empty (may be NULL): there was nothing to run, which is no error and rarely meant. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
-                                  neap_error *error);
+                                  char *warning, neap_error *error);
 
 /* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs. Choices, order and addresses
  * are those of the largest wherever the smaller graph differs in sizes alone and its kernels can be had; else it is planned on
@@ -107,6 +109,8 @@ typedef struct neap_range neap_range;
 /* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share: ARGUMENT error. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error);
 void neap_range_free(neap_range *range);
+const char *neap_range_warning(
+  const neap_range *range); /* of the largest batch's plan: the store has no other; "" when nothing */
 const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph); /* the largest batch's; graph may be NULL */
 /* Plan of a smaller batch: `net` is built for it, or is the same net, with options->graph giving its inputs' types. The other
  * options must be the range's. *out: owned; `hit` is false, and plan_id 0 but for the largest: plans of smaller ones are not stored. */
@@ -174,6 +178,7 @@ typedef struct neap_micro neap_micro;
 neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
                            neap_micro **out, neap_error *error);
 void neap_micro_free(neap_micro *micro);
+const char *neap_micro_warning(const neap_micro *micro);        /* the first of its programs'; "" when nothing was lost */
 neap_session *neap_micro_part_session(const neap_micro *micro); /* of `rows` rows */
 neap_session *neap_micro_update_session(const neap_micro *micro);
 neap_session *neap_micro_hold_session(const neap_micro *micro); /* NULL: batches are not held */
@@ -198,6 +203,7 @@ typedef struct neap_chain neap_chain;
  * workspace lacks. Errors name layer and net. */
 neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer, int64_t max_batch,
                            const neap_compile_options *options, neap_chain **out, neap_error *error);
+const char *neap_chain_warning(const neap_chain *chain); /* the first of its programs' made so far; "" when nothing was lost */
 void neap_chain_free(neap_chain *chain);
 /* The nets of a batch whose ops depend on it (a factor, a shape); otherwise those given first serve every batch. Once a batch. */
 neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error);

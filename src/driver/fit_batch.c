@@ -20,6 +20,7 @@ typedef struct search {
   int64_t max;
   int n_plan;
   point before, last; /* the last two that fit */
+  char warning[256];  /* the first one of all tries */
 } search;
 
 /* Where the line through two points meets the limit; 0 when it does not rise. */
@@ -62,11 +63,13 @@ static neap_status add_beside(const neap_net *net, const neap_compile_options *o
   return NEAP_OK;
 }
 
-/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of them. */
+/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of them. Without the store: these are
+ * figures, and whoever compiles the nets hears what the store has to say of them. */
 neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
                               neap_beside *beside, neap_error *error) {
   neap_compile_options without = *options;
   without.total_bytes = 0;
+  without.store = NULL;
   *beside = (neap_beside){0};
   NEAP_TRY(add_beside(update, &without, beside, error));
   without.graph.n_keep = 0;
@@ -112,6 +115,7 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
     double used = 0;
     neap_status status = plan_batch(fit, n, &beside, &forecast, &used, &refused);
     s->n_plan++;
+    if (s->warning[0] == '\0') memcpy(s->warning, forecast.warning, sizeof s->warning);
     if (status == NEAP_OK) {
       neap_forecast_fini(best);
       *best = forecast;
@@ -134,6 +138,7 @@ neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *
   if (fit->max < 1) return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld", (long long)fit->max);
   neap_status status = find(fit, &s, &best, error);
   if (status == NEAP_OK) *batch = s.low;
+  memcpy(best.warning, s.warning, sizeof best.warning);
   if (status == NEAP_OK && out != NULL)
     *out = best;
   else

@@ -182,6 +182,7 @@ struct neap_micro {
   int64_t rows, tail_rows; /* of a whole part; of the last tail, 0: there was none */
   int n_input;
   const char **input; /* those with the batch */
+  char warning[256];  /* of the search for the most rows */
   neap_arena room;
 };
 
@@ -206,6 +207,15 @@ neap_session *neap_micro_part_session(const neap_micro *micro) { return micro->w
 neap_session *neap_micro_update_session(const neap_micro *micro) { return micro->update; }
 neap_session *neap_micro_hold_session(const neap_micro *micro) { return micro->hold; }
 int64_t neap_micro_n_held(const neap_micro *micro) { return micro->n_held; }
+
+const char *neap_micro_warning(const neap_micro *micro) {
+  const neap_session *session[] = {micro->whole, micro->tail, micro->update, micro->hold, micro->join};
+  const char *warning = micro->warning[0] == '\0' && micro->range != NULL ? neap_range_warning(micro->range) : micro->warning;
+  for (int i = 0; i < NEAP_COUNT(session) && warning[0] == '\0'; i++)
+    if (session[i] != NULL) warning = neap_session_warning(session[i]);
+  return warning;
+}
+
 int64_t neap_micro_rows(const neap_micro *micro) { return micro->rows; }
 
 /* The names of the inputs with the batch, and the rows that the net declares. */
@@ -272,7 +282,12 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
   NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options, &micro->options.beside, error));
   micro->rows = rows;
-  return rows > 0 ? NEAP_OK : neap_driver_fit_net(micro->net, options, declared, &micro->rows, NULL, error);
+  if (rows > 0) return NEAP_OK;
+  neap_forecast most;
+  NEAP_TRY(neap_driver_fit_net(micro->net, options, declared, &micro->rows, &most, error));
+  memcpy(micro->warning, most.warning, sizeof micro->warning);
+  neap_forecast_fini(&most);
+  return NEAP_OK;
 }
 
 /* Names to keep are of the parts and of the update. */

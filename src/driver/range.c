@@ -18,7 +18,8 @@
 struct neap_range {
   neap_way most; /* of the largest batch; `net` is not kept */
   size_t scratch_bytes;
-  int64_t plan_id; /* row in the store; 0: none */
+  int64_t plan_id;   /* row in the store; 0: none */
+  char warning[256]; /* what the store failed to do; "" when nothing */
 };
 
 /* ---- inputs at a batch --------------------------------------------------------------------------------------------- */
@@ -69,6 +70,7 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
   if (status == NEAP_OK) status = neap_way_go(&range->most, &largest, &known, error);
   neap_arena_fini(&room);
   range->plan_id = known.plan_id;
+  memcpy(range->warning, known.warning, sizeof range->warning);
   range->most.net = NULL;
   if (status != NEAP_OK) {
     neap_range_free(range);
@@ -84,6 +86,8 @@ void neap_range_free(neap_range *range) {
   neap_way_fini(&range->most);
   neap_free(range);
 }
+
+const char *neap_range_warning(const neap_range *range) { return range->warning; }
 
 const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph) {
   if (graph != NULL) *graph = range->most.graph;

@@ -27,6 +27,7 @@ typedef struct tree {
   _Atomic int stopped; /* the first failure stops the rest */
   pthread_mutex_t lock;
   neap_error first; /* that failure */
+  char *warning;    /* the first session's that has one; written by the thread that has the store; NULL: nobody asks */
 } tree;
 
 typedef struct node node;
@@ -290,7 +291,9 @@ static neap_status compile(const tree *t, const node *n, const neap_net *net, ne
     options.plan.executor = NEAP_EXECUTOR_SIMPLE;
     options.store = NULL; /* one connection, one thread */
   }
-  return neap_driver_compile(n->ws, net, &options, out, error);
+  NEAP_TRY(neap_driver_compile(n->ws, net, &options, out, error));
+  if (options.store != NULL && t->warning != NULL && t->warning[0] == '\0') strcpy(t->warning, neap_session_warning(*out));
+  return NEAP_OK;
 }
 
 static neap_status build_node(const tree *t, node *n, neap_error *error);
@@ -496,8 +499,8 @@ static neap_status build(const tree *t, node *top, neap_error *error) {
 /* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. Where one fails, its run has not
  * been, and those before it have. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
-                                  neap_error *error) {
-  tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
+                                  char *warning, neap_error *error) {
+  tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER, .warning = warning};
   NEAP_TRY(check_step(&t, root, 0, error));
   if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
   node top = {.step = root, .outer = neap_workspace_retain(ws)};
@@ -514,12 +517,13 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, con
 }
 
 /* Blobs that were made for a run that fails go with it. */
-neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, char *warning,
                                  neap_error *error) {
   neap_session *session = NULL;
   neap_workspace_mark *before = NULL;
   NEAP_TRY(neap_workspace_mark_new(ws, true, 0, NULL, &before, error));
   neap_status status = neap_driver_compile(ws, net, options, &session, error);
+  if (status == NEAP_OK && warning != NULL) strcpy(warning, neap_session_warning(session));
   if (status == NEAP_OK) status = neap_session_run(session, error);
   neap_session_free(session);
   if (status != NEAP_OK) neap_workspace_mark_undo(before, 0, NULL);

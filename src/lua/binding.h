@@ -302,6 +302,8 @@ neap_store *neap_lua_store(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
 /* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a second time. */
+/* As a Lua warning, what a store failed to do; "" says nothing. */
+void neap_lua_warn(lua_State *L, const char *warning);
 _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
 void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);

@@ -15,6 +15,7 @@ typedef struct cache_handle {
 
 typedef struct handle {
   neap_chain *chain;
+  bool warned;
 } handle;
 
 static neap_chain *chain_at(lua_State *L, int index) {
@@ -177,6 +178,9 @@ static int forward(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   neap_error error = {0};
   if (neap_chain_forward(chain, lua_toboolean(L, 2), &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  handle *h = neap_lua_at(L, 1, NEAP_LUA_CHAIN);
+  if (!h->warned) neap_lua_warn(L, neap_chain_warning(chain)); /* a first pass makes programs, of a backward too */
+  h->warned = h->warned || neap_chain_warning(chain)[0] != '\0';
   neap_lua_collect(L);
   return 0;
 }

@@ -74,10 +74,7 @@ static int make(lua_State *L) {
   neap_forecast *forecast = neap_lua_new_plan(L);
   NEAP_LUA_TRY(L, range != NULL ? neap_range_plan(range, net->net, &options, forecast, &error)
                                 : neap_driver_plan(net->net, &options, forecast, &error));
-  if (forecast->warning[0] != '\0') {
-    lua_warning(L, "neap: ", 1);
-    lua_warning(L, forecast->warning, 0);
-  }
+  neap_lua_warn(L, forecast->warning);
   return 1;
 }
 

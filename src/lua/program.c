@@ -100,7 +100,10 @@ static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *ne
   without.plan.budget_bytes = 0;
   NEAP_LUA_TRY(L, neap_driver_plan(net, &without, &free_plan, &error));
   double bytes = (double)free_plan.plan->arena_bytes * percent / 100;
+  char warning[sizeof free_plan.warning];
+  memcpy(warning, free_plan.warning, sizeof warning);
   neap_forecast_fini(&free_plan);
+  neap_lua_warn(L, warning);
   return (size_t)bytes;
 }
 
@@ -372,7 +375,7 @@ void neap_lua_free_program(lua_State *L, void *at) {
 static const char warned_key; /* its address: in the registry, what was last said about the database */
 
 /* A trouble with the database is told once, not for every program that meets it. */
-static void warn(lua_State *L, const char *warning) {
+void neap_lua_warn(lua_State *L, const char *warning) {
   if (warning[0] == '\0') return;
   const char *trouble = strstr(warning, "database \"");
   if (trouble != NULL) {
@@ -404,7 +407,7 @@ static int compile(lua_State *L) {
   h->profile = options.profile;
   NEAP_LUA_TRY(L, range != NULL ? neap_range_compile(range, ws, net->net, &options, &h->session, &error)
                                 : neap_driver_compile(ws, net->net, &options, &h->session, &error));
-  warn(L, neap_session_warning(h->session));
+  neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);
   return 1;
@@ -425,7 +428,7 @@ static int run(lua_State *L) {
   neap_error error = {0};
   for (lua_Integer i = 0; i < n; i++)
     if (neap_session_run(h->session, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
-  if (!h->warned) warn(L, neap_session_warning(h->session));
+  if (!h->warned) neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = h->warned || neap_session_warning(h->session)[0] != '\0';
   lua_settop(L, 1);
   return 1;

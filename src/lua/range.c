@@ -28,6 +28,7 @@ static int new_range(lua_State *L) {
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE);
   NEAP_LUA_TRY(L, neap_range_new(net->net, &options, &h->range, &error));
+  neap_lua_warn(L, neap_range_warning(h->range));
   return 1;
 }
 
@@ -127,6 +128,7 @@ static int fit_batch(lua_State *L) {
   neap_net_free(hold);
   if (s.raised) return neap_lua_leave(L), lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
+  neap_lua_warn(L, forecast->warning);
   lua_pushinteger(L, n);
   lua_pushvalue(L, 5);
   return 2;

@@ -222,8 +222,11 @@ static int run_steps(lua_State *L) {
   if (!lua_isnil(L, 3)) options = neap_lua_compile_options(L, 4, 3);
   neap_step root = take_step(L, 2);
   bool empty_tree = false;
+  char warning[256] = "";
   neap_error error = {0};
-  if (neap_driver_run_steps(ws, &root, &options, &empty_tree, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  neap_status status = neap_driver_run_steps(ws, &root, &options, &empty_tree, warning, &error);
+  neap_lua_warn(L, warning);
+  if (status != NEAP_OK) neap_lua_raise_run(L, &error);
   lua_pushboolean(L, empty_tree);
   return 1;
 }
@@ -246,8 +249,11 @@ static int run_once(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 3);
   neap_compile_options options = neap_lua_compile_options(L, 3, 2);
+  char warning[256] = "";
   neap_error error = {0};
-  if (neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  neap_status status = neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, warning, &error);
+  neap_lua_warn(L, warning);
+  if (status != NEAP_OK) neap_lua_raise_run(L, &error);
   return 0;
 }
 

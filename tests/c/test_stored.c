@@ -71,6 +71,25 @@ static const char loop_text[] =
   "c = If(yes, h) { then_net = one, else_net = two }\nloss = Sum(c)\nw_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\noutputs "
   "loss\n";
 
+/* Convolution in one bank, the rest of the step in another and in main. */
+static const char bank_text[] =
+  "net banks\ninput x f32 (4,3,12,12)\ninput label i32 (4)\ninput lr f32 ()\n"
+  "param cw f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,500) = Gaussian { std = 0.2 }\n"
+  "c = Conv(x, cw) { kernel = {3,3} }\nr = Relu(c)\np = MaxPool(r) { kernel = {2,2}, stride = {2,2} } on fast\n"
+  "t = Tanh(p)\ny = FC(t, fw) { axis = 1 }\nloss = SoftmaxCrossEntropy(y, label)\n"
+  "cw_grad, fw_grad = Gradient(loss, cw, fw)\ncw = Sgd(cw, cw_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\n"
+  "outputs loss\nbank fast t, cw\nbank huge fw, r\n";
+
+/* Layers of a chain: one that folds, one that draws, one of products. */
+static const char *const chain_text[] = {
+  "net one\ninput x f32 (4,3,8,8)\nparam w f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam g f32 (20) = Constant { value = 1 }\n"
+  "param b f32 (20) = Constant\nstate m f32 (20) = Constant\nh = Conv(x, w) { kernel = {3,3} }\n"
+  "n, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 (20) = Constant\n"
+  "v = RunningAverage(v, var)\ny = Relu(n)\noutputs y\n",
+  "net two\ninput x f32 (4,20,6,6)\nd = Dropout(x) { rate = 0.5, training = true }\n"
+  "y = MaxPool(d) { kernel = {2,2}, stride = {2,2} }\noutputs y\n",
+  "net three\ninput x f32 (4,20,3,3)\nparam fw f32 (5,180) = Xavier\nt = Tanh(x)\ny = FC(t, fw) { axis = 1 }\noutputs y\n"};
+
 /* Deep and narrow: what a budget repeats, or evicts. */
 static void deep_text(neap_buffer *out) {
   neap_buffer_add(out, "net deep\ninput h0 f32 (64,16)\ninput lr f32 ()\n");
@@ -84,132 +103,276 @@ static void deep_text(neap_buffer *out) {
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
+/* Ways to programs. All that a store gives comes by one door (stored.c); here it is tried from every side of the house. */
+typedef enum kind {
+  SESSION, /* one program of the net */
+  RANGE,   /* its batch, and a smaller one in its memory */
+  MICRO,   /* its batch in parts, one smaller than the others, and the update */
+  CHAIN,   /* its texts are layers, each with two halves and an evaluation */
+  MODEL,   /* as SESSION, of a net and parameters that were exported and imported */
+} kind;
+
+/* A stored plan. */
+typedef struct texts {
+  char *choices, *plan, *key, *key_text; /* choices without their digest */
+} texts;
+
+enum { N_STEP = 2, MOST_LAYERS = 3, MOST_ROWS = 16 };
+
 typedef struct subject {
-  const char *text;
+  const char *text, *layer[MOST_LAYERS]; /* layer: of a chain, above the first one, which is `text` */
+  kind kind;
   neap_compile_options options;
-  neap_net *net;
+  int n_net;
+  neap_net *net[MOST_LAYERS];
   neap_workspace *base; /* after the steps, without a store */
   neap_store *store;
-  char path[64], key[40];
-  neap_buffer choices, plan; /* as stored; choices without their digest */
-  char *key_text;
+  char path[64], model[80];
+  int n_row, at; /* plans of the store; the one that is changed */
+  texts row[MOST_ROWS];
   int n_tampered, n_taken;
 } subject;
 
-enum { N_STEP = 2 };
+static neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt, neap_error *error) {
+  neap_tensor t;
+  NEAP_TRY(neap_tensor_new(&t, type->dtype, &type->shape, error));
+  for (int64_t i = 0; i < neap_tensor_elems(&t); i++) {
+    uint32_t word[4];
+    neap_philox(7, (uint32_t)salt, 0, (uint64_t)i, word);
+    bool whole = type->dtype == NEAP_DTYPE_I32 || type->dtype == NEAP_DTYPE_I64, one = type->dtype == NEAP_DTYPE_BOOL;
+    bool rate = type->shape.n_dim == 0;
+    double value = one ? 1 : rate ? (whole ? 3 : 0.1) : whole ? (double)(word[0] % 5) : (double)neap_uniform_f32(word[0]) - 0.5;
+    neap_element_set(t.dtype, neap_tensor_data(&t), i, value);
+  }
+  neap_status status = neap_workspace_feed(ws, name, &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
 
-/* Every input: integers below 5, or 1; booleans true; others small numbers. */
-static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, neap_error *error) {
+/* Every input: integers below 5, or 1; booleans true; others small numbers. With `rows` > 0 those with the batch have so many. */
+static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int64_t rows, neap_error *error) {
+  int64_t batch = -1;
   for (int b = 0; b < neap_net_n_blobs(net); b++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b);
     if (blob->role != NEAP_ROLE_INPUT) continue;
-    neap_tensor t;
-    NEAP_TRY(neap_tensor_new(&t, blob->type.dtype, &blob->type.shape, error));
-    for (int64_t i = 0; i < neap_tensor_elems(&t); i++) {
-      uint32_t word[4];
-      neap_philox(7, (uint32_t)b, 0, (uint64_t)i, word);
-      bool whole = blob->type.dtype == NEAP_DTYPE_I32 || blob->type.dtype == NEAP_DTYPE_I64,
-           one = blob->type.dtype == NEAP_DTYPE_BOOL;
-      bool rate = blob->type.shape.n_dim == 0;
-      double value = one ? 1 : rate ? (whole ? 3 : 0.1) : whole ? (double)(word[0] % 5) : (double)neap_uniform_f32(word[0]) - 0.5;
-      neap_element_set(t.dtype, neap_tensor_data(&t), i, value);
-    }
-    neap_status status = neap_workspace_feed(ws, blob->name, &t, false, error);
-    neap_tensor_fini(&t);
-    NEAP_TRY(status);
+    neap_type type = blob->type;
+    if (batch < 0 && type.shape.n_dim > 0) batch = type.shape.dim[0];
+    if (rows > 0 && type.shape.n_dim > 0 && type.shape.dim[0] == batch) type.shape.dim[0] = rows;
+    NEAP_TRY(feed_numbers(ws, blob->name, &type, b, error));
   }
   return NEAP_OK;
 }
 
-/* A workspace in which the net has run; *warning of the session that did it. NULL: it did not. */
-static neap_workspace *run(const subject *s, neap_store *store, bool compile_only, char warning[256]) {
-  neap_workspace *ws = NULL;
+/* What is under way, and what it has said. */
+typedef struct trial {
+  const subject *s;
+  neap_compile_options options;
+  neap_workspace *ws;
+  bool compile_only; /* unless it says nothing: what was taken over has to run */
+  bool has_run;
+  char warning[256];
+} trial;
+
+static void hear(trial *t, const char *warning) {
+  if (t->warning[0] == '\0') snprintf(t->warning, sizeof t->warning, "%s", warning);
+}
+
+static bool runs(const trial *t) { return !t->compile_only || t->warning[0] == '\0'; }
+
+static neap_status run_session(trial *t, neap_session *session, neap_error *error) {
+  for (int i = 0; i < N_STEP; i++) NEAP_TRY(neap_session_run(session, error));
+  neap_session_stats stats = neap_session_stats_read(session);
+  CHECK(stats.held_bytes == stats.planned_bytes && stats.n_alloc_last == 0);
+  t->has_run = true;
+  return NEAP_OK;
+}
+
+static neap_status try_session(trial *t, const neap_net *net, neap_error *error) {
   neap_session *session = NULL;
-  neap_compile_options options = s->options;
-  neap_error error = {0};
-  options.store = store;
-  neap_status status = neap_workspace_new(&(neap_workspace_options){.seed = 42}, &ws, &error);
-  if (status == NEAP_OK) neap_workspace_set_poison(ws, true);
-  if (status == NEAP_OK) status = neap_workspace_init(ws, s->net, &error);
-  if (status == NEAP_OK) status = feed_inputs(ws, s->net, &error);
-  if (status == NEAP_OK) status = neap_driver_compile(ws, s->net, &options, &session, &error);
-  if (status == NEAP_OK) snprintf(warning, 256, "%s", neap_session_warning(session));
-  bool runs = status == NEAP_OK && (!compile_only || warning[0] == '\0');
-  for (int i = 0; i < N_STEP && runs && status == NEAP_OK; i++) status = neap_session_run(session, &error);
-  if (runs && status == NEAP_OK) {
-    neap_session_stats stats = neap_session_stats_read(session);
-    CHECK(stats.held_bytes == stats.planned_bytes && stats.n_alloc_last == 0);
-  }
-  if (status != NEAP_OK) printf("  %s\n", error.message), check_failures++;
+  neap_status status = neap_workspace_init(t->ws, net, error);
+  if (status == NEAP_OK) status = feed_inputs(t->ws, net, 0, error);
+  if (status == NEAP_OK) status = neap_driver_compile(t->ws, net, &t->options, &session, error);
+  if (status == NEAP_OK) hear(t, neap_session_warning(session));
+  if (status == NEAP_OK && runs(t)) status = run_session(t, session, error);
   neap_session_free(session);
-  if (status == NEAP_OK && runs) return ws;
-  neap_workspace_release(ws);
+  return status;
+}
+
+/* A batch of the range, of `rows` rows. */
+static neap_status try_batch(trial *t, const neap_range *range, int64_t rows, neap_error *error) {
+  const neap_net *net = t->s->net[0];
+  neap_compile_options options = t->options;
+  neap_session *session = NULL;
+  neap_arena room = {0};
+  neap_status status = neap_batch_inputs(net, rows, &options.graph, &room, error);
+  if (status == NEAP_OK) status = neap_range_compile(range, t->ws, net, &options, &session, error);
+  if (status == NEAP_OK) status = feed_inputs(t->ws, net, rows, error);
+  for (int i = 0; i < N_STEP && status == NEAP_OK; i++) status = neap_session_run(session, error);
+  neap_session_free(session);
+  neap_arena_fini(&room);
+  return status;
+}
+
+static neap_status try_range(trial *t, neap_error *error) {
+  neap_range *range = NULL;
+  neap_status status = neap_range_new(t->s->net[0], &t->options, &range, error);
+  if (status == NEAP_OK) hear(t, neap_range_warning(range));
+  for (int64_t rows = 4; rows >= 3 && status == NEAP_OK && runs(t); rows--) status = try_batch(t, range, rows, error);
+  t->has_run = status == NEAP_OK && runs(t);
+  neap_range_free(range);
+  return status;
+}
+
+static neap_status try_micro(trial *t, neap_error *error) {
+  neap_micro *micro = NULL;
+  const neap_micro_batch batch = {.count = -1}, held = {.count = -1, .hold = true};
+  neap_status status = neap_workspace_init(t->ws, t->s->net[0], error);
+  if (status == NEAP_OK) status = feed_inputs(t->ws, t->s->net[0], 0, error);
+  if (status == NEAP_OK) status = neap_micro_new(t->ws, t->s->net[0], 3, &t->options, &micro, error);
+  if (status == NEAP_OK) hear(t, neap_micro_warning(micro));
+  t->has_run = status == NEAP_OK && runs(t);
+  for (int i = 0; i < N_STEP && status == NEAP_OK && t->has_run; i++) {
+    status = neap_micro_take(micro, &held, error);
+    if (status == NEAP_OK) status = neap_micro_take(micro, &batch, error);
+  }
+  neap_micro_free(micro);
+  return status;
+}
+
+/* Programs are made as the passes need them, so it always runs. */
+static neap_status try_chain(trial *t, neap_error *error) {
+  const subject *s = t->s;
+  const neap_net *last = s->net[s->n_net - 1];
+  const neap_type out = {NEAP_DTYPE_F32, NEAP_SHAPE(4, 5)};
+  char seed[64];
+  neap_chain *chain = NULL;
+  snprintf(seed, sizeof seed, "%s/output_grad", neap_net_name(last));
+  neap_status status = neap_chain_new(t->ws, s->n_net, (const neap_net *const *)s->net, 4, &t->options, &chain, error);
+  if (status == NEAP_OK) status = feed_inputs(t->ws, s->net[0], 0, error);
+  if (status == NEAP_OK) status = feed_numbers(t->ws, seed, &out, 7, error);
+  if (status == NEAP_OK) status = neap_chain_forward(chain, false, error);
+  for (int i = 0; i < N_STEP && status == NEAP_OK; i++) {
+    status = neap_chain_forward(chain, true, error);
+    if (status == NEAP_OK) status = neap_chain_backward(chain, error);
+  }
+  if (chain != NULL) hear(t, neap_chain_warning(chain));
+  t->has_run = status == NEAP_OK;
+  neap_chain_free(chain);
+  return status;
+}
+
+static neap_status try_model(trial *t, neap_error *error) {
+  neap_net *net = NULL;
+  NEAP_TRY(neap_workspace_load_model(t->ws, t->s->model, NEAP_IO_COPY, &net, error));
+  neap_status status = try_session(t, net, error);
+  neap_net_free(net);
+  return status;
+}
+
+/* A workspace in which the subject has run; *warning of what did it. NULL: it did not. */
+static neap_workspace *run(const subject *s, neap_store *store, bool compile_only, char warning[256]) {
+  trial t = {.s = s, .options = s->options, .compile_only = compile_only};
+  neap_error error = {0};
+  t.options.store = store;
+  neap_status status = neap_workspace_new(&(neap_workspace_options){.seed = 42}, &t.ws, &error);
+  if (status == NEAP_OK) neap_workspace_set_poison(t.ws, true);
+  if (status == NEAP_OK)
+    status = s->kind == RANGE   ? try_range(&t, &error)
+             : s->kind == MICRO ? try_micro(&t, &error)
+             : s->kind == CHAIN ? try_chain(&t, &error)
+             : s->kind == MODEL ? try_model(&t, &error)
+                                : try_session(&t, s->net[0], &error);
+  snprintf(warning, 256, "%s", t.warning);
+  if (status != NEAP_OK) printf("  %s\n", error.message), check_failures++;
+  if (status == NEAP_OK && t.has_run) return t.ws;
+  neap_workspace_release(t.ws);
   return NULL;
 }
 
-/* Outputs, parameters and state. */
+typedef struct comparison {
+  neap_workspace *base, *ws;
+  int n;
+  bool same;
+} comparison;
+
+static void compare_blob(void *context, const neap_blob_info *info) {
+  comparison *c = context;
+  neap_tensor tensor = {0};
+  bool fetched = neap_workspace_fetch(c->base, info->name, &tensor, NULL) == NEAP_OK; /* not a transient one, nor a scope */
+  neap_tensor_fini(&tensor);
+  if (!fetched) return;
+  c->n++;
+  c->same = c->same && mlp_same_bits(c->base, c->ws, info->name);
+}
+
+/* All that can be fetched: inputs, outputs, parameters, gradients, state. */
 static bool same_bits(const subject *s, neap_workspace *ws) {
-  for (int b = 0; b < neap_net_n_blobs(s->net); b++) {
-    const neap_net_blob *blob = neap_net_blob_at(s->net, b);
-    bool counts = blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE || blob->role == NEAP_ROLE_OUTPUT ||
-                  strcmp(blob->name, "loss") == 0 || strcmp(blob->name, "s") == 0;
-    if (counts && strcmp(s->text == infer_text ? "s" : "loss", blob->name) != 0 && blob->type.dtype == NEAP_DTYPE_NONE) continue;
-    if (counts && !mlp_same_bits(s->base, ws, blob->name)) return false;
-  }
-  return true;
+  comparison c = {.base = s->base, .ws = ws, .same = true};
+  neap_workspace_each(s->base, compare_blob, &c);
+  return c.same && c.n > 1;
 }
 
 /* ---- the file ------------------------------------------------------------------------------------------------------ */
 
-typedef struct texts {
-  char *choices, *plan, *key, *key_text;
-} texts;
-
 static bool take_texts(void *context, int n, const neap_sql_value *value) {
-  texts *t = context;
-  if (n == 4) *t = (texts){strdup(value[0].text), strdup(value[1].text), strdup(value[2].text), strdup(value[3].text)};
-  return false;
+  subject *s = context;
+  if (n != 4 || s->n_row == MOST_ROWS) return false;
+  s->row[s->n_row++] =
+    (texts){strdup(strchr(value[0].text, '\n') + 1), strdup(value[1].text), strdup(value[2].text), strdup(value[3].text)};
+  return true;
+}
+
+static bool read_nets(subject *s) {
+  CHECK_OK(neap_net_read(s->text, &s->net[s->n_net++], &error));
+  for (int i = 0; s->layer[i] != NULL; i++) CHECK_OK(neap_net_read(s->layer[i], &s->net[s->n_net++], &error));
+  for (int i = 0; i < s->n_net; i++)
+    if (s->net[i] == NULL) return false;
+  return true;
+}
+
+/* The subject's net and its first parameters as a file. */
+static void export_model(subject *s) {
+  neap_workspace *ws = NULL;
+  snprintf(s->model, sizeof s->model, "%s.safetensors", s->path);
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 42}, &ws, &error));
+  CHECK_OK(neap_workspace_init(ws, s->net[0], &error));
+  CHECK_OK(neap_workspace_export(ws, s->net[0], s->model, &error));
+  neap_workspace_release(ws);
 }
 
 static bool open_subject(subject *s) {
   char warning[256];
-  texts t = {0};
-  CHECK_OK(neap_net_read(s->text, &s->net, &error));
-  if (s->net == NULL) return false;
+  if (!read_nets(s)) return false;
   snprintf(s->path, sizeof s->path, "/tmp/neap_test_stored_%d.db", (int)getpid());
   unlink(s->path);
+  if (s->kind == MODEL) export_model(s);
   CHECK_OK(neap_store_open(s->path, &s->store, &error));
   s->base = run(s, NULL, false, warning);
   neap_workspace *ws = s->base != NULL ? run(s, s->store, false, warning) : NULL;
   if (ws == NULL) return false;
   CHECK(warning[0] == '\0' && same_bits(s, ws));
   neap_workspace_release(ws);
-  CHECK_OK(neap_store_query(s->store, "SELECT choices, plan_text, key, key_text FROM plan", 0, NULL, take_texts, &t, &error));
-  if (t.choices == NULL) return false;
-  neap_buffer_add(&s->choices, "%s", strchr(t.choices, '\n') + 1);
-  neap_buffer_add(&s->plan, "%s", t.plan);
-  snprintf(s->key, sizeof s->key, "%s", t.key);
-  s->key_text = t.key_text;
-  free(t.choices), free(t.plan), free(t.key);
-  return true;
+  CHECK_OK(neap_store_query(s->store, "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id", 0, NULL, take_texts,
+                            s, &error));
+  return s->n_row > 0 && s->n_row < MOST_ROWS;
 }
 
 static void close_subject(subject *s) {
   char other[80];
   neap_store_close(s->store);
   neap_workspace_release(s->base);
-  neap_net_free(s->net);
-  neap_buffer_fini(&s->choices);
-  neap_buffer_fini(&s->plan);
-  free(s->key_text);
+  for (int i = 0; i < s->n_net; i++) neap_net_free(s->net[i]);
+  for (int i = 0; i < s->n_row; i++) free(s->row[i].choices), free(s->row[i].plan), free(s->row[i].key), free(s->row[i].key_text);
   unlink(s->path);
+  if (s->kind == MODEL) unlink(s->model);
   snprintf(other, sizeof other, "%s-wal", s->path), unlink(other);
   snprintf(other, sizeof other, "%s-shm", s->path), unlink(other);
 }
 
 /* The digest that the driver would have written: kept in step with stored.c by the untampered case of each test. */
 static void forge(const subject *s, const char *choices, const char *plan, char hex[33]) {
-  neap_hash all[] = {neap_hash_bytes(s->key_text, strlen(s->key_text)), neap_hash_words(choices, strlen(choices)),
+  const char *key_text = s->row[s->at].key_text;
+  neap_hash all[] = {neap_hash_bytes(key_text, strlen(key_text)), neap_hash_words(choices, strlen(choices)),
                      neap_hash_words(plan, strlen(plan))};
   neap_hash_text(neap_hash_words(all, sizeof all), hex);
 }
@@ -218,9 +381,11 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
   sqlite3_stmt *stmt = NULL;
   neap_buffer whole = {0};
   neap_buffer_add(&whole, "digest %s\n%s", hex, choices);
-  CHECK_EQ(sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ?", -1, &stmt, NULL), SQLITE_OK);
+  CHECK_EQ(sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ? WHERE key = ?", -1, &stmt, NULL),
+           SQLITE_OK);
   sqlite3_bind_text(stmt, 1, whole.text, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 2, plan, -1, SQLITE_TRANSIENT);
+  sqlite3_bind_text(stmt, 3, s->row[s->at].key, -1, SQLITE_TRANSIENT);
   CHECK_EQ(sqlite3_step(stmt), SQLITE_DONE);
   CHECK_EQ(sqlite3_changes(s->store->db), 1);
   sqlite3_finalize(stmt);
@@ -230,23 +395,25 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
 /* One changed pair of texts, with the digest of the right ones, then with their own. `what` for failures. */
 static void tamper(subject *s, const char *choices, const char *plan, const char *what) {
   char hex[33], right[33], warning[256];
-  forge(s, s->choices.text, s->plan.text, right);
+  const texts *row = &s->row[s->at];
+  forge(s, row->choices, row->plan, right);
   forge(s, choices, plan, hex);
   int failures = check_failures;
-  s->n_tampered++;
+  bool compile_only = ++s->n_tampered % 50 != 0;
   write_texts(s, choices, plan, right);
-  neap_workspace *ws = run(s, s->store, s->n_tampered % 50 != 0, warning);
+  neap_workspace *ws = run(s, s->store, compile_only, warning);
   CHECK(strstr(warning, "is not what had been stored") != NULL && (ws == NULL || same_bits(s, ws)));
   neap_workspace_release(ws);
   write_texts(s, choices, plan, hex);
-  ws = run(s, s->store, s->n_tampered % 50 != 0, warning);
+  ws = run(s, s->store, compile_only, warning);
   if (warning[0] == '\0') s->n_taken++;
   if (warning[0] == '\0' && getenv("STORED_TAKEN") != NULL) printf("  taken: %s\n", what);
   CHECK(warning[0] == '\0' || strstr(warning, "failed its check and was made again") != NULL);
-  CHECK((ws == NULL) == (warning[0] != '\0' && s->n_tampered % 50 != 0));
+  CHECK(ws != NULL || (compile_only && warning[0] != '\0'));
   CHECK(ws == NULL || same_bits(s, ws));
   neap_workspace_release(ws);
-  if (check_failures > failures) printf("  of: %s: \"%s\"\n", what, warning);
+  write_texts(s, row->choices, row->plan, right);
+  if (check_failures > failures) printf("  of: plan %d, %s: \"%s\"\n", s->at, what, warning);
 }
 
 /* ---- what is wrong ------------------------------------------------------------------------------------------------ */
@@ -273,9 +440,10 @@ static const char *wrong_value(const char *word, int k, char room[64]) {
 }
 
 /* Every word of `text`, each with its wrong values, or every n-th of these pairs. */
-static void tamper_words(subject *s, const neap_buffer *text, int every) {
+static void tamper_words(subject *s, const char *text, int every) {
+  bool is_plan = text == s->row[s->at].plan;
   int n = 0;
-  for (const char *at = text->text; *at != '\0';) {
+  for (const char *at = text; *at != '\0';) {
     char word[64], room[64];
     int length = (int)strcspn(at, " \n");
     snprintf(word, sizeof word, "%.*s", length, at);
@@ -286,10 +454,10 @@ static void tamper_words(subject *s, const neap_buffer *text, int every) {
       neap_buffer bad = {0};
       char what[200];
       int line = 1;
-      for (const char *c = text->text; c < at; c++) line += *c == '\n';
-      neap_buffer_add(&bad, "%.*s%s%s", (int)(at - text->text), text->text, wrong, at + length);
-      snprintf(what, sizeof what, "%s, line %d, \"%s\" for \"%s\"", text == &s->plan ? "plan" : "choices", line, wrong, word);
-      tamper(s, text == &s->plan ? s->choices.text : bad.text, text == &s->plan ? bad.text : s->plan.text, what);
+      for (const char *c = text; c < at; c++) line += *c == '\n';
+      neap_buffer_add(&bad, "%.*s%s%s", (int)(at - text), text, wrong, at + length);
+      snprintf(what, sizeof what, "%s, line %d, \"%s\" for \"%s\"", is_plan ? "plan" : "choices", line, wrong, word);
+      tamper(s, is_plan ? s->row[s->at].choices : bad.text, is_plan ? bad.text : s->row[s->at].plan, what);
       neap_buffer_fini(&bad);
     }
     at += length + (at[length] != '\0');
@@ -297,51 +465,58 @@ static void tamper_words(subject *s, const neap_buffer *text, int every) {
 }
 
 /* The lines of the text: one gone, one twice, one exchanged with the next, all from one on gone, and half a line. */
-static void tamper_lines(subject *s, const neap_buffer *text, int every) {
+static void tamper_lines(subject *s, const char *text, int every) {
+  bool is_plan = text == s->row[s->at].plan;
   int n = 0;
-  for (const char *at = text->text; *at != '\0'; at = strchr(at, '\n') + 1) {
+  for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1) {
     const char *next = strchr(at, '\n') + 1, *after = *next != '\0' ? strchr(next, '\n') + 1 : next;
     for (int k = 0; k < 5; k++) {
       if (!is_all() && n++ % every != 0) continue;
       neap_buffer bad = {0};
       char what[200];
-      if (k < 3 || k == 3) neap_buffer_add_n(&bad, text->text, (size_t)(at - text->text));
+      if (k < 3 || k == 3) neap_buffer_add_n(&bad, text, (size_t)(at - text));
       if (k == 1) neap_buffer_add(&bad, "%.*s%s", (int)(next - at), at, at);
       if (k == 2) neap_buffer_add(&bad, "%.*s%.*s%s", (int)(after - next), next, (int)(next - at), at, after);
       if (k == 0) neap_buffer_add(&bad, "%s", next);
       if (k == 3) neap_buffer_add(&bad, "%s", "");
-      if (k == 4) neap_buffer_add_n(&bad, text->text, (size_t)(at - text->text + (next - at) / 2));
-      snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", text == &s->plan ? "plan" : "choices", k, at);
-      if (bad.text != NULL && strcmp(bad.text, text->text) != 0)
-        tamper(s, text == &s->plan ? s->choices.text : bad.text, text == &s->plan ? bad.text : s->plan.text, what);
+      if (k == 4) neap_buffer_add_n(&bad, text, (size_t)(at - text + (next - at) / 2));
+      snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", is_plan ? "plan" : "choices", k, at);
+      if (bad.text != NULL && strcmp(bad.text, text) != 0)
+        tamper(s, is_plan ? s->row[s->at].choices : bad.text, is_plan ? bad.text : s->row[s->at].plan, what);
       neap_buffer_fini(&bad);
     }
   }
 }
 
-/* Within about `most` changes. */
-static void tamper_all(subject *s, int most) {
-  if (!open_subject(s)) {
-    check_failures++;
-    close_subject(s);
-    return;
-  }
+static int count_words(const char *text) {
+  int n = 0;
+  for (; *text != '\0'; text++) n += *text == ' ' || *text == '\n';
+  return n;
+}
+
+/* One stored plan, within about `most` changes. */
+static void tamper_row(subject *s, int most) {
+  const texts *row = &s->row[s->at];
   char hex[33], warning[256];
-  forge(s, s->choices.text, s->plan.text, hex);
-  write_texts(s, s->choices.text, s->plan.text, hex);
+  forge(s, row->choices, row->plan, hex);
+  write_texts(s, row->choices, row->plan, hex);
   neap_workspace *ws = run(s, s->store, false, warning);
   CHECK(ws != NULL && warning[0] == '\0' && same_bits(s, ws)); /* so the digest is the driver's */
   neap_workspace_release(ws);
-  int n_word = 0;
-  for (int k = 0; k < 2; k++)
-    for (const char *c = k == 0 ? s->choices.text : s->plan.text; *c != '\0'; c++) n_word += *c == ' ' || *c == '\n';
-  int every = NEAP_MAX(16 * n_word / most, 1) | 1;
-  tamper_words(s, &s->choices, NEAP_MAX(every / 4, 1));
-  tamper_words(s, &s->plan, every);
-  tamper_lines(s, &s->choices, NEAP_MAX(every / 8, 1));
-  tamper_lines(s, &s->plan, NEAP_MAX(every / 8, 1));
-  CHECK(s->n_tampered > 20);
-  if (getenv("STORED_TAKEN") != NULL) printf("  %d changed, %d taken over\n", s->n_tampered, s->n_taken);
+  int every = NEAP_MAX(16 * (count_words(row->choices) + count_words(row->plan)) / most, 1) | 1;
+  tamper_words(s, row->choices, NEAP_MAX(every / 4, 1));
+  tamper_words(s, row->plan, every);
+  tamper_lines(s, row->choices, NEAP_MAX(every / 8, 1));
+  tamper_lines(s, row->plan, NEAP_MAX(every / 8, 1));
+}
+
+/* Every plan that the subject stores, within about `most` changes of all. */
+static void tamper_all(subject *s, int most) {
+  bool opened = open_subject(s);
+  CHECK(opened);
+  for (s->at = 0; opened && s->at < s->n_row; s->at++) tamper_row(s, most / s->n_row);
+  CHECK(!opened || s->n_tampered > 20);
+  if (getenv("STORED_TAKEN") != NULL) printf("  %d plans, %d changed, %d taken over\n", s->n_row, s->n_tampered, s->n_taken);
   close_subject(s);
 }
 
@@ -423,7 +598,47 @@ TEST(plans_of_less_scratch) {
   tamper_all(&s, 70);
 }
 
+/* Two banks with capacities, and a blob of main; copies between them are planned. */
+TEST(plans_of_memory_banks) {
+  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 17}, {.name = "huge", .kind = NEAP_BANK_HUGE}};
+  subject s = {.text = bank_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .graph = {.n_bank = 2, .bank = bank}}};
+  tamper_all(&s, 160);
+}
+
+TEST(ranges_of_batches) {
+  subject s = {.text = conv_text, .kind = RANGE, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 120);
+}
+
+/* The net of a part, of the update, of holding a batch, of joining it. */
+TEST(micro_batches) {
+  subject s = {.text = conv_text,
+               .kind = MICRO,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .accumulate = NEAP_ACCUMULATE_MEAN}};
+  tamper_all(&s, 160);
+  CHECK_EQ(s.n_row, 4);
+}
+
+/* Evaluation, forward and backward half of each layer. */
+TEST(chains_of_layers) {
+  subject s = {.text = chain_text[0],
+               .layer = {chain_text[1], chain_text[2]},
+               .kind = CHAIN,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 140);
+  CHECK_EQ(s.n_row, 9);
+}
+
+TEST(imported_models) {
+  subject s = {.text = infer_text, .kind = MODEL, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&s, 100);
+  subject trained = {.text = conv_text, .kind = MODEL, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  tamper_all(&trained, 60);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference), T(a_recurrent_net), T(a_transformer),
-             T(plans_within_plans), T(side_by_side), T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch));
+             T(plans_within_plans), T(side_by_side), T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch),
+             T(plans_of_memory_banks), T(ranges_of_batches), T(micro_batches), T(chains_of_layers), T(imported_models));
 }
