@@ -32,6 +32,7 @@ static bool names_grow(void) {
   neap_free(names.slot);
   names.slot = slot;
   names.cap = cap;
+  NEAP_ASSERT(2 * (names.n + 1) <= names.cap, "the table of names is at most half full: %zu of %zu", names.n + 1, names.cap);
   return true;
 }
 
@@ -66,8 +67,23 @@ static int map_slot(const neap_map *map, const void *key) {
   return i;
 }
 
+/* At most half full, so that every search ends; and no tombstones: each key is found from where its search begins. Linear, so it is
+ * asked for when the table is made anew and when something has been removed. */
+static void check_map(const neap_map *map) {
+  int n = 0;
+  for (int i = 0; i < map->cap; i++) {
+    if (map->key[i] == NULL) continue;
+    n++;
+    NEAP_ASSERT(map_slot(map, map->key[i]) == i, "key %d of %d is found where it stands, not at %d", i, map->cap,
+                map_slot(map, map->key[i]));
+  }
+  NEAP_ASSERT(n == map->n && 2 * n <= map->cap, "a map of %d slots has %d keys, as it counts, and is at most half full: %d",
+              map->cap, map->n, n);
+}
+
 /* The wide table is made whole before the old one goes, so that a refusal changes nothing. */
 bool neap_map_set(neap_map *map, const void *key, int value) {
+  NEAP_ASSERT(key != NULL, "a key of a map is a pointer to something; value %d has none", value);
   if (2 * (map->n + 1) > map->cap) {
     neap_map wide = {.cap = map->cap == 0 ? 16 : 2 * map->cap};
     wide.key = neap_alloc_zeroed((size_t)wide.cap * sizeof *wide.key);
@@ -85,6 +101,7 @@ bool neap_map_set(neap_map *map, const void *key, int value) {
       }
     neap_map_fini(map);
     *map = wide;
+    if (NEAP_DEBUG) check_map(map);
   }
   int i = map_slot(map, key);
   if (map->key[i] == NULL) map->n++;
@@ -113,6 +130,7 @@ void neap_map_remove(neap_map *map, const void *key) {
     map->key[j] = moved;
     map->value[j] = map->value[i];
   }
+  if (NEAP_DEBUG) check_map(map);
 }
 
 void neap_map_fini(neap_map *map) {

@@ -82,6 +82,57 @@ static void spare_add(neap_pool *pool, neap_pool_block *b) {
   pool->n_spare++;
 }
 
+/* Blocks of a chunk lie one after another without gaps, on multiples of NEAP_ALIGN, and no two free ones are neighbours. Returns how
+ * many of them are free, and adds what is taken. */
+static int64_t check_chunk(const neap_pool *pool, const chunk *c, size_t *used_bytes, int64_t *n_used) {
+  int64_t n_free = 0;
+  size_t end = 0;
+  for (const neap_pool_block *b = c->first, *before = NULL; b != NULL; before = b, b = b->after) {
+    NEAP_ASSERT(b->chunk == c && b->before == before, "block at %zu knows its chunk and the block before it", b->offset);
+    NEAP_ASSERT(b->offset == end && b->bytes > 0, "blocks lie without gaps: one begins at %zu, the one before it ends at %zu",
+                b->offset, end);
+    NEAP_ASSERT(b->offset % NEAP_ALIGN == 0, "bytes lie on multiples of %u: a block begins at %zu", NEAP_ALIGN, b->offset);
+    NEAP_ASSERT(b->used || before == NULL || before->used, "two free blocks are never neighbours: at %zu and %zu",
+                before != NULL ? before->offset : 0, b->offset);
+    end = b->offset + b->bytes;
+    if (b->used) {
+      *used_bytes += b->bytes;
+      ++*n_used;
+    } else {
+      n_free++;
+    }
+  }
+  NEAP_ASSERT(end == c->bytes, "the blocks of a chunk fill its %zu bytes, and these end at %zu%s", c->bytes, end,
+              pool->dry ? " (dry)" : "");
+  return n_free;
+}
+
+/* After each take and give: its chunks, the list of free blocks, and what it counts. Of a pool of many blocks every 64th time, since
+ * it looks at them all. */
+static void check_pool(const neap_pool *pool) {
+  enum { FEW = 64 };
+  if (pool->stats.n_used + pool->stats.n_free_block > FEW && pool->stats.n_take % FEW != 0) return;
+  size_t used_bytes = 0, reserved_bytes = 0;
+  int64_t n_used = 0, n_free = 0, n_listed = 0;
+  for (const chunk *c = pool->chunks; c != NULL; c = c->next) {
+    n_free += check_chunk(pool, c, &used_bytes, &n_used);
+    reserved_bytes += c->bytes;
+  }
+  for (const neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
+    NEAP_ASSERT(!b->used && (b->next == NULL || b->next->previous == b), "block at %zu in the list of free ones is free",
+                b->offset);
+    n_listed++;
+  }
+  const neap_pool_stats *s = &pool->stats;
+  NEAP_ASSERT(n_free == n_listed && n_free == s->n_free_block,
+              "%lld free blocks are all in the list, with %lld, and counted: %lld", (long long)n_free, (long long)n_listed,
+              (long long)s->n_free_block);
+  NEAP_ASSERT(n_used == s->n_used && used_bytes == s->used_bytes && reserved_bytes == s->reserved_bytes,
+              "what is taken and held is counted: %zu of %zu bytes in %lld blocks; it says %zu of %zu in %lld", used_bytes,
+              reserved_bytes, (long long)n_used, s->used_bytes, s->reserved_bytes, (long long)s->n_used);
+  NEAP_ASSERT(reserved_bytes <= pool->hard_bytes, "a pool of at most %zu bytes holds %zu", pool->hard_bytes, reserved_bytes);
+}
+
 /* At least n spare descriptors; false when memory is refused. */
 static bool stock(neap_pool *pool, int n) {
   while (pool->n_spare < n) {
@@ -159,6 +210,7 @@ bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
   size_t want = neap_align(bytes);
   if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want) return true;
   (void)neap_pool_trim(pool);
+  NEAP_ASSERT(pool->chunks == NULL, "an empty pool gives all its chunks back; %zu bytes are left", pool->stats.reserved_bytes);
   return want == 0 || chunk_new(pool, want) != NULL;
 }
 
@@ -278,6 +330,7 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   list_remove(pool, b);
   b = count_taken(pool, split(pool, b, want, high), high);
   pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, reach(pool, b->chunk));
+  if (NEAP_DEBUG) check_pool(pool);
   return b;
 }
 
@@ -292,6 +345,9 @@ neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t byt
   b = split(pool, b, end - b->offset, false);
   b = count_taken(pool, split(pool, b, want, true), false);
   pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, end);
+  NEAP_ASSERT(b->offset == offset && b->bytes == want, "the block at %zu, of %zu bytes, not at %zu of %zu", offset, want,
+              b->offset, b->bytes);
+  if (NEAP_DEBUG) check_pool(pool);
   return b;
 }
 
@@ -307,6 +363,7 @@ static void swallow(neap_pool *pool, neap_pool_block *b) {
 /* Merges with free neighbours on both sides, so that the invariant holds again. */
 void neap_pool_give(neap_pool *pool, neap_pool_block *b) {
   if (b == NULL) return;
+  NEAP_ASSERT(b->used, "a block is given back once; the one at %zu is free", b->offset);
   pool->stats.n_used--;
   count_used(pool, -(int64_t)b->bytes);
   if (b->after != NULL && !b->after->used) {
@@ -319,6 +376,7 @@ void neap_pool_give(neap_pool *pool, neap_pool_block *b) {
     swallow(pool, b);
   }
   list_add(pool, b);
+  if (NEAP_DEBUG) check_pool(pool);
 }
 
 void *neap_pool_data(const neap_pool_block *block) {

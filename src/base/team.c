@@ -231,6 +231,10 @@ bool neap_team_is_inside(void) {
 /* Share 0 is the caller's, so that it is run by the thread that takes signals. */
 static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
   unsigned seen = atomic_load(&t->done.value);
+  uint64_t claim = atomic_load(&t->claim);
+  NEAP_ASSERT((uint32_t)claim == claim >> 32 && atomic_load(&t->left) == 0,
+              "a job begins when all shares of the one before are taken and run: %u of %u taken, %d left", (unsigned)claim,
+              (unsigned)(claim >> 32), atomic_load(&t->left));
   t->share = share;
   t->context = context;
   atomic_store(&t->left, n);
@@ -242,6 +246,8 @@ static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
   take_shares(t);
   own = NULL;
   gate_wait(&t->done, seen);
+  NEAP_ASSERT(atomic_load(&t->left) == 0 && atomic_load(&t->n_met) == 0,
+              "all %d shares of a job have been run when it ends: %d left", n, atomic_load(&t->left));
   give_back(t);
 }
 
@@ -263,6 +269,7 @@ bool neap_team_run_together(int n, void (*share)(void *context, int share), void
 /* The count begins anew before the gate opens, since those who come out may meet again. */
 void neap_team_meet(void) {
   team *t = own;
+  NEAP_ASSERT(t != NULL, "a thread that meets the others runs a share of a team");
   int n = (int)(atomic_load(&t->claim) >> 32);
   unsigned seen = atomic_load(&t->met.value);
   if (atomic_fetch_add(&t->n_met, 1) + 1 < n) {

@@ -167,5 +167,7 @@ neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const nea
   NEAP_TRY(take_banks(graph, options, error));
   NEAP_TRY(assign_nodes(graph, error));
   assign_homes(graph, options);
-  return assign_values(graph, net, error);
+  NEAP_TRY(assign_values(graph, net, error));
+  if (NEAP_DEBUG) graph_check(graph);
+  return NEAP_OK;
 }

@@ -117,6 +117,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   bool fuse = rewrite && !b.options->no_fuse && !b.options->probe;
+  if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);
   if (status == NEAP_OK && fuse && !b.graph->train) status = graph_fuse(&b, error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);

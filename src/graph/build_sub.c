@@ -17,16 +17,16 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
   if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d", neap_net_name(spec->net), n_named, spec->n_in);
-  for (int i = 0; i < spec->n_in; i++) {
-    const char *name = i >= n_named ? "seed" : spec->net != NULL ? neap_net_sub_input_at(spec->net, i) : spec->in_name[i];
-    int v = graph_add_value(graph, name, &spec->in_type[i]);
-    if (v < 0 || (i < n_named && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
+  for (int i = 0; i < spec->n_in; i++) { /* the identity has names for its captures, and none for gradients */
+    const char *name = spec->net == NULL ? spec->in_name[i] : i < n_named ? neap_net_sub_input_at(spec->net, i) : NULL;
+    int v = graph_add_value(graph, name != NULL ? name : "seed", &spec->in_type[i]);
+    if (v < 0 || (name != NULL && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
     graph->value[v].region = NEAP_REGION_ARGUMENT;
     graph->value[v].role = NEAP_ROLE_INPUT;
     graph->value[v].argument = spec->in_argument[i];
     for (int k = 0; !b->no_commits && k < spec->n_out; k++)
       if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
-    graph->value[v].is_blob = i < n_named;
+    graph->value[v].is_blob = name != NULL;
     graph->param[graph->n_param++] = v;
   }
   return NEAP_OK;

@@ -63,9 +63,12 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
   }
   /* One pass decides, since what a late node writes is read behind it; then both halves are filled in order. */
   for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;
+  /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the forward moves behind it. Then they are no
+   * pair: kernels are chosen in order, and a backward's after its forward's. */
   for (int i = 0; i < n; i++) {
     sorted[place[i]] = graph->node[i];
-    sorted[place[i]].forward = place[graph->node[i].forward];
+    int forward = place[graph->node[i].forward];
+    sorted[place[i]].forward = forward <= place[i] ? forward : place[i];
   }
   neap_copy_bytes(graph->node, sorted, (size_t)n * sizeof *sorted);
   for (int v = 0; v < graph->n_value; v++)
@@ -311,6 +314,7 @@ neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
     if (kept == 0 || graph->edge[kept - 1].from != graph->edge[e].from || graph->edge[kept - 1].to != graph->edge[e].to)
       graph->edge[kept++] = graph->edge[e];
   graph->n_edge = kept;
+  if (NEAP_DEBUG) graph_check(graph);
   return NEAP_OK;
 }
 

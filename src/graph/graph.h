@@ -134,7 +134,7 @@ typedef struct neap_node {
   int extent;       /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
   int first_extent; /* how many of them stand before this node: its subnets' are numbered from there */
   int64_t n_found;  /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
-  int forward;      /* backward nodes: the forward node of their pair (same graph); else own index */
+  int forward;      /* backward nodes: the forward node of their pair (same graph, before them); else own index */
   uint32_t stream;  /* of random numbers: index in the definition, kept by clones */
   int bank;         /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
   bool confined;    /* works on bytes of its bank alone */

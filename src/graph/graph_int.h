@@ -222,6 +222,12 @@ neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const nea
 neap_status graph_finish(neap_graph *graph, bool by_op, neap_error *error);
 neap_status graph_make_edges(neap_graph *graph, neap_error *error);
 
+/* check.c, where NEAP_DEBUG is on: nodes and values of a graph whose edges may not be there yet; with its edges; and what laying out
+ * adds to that. */
+void graph_check_nodes(const neap_graph *graph);
+void graph_check(const neap_graph *graph);
+void graph_check_laid_out(const neap_graph *graph);
+
 /* ---- asked.c: what kernels have answered in one choosing ------------------------------------------------------------------ */
 
 typedef struct graph_asked {

@@ -306,6 +306,7 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;
   if (status == NEAP_OK) status = check_bytes(made, &total, error);
+  if (status == NEAP_OK && NEAP_DEBUG) graph_check(made), graph_check_laid_out(made);
   if (status != NEAP_OK) {
     neap_graph_free(made);
     return status;

@@ -226,6 +226,7 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
   } else {
     status = graph_no_memory(error);
   }
+  if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(sketch);
   if (status == NEAP_OK)
     *out = sketch;
   else

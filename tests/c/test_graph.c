@@ -256,6 +256,29 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
 }
 
 /* Its bytes are the kernel's own, and how many there are is not known while ops are read. */
+/* What a commit feeds moves behind it, and Sum with it; Sum's gradient reads a shape alone and stays before. Who looks for its pair
+ * looks at nodes before it. */
+TEST(a_gradient_that_comes_before_its_forward_has_no_pair) {
+  static const char text[] =
+    "net late\ninput x f32 (2,3)\ninput c bool ()\nstate m f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value "
+    "= 1 }\n"
+    "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = up }\n"
+    "y = Add(x, m)\nloss = Sum(y)\nx_grad = Gradient(loss, x)\noutputs loss, x_grad\n";
+  neap_net *net = NULL;
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  bool has_sum = false;
+  for (int n = 0; graph != NULL && n < graph->n_node; n++) {
+    CHECK(graph->node[n].forward >= 0 && graph->node[n].forward <= n);
+    if (strcmp(graph->node[n].op->name, "Sum") == 0) has_sum = true;
+    if (strcmp(graph->node[n].op->name, "SumGrad") == 0) CHECK(!has_sum && graph->node[n].forward == n);
+  }
+  CHECK(has_sum);
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
 TEST(a_stash_is_read_by_its_backward_alone) {
   static const char *const readers[] = {"z = Copy(q)", "z = Add(q, q)", "z = Cast(q) { to = f32 }"};
   for (int i = 0; i < NEAP_COUNT(readers); i++) {
@@ -405,7 +428,8 @@ int main(int argc, char **argv) {
              T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
              T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_are_recalled_only_as_the_kernels_make_them),
              T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(a_stash_is_read_by_its_backward_alone),
-             T(refused_choices_leave_nothing), T(choices_like_those_of_a_larger_batch_have_their_algorithms),
-             T(a_form_is_all_but_sizes), T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused),
-             T(a_type_is_that_of_a_blob_which_is_there), T(refused_memory_is_told_by_an_error));
+             T(a_gradient_that_comes_before_its_forward_has_no_pair), T(refused_choices_leave_nothing),
+             T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
+             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),
+             T(refused_memory_is_told_by_an_error));
 }
