@@ -80,7 +80,8 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
   int declared = neap_op_n_inputs(c->op), n_out = neap_op_n_outputs(c->op);
   const neap_arg *last_out = n_out > 0 ? &c->op->outputs[n_out - 1] : NULL;
   if (c->n_in > MOST_IN || c->n_out > MOST_OUT)
-    return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one eager call", name);
+    return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one op by itself; at most %d inputs and %d outputs", name,
+                     MOST_IN, MOST_OUT);
   if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
     return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out, c->n_out);
   for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {

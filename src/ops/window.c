@@ -29,7 +29,7 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
     w.end[d] = pad->n == 2 * w.n ? pad->ints[w.n + i] : w.begin[d];
     w.n_in *= w.in[d];
     w.n_out *= w.out[d];
-    w.n_kernel = (int64_t)((uint64_t)w.n_kernel * (uint64_t)w.kernel[d]); /* infer refuses what wraps around */
+    w.n_kernel *= w.kernel[d]; /* three of at most 2^20, or a weight's dimensions */
   }
   return w;
 }
@@ -60,14 +60,11 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   NEAP_TRY(check_lists(c, x->n_dim - 2, error));
   *w = neap_window_of(c->attrs, x, NULL, kernel);
-  int64_t n_kernel = 1;
   w->n_out = 1;
   for (int d = 0; d < 3; d++) {
     if (d < 3 - w->n) continue;
-    if (__builtin_mul_overflow(n_kernel, w->kernel[d], &n_kernel))
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a window of (%lld,%lld,%lld) has more elements than can be counted",
-                             (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->kernel[2]);
-    int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1, padded = w->in[d] + w->begin[d] + w->end[d];
+    int64_t reach = neap_count_add(neap_count_mul(w->kernel[d] - 1, w->dilation[d]), 1),
+            padded = w->in[d] + w->begin[d] + w->end[d];
     if (padded < reach || w->in[d] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
                              "a window of %lld elements needs at least as many, got %lld in x %s with its padding",

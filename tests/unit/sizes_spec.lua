@@ -21,6 +21,15 @@ describe("a size that nothing can have", function()
     raises("axis = -9223372036854775808", net.Softmax, net, x, "y", { axis = math.mininteger })
   end)
 
+  it("is refused where a window would reach so far", function()
+    for _, dilation in ipairs { 1 << 20, 3 } do
+      raises({ "Conv", "needs at least as many, got 5 in x (1,1,5,5)" }, plan, ([[input x f32 (1,1,5,5)
+param w f32 (1,1,%d,1)
+y = Conv(x, w) { dilation = {%d,1} }
+]]):format(1 << 44, dilation))
+    end
+  end)
+
   it("is refused in a declaration", function()
     local net = neap.net "n"
     for _, shape in ipairs { { huge, 4 }, { 0, huge }, { 1 << 46 } } do
