@@ -169,6 +169,40 @@ describe("a module", function()
     assert.are.equal(with(), with(9))
   end)
 
+  it("is built by a coroutine apart from those of others, and with the coroutines that its forward resumes", function()
+    local inner = nn.Linear { 3, 2 }
+    local m = nn.Sequential { seed = 3, nn.Lambda { function(y)
+      coroutine.yield "waits"
+      return coroutine.wrap(function() return inner(y) end)()
+    end } }
+    local waiting = coroutine.wrap(function() return m(x) end)
+    assert.are.equal("waits", waiting())
+    assert.are.same({ 2, 4 }, nn.Linear { 3, 4 }(x).shape)
+    assert.are.same({ 2, 2 }, waiting().shape)
+  end)
+
+  -- A call notes the modules it may have to put back: when its own end fails, and when it never ends, the notes go with it.
+  it("is let go of after a step whose metric can't be read, and when a call of it is never resumed", function()
+    local seen = setmetatable({}, { __mode = "v" })
+    local function model()
+      seen[#seen + 1] = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }
+      return seen[#seen]
+    end
+    local batch = { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 0, 1 }, "i64") }
+    local t = neap.trainer { model = model(), metrics = { all = function(y) return y end }, optimizer = optim.SGD { lr = 0.1 },
+      memory = { store = false } }
+    raises("one element", t.step, t, batch)
+    local waiting = coroutine.wrap(function(m)
+      m:on("*", "forward", function() coroutine.yield() end)
+      m(batch.x)
+    end)
+    waiting(model())
+    t, waiting = nil, nil -- luacheck: ignore 311
+    model():state_dict()
+    support.settle()
+    assert.are.same({}, seen)
+  end)
+
   it("keeps no layer that only a failed forward met", function()
     local inner, fails = nn.Linear { 3, 4 }, true
     local m = nn.Sequential { seed = 3, nn.Lambda { function(y)

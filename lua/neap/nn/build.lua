@@ -1,6 +1,6 @@
 --- Modules as nets: m:net and the reports made of it, eager calls, and m:backward.
 --
--- INVARIANT: one net is built at a time, `context.building`; what a module's forward raises leaves it as it was.
+-- INVARIANT: a coroutine builds one net at a time, `context.building()`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
 local batches = require "neap.batch"
 local core = require "neap.core"
@@ -25,11 +25,11 @@ local build = {}
 --- Calls f with a fresh net as the one being built, of modules of the tree of `root`.
 -- @return the build's record: {net, blobs, train, watched, trace}
 local function building(name, root, train, traced, f)
-  local outer, net = context.building, net_module.new(name)
+  local net = net_module.new(name)
   local record = { net = net, root = root, tree = tree.of(root), running = {}, blobs = {}, train = train, watched = {}, claimed = {},
     trace = traced and {} or nil }
-  context.building = record
-  local _ <close> = setmetatable({}, { __close = function() context.building = outer end })
+  local leave = context.enter(record)
+  local _ <close> = setmetatable({}, { __close = leave })
   tree.attempt(root, naming.inside, net, f, record)
   rawset(root, "_met", true)
   return record

@@ -22,8 +22,28 @@ local fail = core.fail
 local Module = {}
 local is_module, changed = tree.is_module, tree.changed
 
---- What is being built: context.building = { net, root, tree, running = {modules}, blobs = {record = blob}, train, trace, .. } or nil.
-local context = {}
+--- What is being built, by the coroutine that builds it: { net, root, tree, running = {modules}, blobs = {record = blob}, train, trace,
+-- .. }. Weak, since a forward may yield and never be resumed.
+local context, builds = {}, setmetatable({}, { __mode = "k" })
+
+--- The build that this code is part of, or nil: its coroutine's, else that of a coroutine which waits for this one.
+function context.building()
+  local found = builds[coroutine.running()]
+  if found or next(builds) == nil then return found end
+  for thread, build in pairs(builds) do
+    if coroutine.status(thread) == "normal" and (found == nil or build.depth > found.depth) then found = build end
+  end
+  return found
+end
+
+--- Makes `build` the one of this coroutine. @return leave(): the one before is again
+function context.enter(build)
+  local thread = coroutine.running()
+  local outer, around = builds[thread], context.building()
+  build.depth = around and around.depth + 1 or 1
+  builds[thread] = build
+  return function() builds[thread] = outer end
+end
 
 -- ---- children ----------------------------------------------------------------------------------------------------------
 
@@ -271,7 +291,8 @@ function Module.is_training(self)
     if mode then break end
     m = m._parent
   end
-  if context.building then return context.building.train end
+  local building = context.building()
+  if building then return building.train end
   return rawget(tree.root_of(m), "_mode") ~= false
 end
 
@@ -290,11 +311,11 @@ local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.ha
 
 --- The net that a module adds to now: that being built, or the branch or body in it whose function runs. Parameters are the
 -- outer net's.
-local function net_here(self) return naming.net_within(context.building.net, "nn." .. self._class) end
+local function net_here(self) return naming.net_within(context.building().net, "nn." .. self._class) end
 
 --- Gives a module that lies in no slot of the tree a place in it: below the module that runs it, under a name that no user can write.
 local function meet(m)
-  local building = context.building
+  local building = context.building()
   if building.tree.path[m] or is_bare(m) then return end
   if m._made_in == building then
     fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, in init or outside"):format(m._class))
@@ -307,7 +328,7 @@ end
 
 --- The blob of a parameter record in the net being built; declared there at its first use.
 local function blob_of(record)
-  local building, storage = context.building, storage_record(record)
+  local building, storage = context.building(), storage_record(record)
   local blob = building.blobs[storage]
   if blob == nil then
     meet(record.owner)
@@ -326,7 +347,7 @@ end
 -- @param n_out integer|nil outputs wanted, 1 when nil
 -- @return blobs
 function Module.op(self, type, inputs, attrs, n_out)
-  local net, path = net_here(self), context.building.tree.path[self]
+  local net, path = net_here(self), context.building().tree.path[self]
   local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
   for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
   return net:op(type, inputs, outs, attrs or {})
@@ -334,7 +355,7 @@ end
 
 --- Which ops of the net a module added itself, for m:summary.
 local function trace(self, net, n_before, output)
-  local building = context.building
+  local building = context.building()
   local all, own, claimed = net:_ops(), {}, building.claimed[net] or {}
   building.claimed[net] = claimed
   for i = n_before + 1, #all do
@@ -405,7 +426,7 @@ end
 
 --- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as ops of the net being built.
 local function call(self, ...)
-  local building = context.building
+  local building = context.building()
   check_arity(self, ...)
   if building == nil then check_given(self, ...) end
   if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
@@ -420,7 +441,7 @@ end
 
 local function index(self, key)
   if type(key) == "string" and self._params[key] then
-    if context.building then return blob_of(self._params[key]) end
+    if context.building() then return blob_of(self._params[key]) end
     return Module.as_parameter(self._params[key], (tree.home(self)))
   end
   local child = self._children[key]
@@ -453,7 +474,7 @@ local function newindex(self, key, value)
   if type(key) == "string" then check_free(self, key) end
   if self._children[key] or self._lists[key] then tree.put(self, key, nil) end
   -- A forward may read it: what was built of the old value is old. (What a forward itself sets is not.)
-  if self._fields[key] ~= value and not context.building then changed(self) end
+  if self._fields[key] ~= value and not context.building() then changed(self) end
   self._fields[key] = value
   if tree.note_list(self, key, value) then changed(self) end
 end
@@ -613,7 +634,7 @@ local function class(spec)
     local given = options_of(name, ...)
     local self = tree.fields()
     self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods, {}, {}
-    self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building or false
+    self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building() or false
     setmetatable(self, meta)
     local o = given or {}
     if declared then o = options.read("nn." .. name, declared, take_input(self, declared, given)) end

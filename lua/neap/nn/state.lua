@@ -145,7 +145,7 @@ end
 -- done here, once, if it can be.
 local function settle(self)
   local root, t = tree.home(self)
-  if module.context.building then return root, t end
+  if module.context.building() then return root, t end
   local lazy, meets = false, false
   for _, m in ipairs(t.list) do
     lazy = lazy or m._lazy

@@ -295,30 +295,30 @@ local function put_back(m, was)
   end
 end
 
---- Notes of the calls under way, the innermost last.
-local under_way = {}
+--- The notes of the calls under way: weak, since one may be in a coroutine that nobody resumes.
+local under_way = setmetatable({}, { __mode = "k" })
 
 --- m, with all below it, is about to become a part of a tree that is being built.
 function tree.note(m)
-  for _, notes in ipairs(under_way) do
+  for notes in pairs(under_way) do
     for _, x in ipairs(tree.modules(m)) do note(notes, x) end
   end
 end
 
 --- m is about to get another host.
 function tree.note_one(m)
-  for _, notes in ipairs(under_way) do note(notes, m) end
+  for notes in pairs(under_way) do note(notes, m) end
 end
 
 --- Begins a call that may fail. `root` nil: one that makes a module of others.
 -- @return finish(keep): without `keep` the modules of the tree are as they were: which there are, their names, parameters and the
 -- widths they have learnt
 function tree.mark(root)
-  local notes, depth = {}, #under_way + 1
+  local notes = {}
   for _, m in ipairs(root and tree.modules(root) or {}) do note(notes, m) end
-  under_way[depth] = notes
+  under_way[notes] = true
   return function(keep)
-    for i = #under_way, depth, -1 do under_way[i] = nil end
+    under_way[notes] = nil
     if keep then return end
     for m, was in pairs(notes) do put_back(m, was) end
   end

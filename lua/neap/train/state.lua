@@ -150,8 +150,8 @@ local function attempt(self, known, ws, f, ...)
   for name in pairs(self.input or { x = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()
-    if not done then settle(self) end
-    local keep = done or self.position.step ~= was.position.step or self.position.batches ~= was.position.batches
+    local settled = done or pcall(settle, self) -- what can't be settled has happened all the same: only its metrics can't be read
+    local keep = done or not settled or self.position.step ~= was.position.step or self.position.batches ~= was.position.batches
     if mark then ws:_end_mark(mark, keep, fed) end
     finish(keep)
     if not keep then undo() end
