@@ -104,6 +104,7 @@ NEAP_API const char *neap_version(void);
   X(GRAPH, "graph")             \
   X(PLAN, "plan")               \
   X(MEMORY, "memory")           \
+  X(BUDGET, "budget")           \
   X(RELEASED, "released")       \
   X(DATA, "data")               \
   X(NUMERIC, "numeric")         \
@@ -118,7 +119,8 @@ typedef enum neap_status {
 #undef X
 } neap_status;
 
-/* "shape", "memory", ...: what scripts test. */
+/* "shape", "memory", ...: what scripts test. MEMORY: the system refused bytes. BUDGET: a limit that the caller gave (a budget, a
+ * total, a bank's bytes) can't be met: trying again gives the same answer. */
 NEAP_API const char *neap_status_text(neap_status status);
 
 /* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one sentence: what, where,
@@ -134,7 +136,8 @@ typedef struct neap_error {
   char expected[128];
   char got[128];
   char hint[256];      /* one thing to try */
-  int64_t least_bytes; /* for MEMORY and PLAN: the least that would do, else 0 */
+  int64_t least_bytes; /* for BUDGET: the least that would do, given as the limit that was refused; 0: none would */
+  int64_t held_bytes;  /* for BUDGET: what the workspace whose limit was refused holds now; 0: no workspace's */
 } neap_error;
 
 NEAP_API void neap_error_clear(neap_error *error);
@@ -315,14 +318,14 @@ typedef struct neap_bank {
 /* Puts n blobs of this workspace, tensors with bytes of its own, into a memory bank; the bank "main" takes them out again. What they
  * hold stays; views taken before see the old bytes, and one that is fed with another shape lies in main again. With `later` the
  * bytes follow on a thread of their own, and whoever asks for one of the blobs by name, or runs a session that uses it, waits.
- * Sessions opened afterwards, with the bank among their options, know where the blobs lie. NAME, ARGUMENT or MEMORY errors (which
+ * Sessions opened afterwards, with the bank among their options, know where the blobs lie. NAME, ARGUMENT, BUDGET or MEMORY errors (which
  * name the bank) leave all as it was. */
 NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n, const char *const *names, const neap_bank *bank,
                                            bool later, neap_error *error);
 
 /* Zero and NULL everywhere are the defaults. */
 typedef struct neap_options {
-  int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a MEMORY error with least_bytes */
+  int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a BUDGET error with least_bytes */
   int64_t total_bytes;  /* of everything the program holds */
   const char *policy; /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes; "pool": below */
   const char *engine; /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
@@ -494,7 +497,7 @@ NEAP_API void neap_range_free(neap_range *range);
 /* The largest batch whose plan keeps to budget_bytes and total_bytes, of which one at least is given: one row more does not, or
  * is more than `max` (0: 65536); both have been planned. A net that trains may recompute to fit more rows, unless no_recompute
  * forbids it. The batch is what it is in a range. `figures` (may be NULL): of that
- * plan. MEMORY with least_bytes when not even one row fits. Nothing of tensors is allocated. */
+ * plan. BUDGET with least_bytes when not even one row fits. Nothing of tensors is allocated. */
 NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max, int64_t *batch,
                                         neap_figures *figures, neap_error *error);
 
@@ -945,7 +948,7 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
 /* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader
  * (or its Free). The pool is one region, kept between runs and empty between them; budget_bytes is its hard limit. Where that
  * leaves no room, values are given back before their last reader, and the ops that made them run again (unless no_recompute): the
- * same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with MEMORY before anything
+ * same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with BUDGET before anything
  * runs. A transient blob can't be read after the run: declare it an output.
  *
  * With `dynamic` a session takes inputs of any shape: write an input with another shape and run. A program is made once for each

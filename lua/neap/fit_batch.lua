@@ -42,7 +42,7 @@ end
 
 --- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =, input_dtype =}) -> n, plan, total. The largest batch that
 -- fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
--- and says so. Raises `memory` when not even one example fits.
+-- and says so. Raises `budget` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end

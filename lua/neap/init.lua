@@ -81,11 +81,12 @@ function neap.bytes(x)
   return core.bytes_text(x)
 end
 
---- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc}: bytes now. held and
+--- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc, n_planned}: bytes now. held and
 -- high are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
 -- of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load, ws:load with map =), which the system reads
 -- when they are touched and drops when it needs memory; resident is the whole process; available is what the process can still
--- take of this machine, by the kernel, control groups and ulimit.
+-- take of this machine, by the kernel, control groups and ulimit. n_planned counts the nets planned so far, refused ones too; plans
+-- that the database knew are not planned.
 function neap.memory()
   local s = core.memory()
   local rows = {
@@ -97,10 +98,10 @@ function neap.memory()
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
     { what = "free for this process on this machine", bytes = s.available },
   }
-  return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc" },
+  return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc", "n_planned" },
     totals = { available = s.available, held = s.held, held_meta = s.held_meta, high = s.high, mapped = s.mapped, pool = s.pool, pool_used = s.pool_used,
       resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
-      n_live = s.n_live, n_alloc = s.n_alloc } }
+      n_live = s.n_live, n_alloc = s.n_alloc, n_planned = s.n_planned } }
 end
 
 --- neap.reset_peak(): the high-water marks start again from what is held now.

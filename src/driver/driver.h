@@ -54,6 +54,8 @@ typedef struct neap_forecast {
 } neap_forecast;
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
+/* Nets planned by this process so far, refused ones too; what the store knew is not planned. */
+int64_t neap_driver_n_planned(void);
 /* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range` unless that is NULL. Either count
  * may be NULL. */
 neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options, const neap_range *range,
@@ -133,7 +135,7 @@ typedef struct neap_fit {
   const neap_net *update; /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are not */
   const neap_net *hold;   /* batches are held before an update; NULL: they are not */
 } neap_fit;
-/* *out (may be NULL): its plan, owned by the caller. MEMORY error with the least that would do when not even 1 fits. Nothing is
+/* *out (may be NULL): its plan, owned by the caller. BUDGET error with the least that would do when not even 1 fits. Nothing is
  * allocated but the plans. */
 neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error);
 /* The same for a net that is one at all batches, by neap_batch_inputs. */
@@ -167,7 +169,7 @@ typedef struct neap_micro_step {
 neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
 
 /* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total; and what batches held
- * before it take (`hold`; NULL: none are). MEMORY error when an arena can't keep the budget. */
+ * before it take (`hold`; NULL: none are). BUDGET error when an arena can't keep the budget. */
 neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
                               neap_beside *beside, neap_error *error);
 

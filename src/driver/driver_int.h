@@ -35,7 +35,7 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
 /* Undoes a round of planning; the prepared graph and the key stay. */
 void neap_way_drop_result(neap_way *w);
 void neap_way_fini(neap_way *w); /* whatever has not been handed over */
-/* ladder.c: chooses, lays out and plans: the first plan within the limits, of a fixed list. MEMORY with the least that would do. */
+/* ladder.c: chooses, lays out and plans: the first plan within the limits, of a fixed list. BUDGET with the least that would do. */
 neap_status neap_ladder_climb(neap_way *w, neap_error *error);
 /* The choices of one section of the ladder, into w->choices, with nothing said of constants and repetitions. PLAN error for one that
  * the options have not. */
@@ -61,10 +61,6 @@ void neap_range_reserve(const neap_range *range, neap_program *program);
 /* mem_param.c: the options with mem_param put into policy and keep, in *out; without one they are as they were. Lists in `room`. */
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
                                    neap_compile_options *out, neap_error *error);
-
-/* fit_batch.c: MEMORY with least_bytes set: planned, and too large. Without, the system refused memory, which says nothing of the plan.
- */
-bool neap_is_too_large(const neap_error *error);
 
 /* plan.c: the engine of this name, or that the environment names where it is NULL; *force false: none. ARGUMENT error for one that does
  * not exist. */

@@ -278,8 +278,8 @@ static neap_status check_outputs(const neap_workspace *ws, const char *type, int
   size_t held = neap_workspace_held_bytes(ws) + bytes;
   if (total == 0 || bytes == 0 || held <= total) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
-  return neap_fail(error, NEAP_MEMORY, "%s: the workspace would hold %s with its outputs, its total is %s", type,
+  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held, error->held_bytes = (int64_t)(held - bytes);
+  return neap_fail(error, NEAP_BUDGET, "%s: the workspace would hold %s with its outputs, its total is %s", type,
                    neap_bytes_text((double)held, a), neap_bytes_text((double)total, b));
 }
 

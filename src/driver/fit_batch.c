@@ -90,8 +90,6 @@ static neap_status find_beside(const neap_fit *fit, const neap_net *net, const n
 
 /* ---- the search --------------------------------------------------------------------------------------------------- */
 
-bool neap_is_too_large(const neap_error *error) { return error->code == NEAP_MEMORY && error->least_bytes > 0; }
-
 /* Plans a batch of n. *used: see share. */
 static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside, neap_forecast *out, double *used,
                               neap_error *error) {
@@ -122,7 +120,7 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
       s->low = n;
       s->before = s->last;
       s->last = (point){n, used};
-    } else if (n > 1 && neap_is_too_large(&refused)) {
+    } else if (n > 1 && status == NEAP_BUDGET) {
       s->high = n;
     } else {
       if (error != NULL && error->code == NEAP_OK) *error = refused;

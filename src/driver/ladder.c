@@ -246,7 +246,7 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
     *found = neap_way_fits(w);
     return NEAP_OK;
   }
-  if (status == NEAP_MEMORY && refused.least_bytes > 0) {
+  if (status == NEAP_BUDGET) {
     bool by_total = w->resolved.arena_limit == 0 || options.budget_bytes < w->resolved.arena_limit;
     if (by_total) refused.least_bytes += (int64_t)(w->resolved.resident_bytes + constant_bytes(w));
     if (l->least.code == NEAP_OK || refused.least_bytes < l->least.least_bytes) l->least = refused;
@@ -310,7 +310,7 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
   return *found ? NEAP_OK : climb_inexact(l, limit, constants, found, error);
 }
 
-/* MEMORY error of the plan of least need. */
+/* BUDGET error of the plan of least need. */
 static neap_status refuse(const ladder *l, neap_error *error) {
   const neap_way *w = l->w;
   neap_error refused = l->least;
@@ -345,8 +345,13 @@ neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
   return status;
 }
 
+static int64_t n_planned; /* atomic; for tests, and for who asks what the store saves */
+
+int64_t neap_driver_n_planned(void) { return __atomic_load_n(&n_planned, __ATOMIC_RELAXED); }
+
 neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   ladder l = {.w = w};
+  __atomic_add_fetch(&n_planned, 1, __ATOMIC_RELAXED);
   w->section = 0;
   bool found = false;
   neap_status status = climb(&l, &found, error);

@@ -164,7 +164,7 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   const neap_plan *most = range->most.plan;
   neap_error refused = {0};
   neap_status status = plan_within_most(range, w, &refused);
-  if (status != NEAP_OK && !neap_is_too_large(&refused)) {
+  if (status != NEAP_OK && status != NEAP_BUDGET) {
     if (error != NULL && error->code == NEAP_OK) *error = refused;
     return status;
   }

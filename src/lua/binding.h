@@ -45,13 +45,15 @@ void neap_lua_check_type(lua_State *L, int arg, int type);
 /* The position of the text at `arg` (nil: of `missing`, where that isn't NULL) in the NULL-ended list. */
 int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list);
 
-/* `call` may use `&error` and must return a neap_status. Refused memory gets a second chance after a full collection. */
+/* After a failure: whether a full collection may have made room, so that the call is worth repeating. Refused memory has; a
+ * workspace's limit where garbage was held in it; the budget of a plan never, since a plan asks nothing of what is held now. */
+bool neap_lua_make_room(lua_State *L, const neap_error *error);
+/* `call` may use `&error` and must return a neap_status; it is made again where a collection may have made room. */
 #define NEAP_LUA_TRY(L, call)                            \
   do {                                                   \
     neap_error error = {0};                              \
     neap_status try_code_ = (call);                      \
-    if (try_code_ == NEAP_MEMORY) {                      \
-      lua_gc(L, LUA_GCCOLLECT);                          \
+    if (neap_lua_make_room(L, &error)) {                 \
       neap_error_clear(&error);                          \
       try_code_ = (call);                                \
     }                                                    \

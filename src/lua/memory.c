@@ -23,14 +23,21 @@ void neap_lua_collect(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
+bool neap_lua_make_room(lua_State *L, const neap_error *error) {
+  if (error->code != NEAP_MEMORY && (error->code != NEAP_BUDGET || error->held_bytes == 0)) return false;
+  int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+  lua_gc(L, LUA_GCCOLLECT);
+  return error->code == NEAP_MEMORY || neap_memory_read().held_bytes[NEAP_DATA_BYTES] < held;
+}
+
 /* memory() -> {available (bytes the process can still take on this machine, its limits looked at), held, high (bytes of tensors),
- * held_meta, high_meta (of all else), n_live, n_alloc, resident, resident_peak, lua, mapped (bytes of files mapped now, not of
+ * held_meta, high_meta (of all else), n_live, n_alloc, n_planned, resident, resident_peak, lua, mapped (bytes of files mapped now, not of
  * held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
   neap_pool_totals(&pool, &pool_used);
-  lua_createtable(L, 0, 13);
+  lua_createtable(L, 0, 14);
   neap_lua_set_integer(L, "available", (int64_t)neap_memory_available());
   neap_lua_set_integer(L, "mapped", neap_io_mapped_bytes());
   neap_lua_set_integer(L, "pool", pool);
@@ -41,6 +48,7 @@ static int memory(lua_State *L) {
   neap_lua_set_integer(L, "high_meta", s.high_bytes[NEAP_META_BYTES]);
   neap_lua_set_integer(L, "n_live", s.n_live);
   neap_lua_set_integer(L, "n_alloc", s.n_alloc);
+  neap_lua_set_integer(L, "n_planned", neap_driver_n_planned());
   neap_lua_set_integer(L, "resident", (int64_t)neap_process_resident_bytes());
   neap_lua_set_integer(L, "resident_peak", (int64_t)neap_process_resident_peak_bytes());
   neap_lua_set_integer(L, "lua", (int64_t)lua_gc(L, LUA_GCCOUNT) * 1024 + lua_gc(L, LUA_GCCOUNTB));

@@ -23,17 +23,17 @@ static const neap_node *growing_loop(const neap_graph *graph) {
   return NULL;
 }
 
-/* MEMORY error at the loop's line. Within a maximum the frames would be part of the arena, so that is the hint. */
+/* BUDGET error at the loop's line. Within a maximum the frames would be part of the arena, so that is the hint. */
 static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, neap_error *error) {
   char asked[24], record[24];
-  neap_fail(error, NEAP_MEMORY,
+  neap_fail(error, NEAP_BUDGET,
             "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no budget (%s) "
             "can be promised",
             node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record),
             neap_bytes_text((double)budget_bytes, asked));
   neap_hint(error, "give the loop max = n: its frames are planned then");
   if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line != NULL ? node->line : "");
-  return NEAP_MEMORY;
+  return NEAP_BUDGET;
 }
 
 int neap_plan_changed(const neap_graph *graph) {
@@ -48,11 +48,11 @@ int neap_plan_changed(const neap_graph *graph) {
 /* Without an arena no step is in the way: what lies beside it is too much for the total. */
 static neap_status refuse_beside(const neap_graph *graph, size_t beside, size_t total, neap_error *error) {
   char text[24], asked[24];
-  neap_fail(error, NEAP_MEMORY, "least total for \"%s\" is %s, all of it beside the arena, the total is %s",
+  neap_fail(error, NEAP_BUDGET, "least total for \"%s\" is %s, all of it beside the arena, the total is %s",
             graph->name != NULL ? graph->name : "net", neap_bytes_text((double)beside, text),
             neap_bytes_text((double)total, asked));
   if (error != NULL) error->least_bytes = (int64_t)beside;
-  return NEAP_MEMORY;
+  return NEAP_BUDGET;
 }
 
 /* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be
@@ -80,7 +80,7 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   if (is_total)
     snprintf(beside, sizeof beside, " (arena %s, beside it %s)", neap_bytes_text((double)plan->arena_bytes, arena),
              neap_bytes_text((double)beside_bytes, rest));
-  neap_fail(error, NEAP_MEMORY, "least %s for \"%s\" is %s%s, the %s %s; in the way at step %d (%s%s%s): %s",
+  neap_fail(error, NEAP_BUDGET, "least %s for \"%s\" is %s%s, the %s %s; in the way at step %d (%s%s%s): %s",
             is_total                           ? "total"
             : plan->policy == NEAP_POLICY_POOL ? "pool"
                                                : "arena",
@@ -96,7 +96,7 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
     if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
   }
   neap_buffer_fini(&list);
-  return NEAP_MEMORY;
+  return NEAP_BUDGET;
 }
 
 /* The step of the most bytes live in bank `b`, and those bytes, by the places. */
@@ -125,7 +125,7 @@ static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, i
   if (some)
     snprintf(text, sizeof text, ", the largest \"%.80s\" with %s", blob,
              neap_bytes_text((double)plan->place[largest].bytes, most));
-  neap_fail(error, NEAP_MEMORY, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
+  neap_fail(error, NEAP_BUDGET, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
             neap_bytes_text((double)bank->bytes, has), graph->name, neap_bytes_text((double)plan->bank[b].bytes, need), step + 1,
             node->name, text);
   neap_hint(error, "assign fewer ops or blobs to \"%s\"", bank->name);
@@ -134,7 +134,7 @@ static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, i
     snprintf(error->line, sizeof error->line, "%s", node->line);
     snprintf(error->blob, sizeof error->blob, "%s", blob);
   }
-  return NEAP_MEMORY;
+  return NEAP_BUDGET;
 }
 
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error) {

@@ -640,7 +640,7 @@ static neap_status find_least(machine *m, size_t limit, size_t most, size_t *lea
   return NEAP_OK;
 }
 
-/* MEMORY error at the op of the greatest need, with its operands. */
+/* BUDGET error at the op of the greatest need, with its operands. */
 static neap_status refuse(const machine *m, size_t limit, size_t least, neap_error *error) {
   const neap_node *node = &m->graph->node[m->least_node];
   neap_buffer list = {0};
@@ -658,7 +658,7 @@ static neap_status refuse(const machine *m, size_t limit, size_t least, neap_err
   if (scratch > 0) neap_buffer_add(&list, "%sscratch %s", list.n > 0 ? ", " : "", neap_bytes_text((double)scratch, text));
   bool has_line = node->line != NULL && node->line[0] != '\0';
   neap_fail(
-    error, NEAP_MEMORY,
+    error, NEAP_BUDGET,
     "least pool for \"%s\" is %s, the budget %s, though values are evicted and made again; %s \"%s\"%s%s alone needs %s: %s",
     m->graph->name != NULL ? m->graph->name : "net", neap_bytes_text((double)least, text), neap_bytes_text((double)limit, asked),
     node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "", has_line ? node->line : "",
@@ -671,7 +671,7 @@ static neap_status refuse(const machine *m, size_t limit, size_t least, neap_err
     if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
   }
   neap_buffer_fini(&list);
-  return NEAP_MEMORY;
+  return NEAP_BUDGET;
 }
 
 /* ---- the door --------------------------------------------------------------------------------------------------------- */

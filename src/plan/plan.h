@@ -162,12 +162,12 @@ neap_status neap_repeats_take(neap_repeats *repeats, int i, int **again, int *n_
 /* The most bytes that one node takes by itself: no set leads below. */
 neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options, size_t *least_bytes, neap_error *error);
 
-/* Whether a plan keeps to a limit: MEMORY error with the least that would do, which names what is in the way. 0: no limit. With
+/* Whether a plan keeps to a limit: BUDGET error with the least that would do, which names what is in the way. 0: no limit. With
  * `is_total` the limit is one on the arena and the bytes beside it. */
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
                                    size_t beside_bytes, neap_error *error);
 
-/* Whether every bank keeps to its capacity: MEMORY error that names the one that doesn't, with the least that would do. */
+/* Whether every bank keeps to its capacity: BUDGET error that names the one that doesn't, with the least that would do. */
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error);
 
 /* The step that runs a node that makes something; 0-based. */

@@ -24,7 +24,7 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
 /* evict.c, policy `pool`: the script of a run that stays within `limit_bytes`; fills script, offsets and figures of a plan whose
- * places are complete but for them. MEMORY error with the least that would do; `most_bytes` is what a run takes that evicts
+ * places are complete but for them. BUDGET error with the least that would do; `most_bytes` is what a run takes that evicts
  * nothing. */
 neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t limit_bytes, size_t most_bytes, neap_error *error);
 /* Whether the plan's packer is that of evict.c. */

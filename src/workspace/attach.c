@@ -64,7 +64,7 @@ static size_t missing_undo(const neap_workspace *ws, const neap_program *program
 }
 
 /* Arena and pool are two regions, which the programs of a workspace share; each is as large as the largest of its programs needs.
- * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. MEMORY errors that say the least that would do. */
+ * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. BUDGET errors that say the least that would do. */
 static neap_status check_limits(const neap_workspace *ws, const neap_program *program, const neap_tensor *fresh,
                                 neap_error *error) {
   const char *name = neap_program_graph(program)->name;
@@ -76,14 +76,14 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
     char text[160], c[24];
     (void)name_largest(program, text, error);
-    if (error != NULL && error->least_bytes > 0) error->least_bytes = (int64_t)(want + other);
+    if (error != NULL && error->least_bytes > 0) error->least_bytes = (int64_t)(want + other), error->held_bytes = (int64_t)has;
     if (other > 0)
       snprintf(beside, sizeof beside, ", beside %s of %s%s,",
                banks > 0        ? "banks"
                : takes(program) ? "an arena"
                                 : "a pool",
                neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
-    return neap_fail(error, NEAP_MEMORY, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
+    return neap_fail(error, NEAP_BUDGET, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
                      takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
                      neap_bytes_text((double)ws->budget_bytes, b), text);
   }
@@ -93,8 +93,9 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   size_t held = neap_workspace_held_bytes(ws) - has + want + constants + fresh_bytes(program, fresh);
   held += banks - neap_workspace_bank_bytes(ws, NULL) + missing_undo(ws, program);
   if (held <= ws->total_bytes) return NEAP_OK;
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held;
-  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the workspace would hold %s, its total is %s", name,
+  if (error != NULL && error->code == NEAP_OK)
+    error->least_bytes = (int64_t)held, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
+  return neap_fail(error, NEAP_BUDGET, "net \"%s\": the workspace would hold %s, its total is %s", name,
                    neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 

@@ -70,8 +70,9 @@ neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who,
   size_t all = more + neap_workspace_bank_blobs(ws, bank);
   if (capacity == 0 || all <= capacity) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)all;
-  return neap_fail(error, NEAP_MEMORY, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
+  if (error != NULL && error->code == NEAP_OK)
+    error->least_bytes = (int64_t)all, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
+  return neap_fail(error, NEAP_BUDGET, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
                    neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
 }
 

@@ -85,8 +85,9 @@ static neap_status check_total(const neap_workspace *ws, const char *name, const
   size_t bytes = neap_workspace_held_bytes(ws) + neap_align(neap_type_bytes(type));
   if (bytes <= ws->total_bytes) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)bytes;
-  return neap_fail(error, NEAP_MEMORY, "feed \"%s\": the workspace would hold %s, its total is %s", name,
+  if (error != NULL && error->code == NEAP_OK)
+    error->least_bytes = (int64_t)bytes, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
+  return neap_fail(error, NEAP_BUDGET, "feed \"%s\": the workspace would hold %s, its total is %s", name,
                    neap_bytes_text((double)bytes, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 

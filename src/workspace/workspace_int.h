@@ -203,10 +203,10 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, con
 
 /* The workspace's banks for those of a program, with arenas that are large enough: made in `fresh` (one a bank of the plan, NULL where
  * it has enough), and put in place, which can't fail. ARGUMENT for a bank that the workspace knows with another capacity or kind;
- * MEMORY for one that would exceed its capacity, or when bytes are refused. */
+ * BUDGET for one that would exceed its capacity, MEMORY when bytes are refused. */
 neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS],
                                       neap_error *error);
-/* Whether the arena may have so many bytes: MEMORY where main has a capacity that they exceed, whoever has given it. */
+/* Whether the arena may have so many bytes: BUDGET where main has a capacity that they exceed, whoever has given it. */
 neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program, size_t arena, neap_error *error);
 void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS]);
 /* Bytes that the arenas of all banks but main take, or will when `program` (may be NULL) is attached. */
@@ -216,10 +216,10 @@ neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_pro
 
 /* Bytes of a bank that blobs lie in. */
 size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank);
-/* Whether `more` bytes find room in a bank beside its blobs: MEMORY error of `who` where it has a capacity (not 0) that they exceed. */
+/* Whether `more` bytes find room in a bank beside its blobs: BUDGET error of `who` where it has a capacity (not 0) that they exceed. */
 neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
                                       neap_error *error);
-/* Bytes in a bank that the workspace knows, for a blob of this type with room for so many: MEMORY error of `who` where the bank has too
+/* Bytes in a bank that the workspace knows, for a blob of this type with room for so many: BUDGET error of `who` where the bank has too
  * little left beside its programs and blobs, the one whose bytes are replaced among them. */
 neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank, const neap_type *type,
                                         size_t room, neap_tensor *out, neap_error *error);

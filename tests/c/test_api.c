@@ -483,7 +483,7 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   CHECK(loss[0] == loss[1] && memcmp(w[0], w[1], sizeof w[0]) == 0);
   CHECK_FAILS(
     neap_net_forecast(net, &(neap_options){.budget_bytes = whole.arena_bytes / 2, .no_recompute = true}, &half, NULL, &error),
-    NEAP_MEMORY, "least arena");
+    NEAP_BUDGET, "least arena");
   neap_net_free(net);
 }
 

@@ -295,7 +295,7 @@ TEST(what_is_held_is_counted_and_asked_for) {
   CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with}, &micro, &error));
   neap_micro_free(micro);
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with - 64}, &micro, &error),
-              NEAP_MEMORY, "total");
+              NEAP_BUDGET, "total");
   neap_net_free(net);
   neap_workspace_release(ws);
 }
@@ -551,7 +551,7 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = -1}, &micro, &error), NEAP_ARGUMENT,
               "can't be negative");
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.n_thread = 4097}, &micro, &error), NEAP_ARGUMENT, "1 to 4096");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = 100}, &micro, &error), NEAP_MEMORY, "the total is");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = 100}, &micro, &error), NEAP_BUDGET, "the total is");
   neap_net *expanded = NULL;
   CHECK_OK(neap_net_expand(net, &expanded, &error));
   CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH, "has no Gradient op");
@@ -614,7 +614,7 @@ TEST(fit_batch_is_exact) {
         for (int64_t rows = n; rows <= n + 1; rows++) { /* the same net, written for these rows */
           neap_error own = {0};
           CHECK_OK(make_net(rows, u, &large, &error));
-          CHECK_EQ(neap_net_forecast(large, &options, &figures, NULL, &own), rows == n ? NEAP_OK : NEAP_MEMORY);
+          CHECK_EQ(neap_net_forecast(large, &options, &figures, NULL, &own), rows == n ? NEAP_OK : NEAP_BUDGET);
           CHECK(rows == n || own.least_bytes > 0);
           neap_net_free(large);
         }
@@ -633,7 +633,7 @@ TEST(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do) {
   int64_t n = 77;
   CHECK_OK(make_net(3, SGD, &net, &error));
   neap_error own = {0};
-  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1}, 0, &n, &figures, &own), NEAP_MEMORY);
+  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1}, 0, &n, &figures, &own), NEAP_BUDGET);
   CHECK(own.least_bytes > 1);
   CHECK_EQ(n, 77);
   CHECK_OK(neap_net_fit_batch(net, &(neap_options){.budget_bytes = own.least_bytes}, 0, &n, &figures, &error));
@@ -695,12 +695,12 @@ TEST(micro_batches_are_as_large_as_fits) {
       CHECK_OK(train(SGD, 0, &(neap_options){.dag = dag}, &whole, &error));
       CHECK_OK(make_net(12, SGD, &net, &error));
       CHECK_OK(neap_workspace_open(5, &ws, &error));
-      CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error), NEAP_MEMORY,
+      CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error), NEAP_BUDGET,
                   ""); /* the whole does not */
       CHECK_OK(neap_micro_open(ws, net, 0, &options, &micro, &error));
       int64_t rows = neap_micro_rows(micro);
       CHECK(rows > 1 && rows < 12);
-      CHECK_FAILS(neap_micro_open(ws, net, rows + 1, &options, &none, &error), NEAP_MEMORY, "");
+      CHECK_FAILS(neap_micro_open(ws, net, rows + 1, &options, &none, &error), NEAP_BUDGET, "");
       for (int k = 0; k < 3; k++) {
         CHECK_OK(write_batch(ws, 12, k, -1, &error));
         CHECK_OK(neap_micro_run(micro, 0, NULL, &error));

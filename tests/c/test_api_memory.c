@@ -396,7 +396,7 @@ TEST(bytes_are_counted_by_class_each_storage_once) {
   /* a budget that can't be met is no matter for the net as it is written */
   CHECK_OK(neap_net_count(train, &(neap_options){.budget_bytes = 64}, &before, NULL, &error));
   neap_counts kept = after;
-  CHECK_FAILS(neap_net_count(train, &(neap_options){.budget_bytes = 64}, &before, &after, &error), NEAP_MEMORY, "");
+  CHECK_FAILS(neap_net_count(train, &(neap_options){.budget_bytes = 64}, &before, &after, &error), NEAP_BUDGET, "");
   CHECK(memcmp(&kept, &after, sizeof kept) == 0);
   neap_net_free(train), neap_net_free(test);
 }

@@ -459,7 +459,7 @@ TEST(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was) {
   neap_net *net = read_net(deep_text);
   char *text = NULL;
   CHECK_FAILS(neap_net_plan_dot(net, &(neap_options){.policy = "best"}, &text, &error), NEAP_ARGUMENT, "best");
-  CHECK_FAILS(neap_net_plan_svg(net, &(neap_options){.budget_bytes = 1}, &text, &error), NEAP_MEMORY, "");
+  CHECK_FAILS(neap_net_plan_svg(net, &(neap_options){.budget_bytes = 1}, &text, &error), NEAP_BUDGET, "");
   CHECK(text == NULL);
   CHECK_FAILS(neap_text_save("x", "/nowhere/at/all.svg", &error), NEAP_IO, "/nowhere/at/all.svg");
   CHECK_FAILS(neap_text_save("x", "/dev/full", &error), NEAP_IO, "/dev/full");

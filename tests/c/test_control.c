@@ -287,7 +287,7 @@ TEST(copies_of_what_may_be_half_written_are_counted) {
     CHECK_OK(neap_driver_plan(o.net, &options, &forecast, &error));
     neap_forecast_fini(&forecast);
     options.total_bytes = total - 1;
-    CHECK_FAILS(neap_driver_plan(o.net, &options, &forecast, &error), NEAP_MEMORY, "");
+    CHECK_FAILS(neap_driver_plan(o.net, &options, &forecast, &error), NEAP_BUDGET, "");
     opened_close(&o);
   }
 }

@@ -352,7 +352,7 @@ TEST(budget_names_what_is_in_the_way) {
   neap_plan *plan = NULL;
   neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .budget_bytes = 1 << 20};
   neap_error refused = {0};
-  CHECK_EQ(neap_plan_make(g, &options, &plan, &refused), NEAP_MEMORY);
+  CHECK_EQ(neap_plan_make(g, &options, &plan, &refused), NEAP_BUDGET);
   CHECK(plan == NULL);
   CHECK_EQ(refused.least_bytes, (1 << 20) + 64);
   CHECK(strstr(refused.message, "huge 1.0 MiB") != NULL);

@@ -566,7 +566,7 @@ static void take_least(subject *s, neap_forecast *f) {
   neap_error refused = {0};
   CHECK_OK(neap_net_read(s->text, &net, &error));
   s->options.plan.budget_bytes = 64;
-  CHECK(neap_driver_plan(net, &s->options, f, &refused) == NEAP_MEMORY && refused.least_bytes > 0);
+  CHECK(neap_driver_plan(net, &s->options, f, &refused) == NEAP_BUDGET && refused.least_bytes > 0);
   s->options.plan.budget_bytes = (size_t)refused.least_bytes;
   CHECK_OK(neap_driver_plan(net, &s->options, f, &error));
   neap_net_free(net);

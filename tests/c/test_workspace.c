@@ -285,7 +285,7 @@ TEST(budgets_of_the_workspace_are_kept) {
   neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE}, .graph = {.no_rewrite = true}};
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.budget_bytes = 1000}, &ws, &error));
   CHECK_OK(chain(9, "a", &net, &error));
-  CHECK_FAILS(neap_driver_compile(ws, net, &options, &session, &error), NEAP_MEMORY, "budget");
+  CHECK_FAILS(neap_driver_compile(ws, net, &options, &session, &error), NEAP_BUDGET, "budget");
   neap_error alone = {0};
   CHECK(neap_driver_compile(ws, net, &options, &session, &alone) != NEAP_OK && strstr(alone.message, "beside") == NULL);
   CHECK_EQ(neap_workspace_arena_bytes(ws), 0);

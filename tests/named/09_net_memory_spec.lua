@@ -599,7 +599,7 @@ describe("the option max_batch", function()
     for _, limit in ipairs { "budget", "total" } do
       local tight <close> = trainer { store = false, [limit] = limit == "budget" and whole.arena_bytes or whole.total_bytes }
       local err = raises("least", evaluate, tight)
-      assert.are.equal("memory", err.code)
+      assert.are.equal("budget", err.code)
       local enough <close> = trainer { store = false, [limit] = err.least_bytes }
       assert.are.equal(found.loss, evaluate(enough).loss)
       if limit == "budget" then assert.is_true(enough.ws:arena_bytes() <= err.least_bytes) else assert.is_true(enough.ws:held_bytes() <= err.least_bytes) end

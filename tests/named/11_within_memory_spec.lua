@@ -53,7 +53,7 @@ describe("neap.fit_batch", function()
         assert.are.equal(n, plan.batch)
         if limit.total then assert.is_true(plan.total_bytes <= neap.bytes(type(limit.total) == "string" and limit.total or limit.total .. "B") ) end
         local again = { batch = n + 1, train = train, loss = o.loss, total = limit.total, budget = limit.budget }
-        assert.are.equal("memory", raises("", model.plan, model, again).code)
+        assert.are.equal("budget", raises("", model.plan, model, again).code)
       end
     end
   end)
@@ -73,7 +73,7 @@ describe("neap.fit_batch", function()
           assert.is_true(n >= 5)
           assert.are.equal(n, found.batch)
           assert.is_true(found.total_bytes <= (limit.total or math.maxinteger) and found.arena_bytes <= (limit.budget or math.maxinteger))
-          assert.are.equal("memory", raises("", plan, asked { batch = n + 1, total = limit.total, budget = limit.budget }).code)
+          assert.are.equal("budget", raises("", plan, asked { batch = n + 1, total = limit.total, budget = limit.budget }).code)
         end
       end
     end
@@ -98,7 +98,7 @@ describe("neap.fit_batch", function()
         assert.is_true(found.micro >= 5 and found.micro < 64)
         assert.is_true(found.total_bytes <= total)
         assert.are.equal(found.total_bytes, micro_of(found.micro, total).total_bytes)
-        assert.are.equal("memory", raises("least total", micro_of, found.micro + 1, total).code)
+        assert.are.equal("budget", raises("least total", micro_of, found.micro + 1, total).code)
       end
     end
   end)
@@ -108,9 +108,9 @@ describe("neap.fit_batch", function()
     local n = neap.fit_batch(net, { budget = "30KiB" })
     local function plan(rows) return net:plan { x = { rows, 12 }, budget = "30KiB" } end
     assert.are.equal(n, plan(n).batch)
-    assert.are.equal("memory", raises("", plan, n + 1).code)
+    assert.are.equal("budget", raises("", plan, n + 1).code)
     assert.are.equal(7, (neap.fit_batch(net, { budget = "30KiB", max = 7 })))
-    assert.are.equal("memory", raises("", neap.fit_batch, model_of(24), { total = "1KiB" }).code)
+    assert.are.equal("budget", raises("", neap.fit_batch, model_of(24), { total = "1KiB" }).code)
     raises("max expects", neap.fit_batch, net, { budget = 1e6 // 1, max = 0 })
     for _, slip in ipairs { 3, "lenet", {}, neap.zeros(2) } do
       raises("neap.fit_batch takes a model or a net, got a", neap.fit_batch, slip, { total = "1MiB" })
@@ -270,7 +270,7 @@ describe("gradient accumulation in the trainer", function()
         local t <close> = trainer { model = model_for(), optimizer = optimizer(), micro = micro, memory = memory }
         local ok, err = pcall(t.step, t, data_of())
         if ok then return t.ws:held_bytes(), t.model:state_dict() end
-        assert.are.equal("memory", err.code)
+        assert.are.equal("budget", err.code)
         return nil, err
       end
       local free, want = step(nil)
@@ -331,7 +331,7 @@ describe("gradient accumulation in the trainer", function()
       end
       for _, total in ipairs { 1, 8000, 23999 } do
         local err = raises("least total for \"r\" is 23.4 KiB, all of it beside the arena", run, total)
-        assert.are.same({ "memory", 24000, 8000 }, { err.code, err.least_bytes, ws:held_bytes() })
+        assert.are.same({ "budget", 24000, 8000 }, { err.code, err.least_bytes, ws:held_bytes() })
       end
       run(24000)
       assert.are.equal(24000, ws:held_bytes())
@@ -355,7 +355,7 @@ describe("gradient accumulation in the trainer", function()
       local more <close> = trainer { model = model_of(32), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = rows + 1,
         memory = { store = false, budget = limit.budget } }
       if limit.budget then
-        assert.are.equal("memory", raises("", more.step, more, batch(200, 1)).code)
+        assert.are.equal("budget", raises("", more.step, more, batch(200, 1)).code)
       else
         more:step(batch(200, 1))
         assert.is_true(more.ws:held_bytes() > neap.bytes "60KiB")

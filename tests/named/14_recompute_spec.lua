@@ -84,7 +84,7 @@ describe("recomputation", function()
           before = plan.arena_bytes
         else
           refused = true
-          assert.are.equal("memory", plan.code)
+          assert.are.equal("budget", plan.code)
           assert.is_true(plan.least_bytes > budget and plan.least_bytes <= before)
         end
       end

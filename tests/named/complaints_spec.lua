@@ -259,7 +259,7 @@ describe("complaints about named systems:", function()
           assert.is_true(plan.arena_bytes <= math.min(least, math.floor(arena.offset * share)))
           least = plan.arena_bytes
         else
-          assert.are.equal("memory", plan.code)
+          assert.are.equal("budget", plan.code)
         end
       end
     end

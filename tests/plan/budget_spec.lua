@@ -13,7 +13,7 @@ local function under(net, bytes, o)
   for key, value in pairs(o or {}) do memory[key] = value end
   local ok, plan = pcall(net.plan, net, memory)
   if ok then return plan end
-  assert.are.equal("memory", plan.code)
+  assert.are.equal("budget", plan.code)
   assert.is_true(plan.least_bytes > bytes, "the least is no more than what is refused")
   return nil, plan.least_bytes
 end

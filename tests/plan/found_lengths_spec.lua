@@ -248,11 +248,11 @@ describe("bodies for several lengths under a limit", function()
         local fine, why = pcall(ws.run, ws, net, { x = x, m = many })
         if not fine then
           seen = why
-          assert.are.equal("memory", why.code)
+          assert.are.equal("budget", why.code)
           assert.are.equal(want, ws:run(net, { x = x, m = few }).y:hash()) -- nothing is left of the failure
         end
       else
-        assert.are.equal("memory", err.code)
+        assert.are.equal("budget", err.code)
         assert.is_nil(lowest)
       end
     end
@@ -275,7 +275,7 @@ describe("bodies for several lengths under a limit", function()
     local ws <close> = dynamic { total = total }
     assert.are.equal(want, ws:run(net, { x = x, m = few }).y:hash())
     local err = support.raises("total", ws.run, ws, net, { x = x, m = many })
-    assert.are.equal("memory", err.code)
+    assert.are.equal("budget", err.code)
     assert.is_true(ws:held_bytes() <= total)
     assert.are.equal(want, ws:run(net, { x = x, m = few }).y:hash())
   end)

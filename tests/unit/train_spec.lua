@@ -485,7 +485,7 @@ describe("a trainer", function()
     end
     local ok, e = pcall(t.predict, t, neap.randn(4000, 4))
     assert.is_false(ok)
-    assert.are.equal("memory", e.code)
+    assert.are.equal("budget", e.code)
     assert.truthy(tostring(e):find("16.0 KiB", 1, true), tostring(e))
     assert.are.equal(2, #t:predict(neap.randn(50, 4)).shape) -- nothing is left of the failure
     for _, x in ipairs { 3, "x", {} } do

@@ -247,12 +247,12 @@ static neap_status limits(trial *t, const char *name, const neap_compile_options
   neap_error refused = {0};
   neap_status status = neap_driver_plan(t->net, &with, &forecast, &refused);
   if (status == NEAP_OK) neap_forecast_fini(&forecast);
-  if (status == NEAP_MEMORY && strstr(refused.message, "has no maximum of iterations") != NULL) {
+  if (status == NEAP_BUDGET && strstr(refused.message, "has no maximum of iterations") != NULL) {
     *most = 0; /* training through such a loop: no limit can be promised */
     return strstr(t->made.text, ", n_state = ") != NULL && t->made.trains ? NEAP_OK
                                                                           : neap_fail(error, NEAP_PLAN, "%s", refused.message);
   }
-  if (status != NEAP_MEMORY)
+  if (status != NEAP_BUDGET)
     return neap_fail(error, NEAP_PLAN, "%s: one byte is no refusal of memory: %s", name, refused.message);
   *least = (size_t)refused.least_bytes;
   return *least > 1 && *least <= *most
