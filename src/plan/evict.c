@@ -619,9 +619,10 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
 
 /* ---- what can't be had ------------------------------------------------------------------------------------------------ */
 
-/* The least limit above `limit` that does, as far as halving finds it; `most` does, as nothing has to go there. */
-static neap_status find_least(machine *m, size_t limit, size_t most, size_t *least, neap_error *error) {
-  size_t below = NEAP_MAX(limit, m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
+/* The least limit that does, as far as halving finds it; `most` does, as nothing has to go there. The way there depends on no limit
+ * that was asked for: whoever is refused is told the same figure, and whatever is not below it can be had. */
+static neap_status find_least(machine *m, size_t most, size_t *least, neap_error *error) {
+  size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
   size_t above = most;
   size_t next = neap_align(m->least); /* often the least op's need is all it takes */
   for (int i = 0; i < MOST_HALVINGS && above > below + NEAP_ALIGN; i++) {
@@ -683,8 +684,10 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t lim
   neap_status status = machine_init(&m, plan, graph, error);
   if (status == NEAP_OK) status = find_best(&m, limit_bytes, &fits, &reach, error);
   if (status == NEAP_OK && !fits) {
-    status = find_least(&m, limit_bytes, most_bytes, &least, error);
-    if (status == NEAP_OK) status = refuse(&m, limit_bytes, least, error);
+    status = find_least(&m, most_bytes, &least, error);
+    /* A greedy search may fail under a limit and do with less: then less it is. */
+    if (status == NEAP_OK && least <= limit_bytes) status = fit(&m, least, true, &fits, &reach, error);
+    if (status == NEAP_OK && !fits) status = refuse(&m, limit_bytes, least, error);
   }
   if (status == NEAP_OK) status = write_script(&m, plan, error);
   if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);

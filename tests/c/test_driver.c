@@ -1049,6 +1049,35 @@ TEST(what_a_net_makes_first_is_taken_from_the_pool_too) {
   neap_net_free(net);
 }
 
+/* A search for what to evict that fails under some limits, and does with less: those limits are kept too. */
+TEST(a_pool_that_does_with_less_does_with_more) {
+  static const char text[] =
+    "net wide\ninput x f64 (1,2)\ninput x1 f64 (3,6)\nparam w f64 (6) = Constant { value = 1 }\nstate lr f32 () = Constant\n"
+    "v = Add(x1, w)\na_wide = Mean(x1)\na = Cast(a_wide) { to = f32 }\nb_wide = Mean(v)\nb = Cast(b_wide) { to = f32 }\n"
+    "c_wide = Mean(w)\nc = Cast(c_wide) { to = f32 }\nloss = AddN(a, b, c)\nw_grad = Gradient(loss, w)\n"
+    "w = Sgd(w, w_grad, lr)\noutputs loss\n";
+  neap_net *net = NULL;
+  neap_forecast f = {0};
+  neap_error refused = {0};
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+  size_t most = f.plan->arena_bytes;
+  neap_forecast_fini(&f);
+  o.plan.budget_bytes = 1;
+  CHECK_EQ(neap_driver_plan(net, &o, &f, &refused), NEAP_MEMORY);
+  size_t least = (size_t)refused.least_bytes;
+  CHECK(least > 0 && least < most);
+  for (o.plan.budget_bytes = least; o.plan.budget_bytes <= most; o.plan.budget_bytes += NEAP_ALIGN / 2) {
+    CHECK_OK(neap_driver_plan(net, &o, &f, &error));
+    if (f.plan != NULL) CHECK(f.plan->arena_bytes <= o.plan.budget_bytes);
+    neap_forecast_fini(&f);
+  }
+  o.plan.budget_bytes = least - 1;
+  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_MEMORY, "least pool");
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
@@ -1064,5 +1093,6 @@ int main(int argc, char **argv) {
              T(every_refused_allocation_is_survived_by_dry_runs_and_counts),
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),
-             T(a_script_of_eviction_that_was_tampered_with_is_refused), T(what_a_net_makes_first_is_taken_from_the_pool_too));
+             T(a_script_of_eviction_that_was_tampered_with_is_refused), T(what_a_net_makes_first_is_taken_from_the_pool_too),
+             T(a_pool_that_does_with_less_does_with_more));
 }

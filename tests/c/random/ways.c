@@ -266,7 +266,6 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
   neap_error error = {0};
   if (limits(t, v->name, &o, &least, &most, &error) != NEAP_OK) return fail(t, v->name, error.message);
   size_t budget[] = {least, (least + most) / 2, most > NEAP_ALIGN ? most - NEAP_ALIGN : 0};
-  if (o.plan.policy == NEAP_POLICY_POOL) budget[1] = budget[2] = 0;
   for (int k = 0; k < NEAP_COUNT(budget); k++) {
     if (budget[k] < least || budget[k] == 0) continue;
     ran r = {0};
