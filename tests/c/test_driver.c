@@ -1065,7 +1065,7 @@ TEST(a_pool_that_does_with_less_does_with_more) {
   size_t most = f.plan->arena_bytes;
   neap_forecast_fini(&f);
   o.plan.budget_bytes = 1;
-  CHECK_EQ(neap_driver_plan(net, &o, &f, &refused), NEAP_MEMORY);
+  CHECK_EQ(neap_driver_plan(net, &o, &f, &refused), NEAP_BUDGET);
   size_t least = (size_t)refused.least_bytes;
   CHECK(least > 0 && least < most);
   for (o.plan.budget_bytes = least; o.plan.budget_bytes <= most; o.plan.budget_bytes += NEAP_ALIGN / 2) {
@@ -1074,7 +1074,7 @@ TEST(a_pool_that_does_with_less_does_with_more) {
     neap_forecast_fini(&f);
   }
   o.plan.budget_bytes = least - 1;
-  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_MEMORY, "least pool");
+  CHECK_FAILS(neap_driver_plan(net, &o, &f, &error), NEAP_BUDGET, "least pool");
   neap_net_free(net);
 }
 
