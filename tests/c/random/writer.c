@@ -164,7 +164,7 @@ static void write_head(writer *w) {
     w->blob[b].id = k;
     w->blob[b].bound = what > 2 ? BOUND : 0;
   }
-  neap_buffer_add(&w->head, "input c f32 (1)\n");
+  neap_buffer_add(&w->head, w->by_rows ? "state c f32 (1) = Constant\n" : "input c f32 (1)\n"); /* it has no batch */
 }
 
 /* The mean of a blob as a part of the loss. */
