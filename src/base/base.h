@@ -122,6 +122,8 @@ int neap_text_distance(const char *a, const char *b);
 /* The one copy of `text`, living to the end of the process: equal texts give equal pointers. NULL when refused. */
 const char *neap_intern(const char *text);
 const char *neap_intern_n(const char *text, size_t n);
+/* The same of a text that is made first, however long: a name that were cut could be another one's. */
+const char *neap_intern_format(const char *format, ...) NEAP_PRINTF(1, 2);
 
 /* Map from interned pointers (or any non-NULL pointer) to ints; open addressing. */
 typedef struct neap_map {

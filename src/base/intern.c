@@ -5,6 +5,7 @@
 #include "base/base.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The texts live in an arena, which is never emptied, so that a name's address is good to the end of the process. */
@@ -57,6 +58,29 @@ done:
 }
 
 const char *neap_intern(const char *text) { return neap_intern_n(text, strlen(text)); }
+
+/* Most names fit on the stack; a longer one is made again where it does. */
+const char *neap_intern_format(const char *format, ...) {
+  char small[256];
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int n = vsnprintf(small, sizeof small, format, args);
+  va_end(args);
+  const char *name = NULL;
+  if (n >= 0 && (size_t)n < sizeof small) {
+    name = neap_intern_n(small, (size_t)n);
+  } else if (n >= 0) {
+    char *text = neap_alloc((size_t)n + 1);
+    if (text != NULL) {
+      vsnprintf(text, (size_t)n + 1, format, again);
+      name = neap_intern_n(text, (size_t)n);
+    }
+    neap_free(text);
+  }
+  va_end(again);
+  return name;
+}
 
 /* Where `key` stands or would stand. The product with 2^64 / golden ratio (Knuth's multiplicative hashing) spreads
  * pointers, whose low bits are all 0; its upper bits are the good ones. */

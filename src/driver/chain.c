@@ -77,19 +77,16 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
 
 /* "LAYER/what", or with "~" behind it while a parameter or state of the chain is called so. NULL when memory is refused. */
 const char *neap_chain_blob_name(const neap_net *net, const char *layer, const char *what) {
-  char text[256];
-  snprintf(text, sizeof text, "%.120s/%.120s", layer, what);
+  const char *name = neap_intern_format("%s/%s", layer, what);
   for (;;) {
-    const neap_net_blob *blob = neap_net_find_blob(net, text);
-    if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE || strlen(text) + 2 > sizeof text) return neap_intern(text);
-    strcat(text, "~");
+    const neap_net_blob *blob = name != NULL ? neap_net_find_blob(net, name) : NULL;
+    if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE) return name;
+    name = neap_intern_format("%s~", name);
   }
 }
 
 static const char *grad_name(const char *prefix, const char *name) {
-  char text[256];
-  snprintf(text, sizeof text, "%.100s%s%.140s_grad", prefix, prefix[0] != '\0' ? "/" : "", name);
-  return neap_intern(text);
+  return neap_intern_format("%s%s%s_grad", prefix, prefix[0] != '\0' ? "/" : "", name);
 }
 
 /* The net under the workspace's names. */

@@ -114,13 +114,11 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
 /* A gradient whose label "x.grad" is to be kept becomes a blob of that name; one that is another blob already is copied. Later
  * labels pass it by. The last blob of a name counts, as everywhere. */
 static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *gradient, neap_error *error) {
-  char text[256];
   neap_builder *b = w->b;
   if (b->options->n_keep == 0) return NEAP_OK; /* keep_all speaks of the net's own blobs */
-  snprintf(text, sizeof text, "%.240s.grad", b->graph->value[v].name);
-  if (!build_is_kept(b, text) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v) return NEAP_OK;
-  const char *name = neap_intern(text);
+  const char *name = neap_intern_format("%s.grad", b->graph->value[v].name);
   if (name == NULL) return graph_no_memory(error);
+  if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v) return NEAP_OK;
   if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
   if (b->graph->value[*gradient].is_blob) {
     neap_grad g = build_emitter(b);

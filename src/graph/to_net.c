@@ -35,11 +35,7 @@ typedef struct writer {
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
 static const char *free_name(neap_map *taken, const char *base) {
   const char *name = neap_intern(base);
-  char text[256];
-  for (int n = 2; name != NULL && neap_map_get(taken, name, 0) != 0; n++) {
-    snprintf(text, sizeof text, "%.240s~%d", base, n);
-    name = neap_intern(text);
-  }
+  for (int n = 2; name != NULL && neap_map_get(taken, name, 0) != 0; n++) name = neap_intern_format("%s~%d", base, n);
   return name != NULL && neap_map_set(taken, name, 1) ? name : NULL;
 }
 

@@ -38,15 +38,13 @@ static int list_shared(namer *s, int n_slot) {
   return n;
 }
 
-/* The first n slots of `order` get names that `net` lacks, numbered on from *number, which is left at the last one given.
- * A `prefix` longer than 200 bytes is cut. */
+/* The first n slots of `order` get names that `net` lacks, numbered on from *number, which is left at the last one given. */
 static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number, neap_error *error) {
-  char text[256];
   for (int k = 0; k < n; k++) {
     const char *name;
     do {
-      snprintf(text, sizeof text, "%.200sshared_%d", prefix, ++*number);
-      if ((name = neap_intern(text)) == NULL) return neap_fail_memory(error, sizeof text, "a name");
+      if ((name = neap_intern_format("%sshared_%d", prefix, ++*number)) == NULL)
+        return neap_fail_memory(error, strlen(prefix), "a name");
     } while (is_taken(net, name));
     s->name[s->order[k]] = name;
   }

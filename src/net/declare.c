@@ -292,10 +292,7 @@ fail_memory:
 
 /* "<blob>_grad", or with a number where that name is taken. */
 static const char *gradient_name(const neap_net *net, const char *blob) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s_grad", blob);
-  const char *base = text.failed ? NULL : neap_intern(text.text), *name = base;
-  neap_buffer_fini(&text);
+  const char *base = neap_intern_format("%s_grad", blob), *name = base;
   for (int i = 2; name != NULL && neap_net_look_up(net, name).cell != NULL; i++) name = neap_net_join("", base, i);
   return name;
 }

@@ -13,13 +13,7 @@
 static const neap_set zero[] = {NEAP_SET_FLOAT("value", 0), {0}};
 
 /* The state that holds gradient `name`; NULL when memory is refused. */
-static const char *held_name(const char *name) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s%s", NEAP_HELD_PREFIX, name);
-  const char *held = text.failed ? NULL : neap_intern(text.text);
-  neap_buffer_fini(&text);
-  return held;
-}
+static const char *held_name(const char *name) { return neap_intern_format("%s%s", NEAP_HELD_PREFIX, name); }
 
 static neap_status add_gradient(neap_net *to, const neap_net_blob *gradient, bool hold, neap_error *error) {
   const char *g = gradient->name, *held = held_name(g);

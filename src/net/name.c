@@ -89,12 +89,9 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
 
 /* Only a number above 0 is written: 0 is for a name that the user gave whole. */
 const char *neap_net_join(const char *scope, const char *base, int number) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s%s%s", scope, scope[0] != '\0' ? "/" : "", base);
-  if (number > 0) neap_buffer_add(&text, "_%d", number);
-  const char *name = text.failed ? NULL : neap_intern(text.text);
-  neap_buffer_fini(&text);
-  return name;
+  const char *slash = scope[0] != '\0' ? "/" : "";
+  return number > 0 ? neap_intern_format("%s%s%s_%d", scope, slash, base, number)
+                    : neap_intern_format("%s%s%s", scope, slash, base);
 }
 
 /* A word starts at a capital after a small letter or digit, and at the last capital of a run: FCGradInput is fc_grad_input. */

@@ -173,10 +173,9 @@ static neap_status rename_written(const neap_net *net, const neap_net_op *op, co
   for (int k = 0; k < op->n_out; k++) {
     int at = op->out[k] != NULL ? neap_map_get(&net->cell_of, op->out[k], -1) : -1;
     if (at < 0 || renamed[at] != NULL || net->cell[at].blob.type.dtype == NEAP_DTYPE_NONE) continue;
-    char text[300];
-    size_t used = (size_t)snprintf(text, sizeof text - 8, "%.280s~", op->out[k]);
-    while (used < sizeof text - 1 && neap_net_find_blob(net, neap_intern(text)) != NULL) text[used++] = '~', text[used] = '\0';
-    if ((renamed[at] = neap_intern(text)) == NULL) return no_memory(error);
+    const char *name = neap_intern_format("%s~", op->out[k]);
+    while (name != NULL && neap_net_find_blob(net, name) != NULL) name = neap_intern_format("%s~", name);
+    if ((renamed[at] = name) == NULL) return no_memory(error);
   }
   return NEAP_OK;
 }

@@ -59,11 +59,7 @@ const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *ou
 
 /* "SCOPE.FRAME/inner", interned; NULL when memory is refused. */
 static const char *local_name(const char *scope, int frame, const char *inner) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s.%d/%s", scope, frame, inner);
-  const char *name = text.failed ? NULL : neap_intern(text.text);
-  neap_buffer_fini(&text);
-  return name;
+  return neap_intern_format("%s.%d/%s", scope, frame, inner);
 }
 
 const char *neap_net_do_local(const neap_net_op *op, const char *inner) {

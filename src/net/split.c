@@ -239,10 +239,7 @@ static neap_status declare_accumulator(const splitter *s, neap_net *to, const ch
 
 /* "w_grad.part": the gradient of one micro-batch; with a number where that name is taken. */
 static const char *part_name(const splitter *s, const char *gradient) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s.part", gradient);
-  const char *base = text.failed ? NULL : neap_intern(text.text), *name = base;
-  neap_buffer_fini(&text);
+  const char *base = neap_intern_format("%s.part", gradient), *name = base;
   for (int i = 2; name != NULL && neap_net_find_blob(s->net, name) != NULL; i++) name = neap_net_join("", base, i);
   return name;
 }
@@ -394,8 +391,8 @@ static neap_status understand(splitter *s) {
 neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error) {
   splitter s = {.net = net, .error = error};
   neap_net *part = NULL, *whole = NULL;
-  char name[256];
-  snprintf(name, sizeof name, "%.240s_update", net->name);
+  const char *name = neap_intern_format("%s_update", net->name);
+  if (name == NULL) return fail_memory(&s);
   neap_status status = understand(&s);
   if (status == NEAP_OK) status = neap_net_new(net->name, &part, error);
   if (status == NEAP_OK) status = neap_net_new(name, &whole, error);

@@ -19,10 +19,8 @@ neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_e
     const char *name = neap_program_blob_at(program, b)->name;
     bool taken = false;
     for (int c = 0; c < b && !taken; c++) taken = neap_program_blob_at(program, c)->name == name;
-    char hidden[300];
-    snprintf(hidden, sizeof hidden, "%.250s'%d", name, b);
-    a->name[b] = neap_intern(taken ? hidden : name);
-    if (a->name[b] == NULL) return refused(error, sizeof hidden);
+    a->name[b] = taken ? neap_intern_format("%s'%d", name, b) : neap_intern(name);
+    if (a->name[b] == NULL) return refused(error, strlen(name));
   }
   return NEAP_OK;
 }

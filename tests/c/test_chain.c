@@ -175,6 +175,54 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
   for (int i = 0; i < N_SHARING; i++) neap_net_free(net[i]);
 }
 
+/* ---- names --------------------------------------------------------------------------------------------------------------- */
+
+/* Layers and parameters are told apart however long their names are, and whatever stands before the letter that differs: the
+ * gradients are those of short names. */
+TEST(long_names_that_differ_at_their_end_are_different_names) {
+  enum { LONG = 290 };
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  char front[LONG + 1];
+  memset(front, 'n', LONG);
+  front[LONG] = '\0';
+  float grad[2][2][N_WEIGHT];
+  for (int is_long = 0; is_long < 2; is_long++) {
+    const char *f = is_long ? front : "";
+    char text[2][10 * LONG], head[2 * LONG];
+    neap_net *net[2] = {0};
+    for (int i = 0; i < 2; i++) {
+      char c = (char)('a' + i);
+      snprintf(text[i], sizeof text[i],
+               "net %s%c\ninput x f32 (2,4)\nparam %sw%c f32 (4,4) = Constant { value = %d }\n"
+               "%sh = FC(x, %sw%c)\n%st = Tanh(%sh)\ny = Add(%st, %sh)\noutputs y\n",
+               f, c, f, c, i + 1, f, f, c, f, f, f, f);
+      CHECK_OK(neap_net_read(text[i], &net[i], &error));
+    }
+    neap_workspace *ws = NULL;
+    neap_chain *chain = NULL;
+    CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+    CHECK_OK(neap_chain_new(ws, 2, (const neap_net *const *)net, 2, &options, &chain, &error));
+    snprintf(head, sizeof head, "%sb/output_grad", f);
+    CHECK_OK(feed(ws, "x", &error));
+    CHECK_OK(feed(ws, head, &error));
+    CHECK_OK(neap_chain_forward(chain, true, &error));
+    CHECK_OK(neap_chain_backward(chain, &error));
+    for (int i = 0; i < 2; i++) {
+      neap_chain_item item = {0};
+      char name[2 * LONG];
+      snprintf(name, sizeof name, "%sw%c", f, 'a' + i);
+      CHECK_OK(neap_chain_find_param(chain, name, &item, &error));
+      if (item.diff.storage != NULL) memcpy(grad[is_long][i], neap_tensor_data(&item.diff), sizeof grad[0][0]);
+      neap_chain_item_fini(&item);
+    }
+    neap_chain_free(chain);
+    neap_workspace_release(ws);
+    for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+  }
+  CHECK(memcmp(grad[0], grad[1], sizeof grad[0]) == 0);
+  CHECK(memcmp(grad[0][0], grad[0][1], sizeof grad[0][0]) != 0);
+}
+
 /* ---- halves ------------------------------------------------------------------------------------------------------------------ */
 
 TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
@@ -299,8 +347,8 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
-             T(a_refused_allocation_costs_no_part_of_a_gradient), T(halves_take_across_what_the_backward_reads_and_nothing_else),
-             T(halves_keep_the_outputs_that_are_read), T(halves_keep_the_outputs_that_an_op_must_have),
-             T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
+             T(a_refused_allocation_costs_no_part_of_a_gradient), T(long_names_that_differ_at_their_end_are_different_names),
+             T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
+             T(halves_keep_the_outputs_that_an_op_must_have), T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
              T(a_backward_that_needs_overwritten_state_is_refused));
 }
