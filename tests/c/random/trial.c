@@ -28,6 +28,14 @@ static neap_status numbers(const neap_type *type, int salt, neap_tensor *out, ne
   return NEAP_OK;
 }
 
+neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt, neap_error *error) {
+  neap_tensor t;
+  NEAP_TRY(numbers(type, salt, &t, error));
+  neap_status status = neap_workspace_feed(ws, name, &t, false, error);
+  neap_tensor_fini(&t);
+  return status;
+}
+
 neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int at_step, int64_t rows, const char *before,
                         neap_error *error) {
   for (int b = 0; b < neap_net_n_blobs(net); b++) {

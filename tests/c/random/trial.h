@@ -53,5 +53,9 @@ bool agrees(trial *t, const char *way, const neap_net *net, const neap_compile_o
 
 /* Several programs in one workspace, ops run eagerly, ranges of batches, micro-batches (programs.c). */
 bool programs_agree(trial *t);
+/* The same steps as layers of a chain (chains.c). */
+bool chains_agree(trial *t);
+/* The blob `name` gets numbers that follow from `salt`. */
+neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt, neap_error *error);
 
 #endif

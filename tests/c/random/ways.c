@@ -200,7 +200,7 @@ static bool banks_agree(trial *t) {
                            {.name = "in banks, dag", .policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG},
                            {.name = "in banks, name", .policy = NEAP_POLICY_NAME},
                            {.name = "in banks, none, dag", .policy = NEAP_POLICY_NONE, .executor = NEAP_EXECUTOR_DAG}};
-  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 20}, {.name = "slow", .kind = NEAP_BANK_HUGE}};
+  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 26}, {.name = "slow", .kind = NEAP_BANK_HUGE}};
   char *text = in_banks(t);
   neap_net *net = NULL;
   neap_error error = {0};
@@ -239,8 +239,8 @@ bool runs_agree(const recipe *r, const char *only, totals *all, fault *f) {
   bool refused = !runs && is_refusal(&error, t.made.text), holds = runs || refused || fail(&t, "unplanned", error.message);
   all->n_refused += refused, all->n_run += runs;
   for (int k = 0; runs && k < t.made.n_family; k++) all->by_family[k] += t.made.by_family[k] > 0;
-  holds =
-    holds && (!runs || (policies_agree(&t) && programs_agree(&t) && banks_agree(&t) && (seed % 4 != 0 || rewritten_agree(&t))));
+  holds = holds && (!runs || (policies_agree(&t) && programs_agree(&t) && chains_agree(&t) && banks_agree(&t) &&
+                              (seed % 4 != 0 || rewritten_agree(&t))));
   ran_close(&t.plain);
   neap_net_free(t.net);
   made_fini(&t.made);

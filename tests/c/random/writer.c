@@ -27,7 +27,8 @@ static bool fits(const blob *b, const want *what) {
   if (what->dtype != NEAP_DTYPE_NONE ? dtype != what->dtype : dtype != NEAP_DTYPE_F32 && dtype != NEAP_DTYPE_F64) return false;
   return (what->rank == 0 || b->type.shape.n_dim == what->rank) && b->type.shape.n_dim >= what->least_rank &&
          (!what->bounded || (b->bound > 0 && b->bound <= BOUND)) &&
-         (what->most == 0 || neap_shape_elems(&b->type.shape) <= what->most) && (!what->unbatched || !b->batched);
+         (what->most == 0 || neap_shape_elems(&b->type.shape) <= what->most) && (!what->unbatched || !b->batched) &&
+         (!what->batched || b->batched) && (!what->written || b->may_rewrite);
 }
 
 /* The blob that the draw likes most: a blob that comes or goes changes the choice only where it is the one. */
@@ -143,11 +144,16 @@ static neap_type input_type(writer *w, int kind, int64_t batch) {
   }
 }
 
+static void write_constants(writer *w, const char *name) {
+  neap_buffer_add(&w->head,
+                  "net %s\nstate lr f32 () = Constant { value = 0.05 }\nstate zero f32 () = Constant { value = 0 }\n"
+                  "state one f32 () = Constant { value = 1 }\nstate three f32 () = Constant { value = 3 }\n",
+                  name);
+}
+
 static void write_head(writer *w) {
   static const int kind[] = {0, 1, 2, 0, 1, 2, 3, 4};
-  neap_buffer_add(&w->head,
-                  "net random\nstate lr f32 () = Constant { value = 0.05 }\nstate zero f32 () = Constant { value = 0 }\n"
-                  "state one f32 () = Constant { value = 1 }\nstate three f32 () = Constant { value = 3 }\n");
+  write_constants(w, "random");
   w->trains = draw_chance(w, 67);
   w->by_rows = draw_chance(w, 30);
   w->real = draw_chance(w, 15) ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32;
@@ -268,6 +274,15 @@ static void add_named(neap_buffer *out, const char *body) {
   }
 }
 
+/* The family that it is of. */
+static int write_step(writer *w, int k) {
+  begin_step(w, k);
+  int f = draw_family(w);
+  bool room = w->n_blob + 8 <= MOST_BLOBS && w->n_param + 8 <= MOST_PARAMS;
+  if (room && !family_at(f)->add(w)) (void)family_at(f = 0)->add(w);
+  return f;
+}
+
 made write_net(const recipe *r) {
   made m = {.n_family = n_families()};
   m.by_family = calloc((size_t)m.n_family, sizeof *m.by_family);
@@ -275,13 +290,8 @@ made write_net(const recipe *r) {
   w->recipe = r;
   begin_step(w, STEP_HEAD);
   write_head(w);
-  for (int k = 1; k < STEP_END; k++) {
-    if (!r->step[k].taken || w->n_blob + 8 > MOST_BLOBS || w->n_param + 8 > MOST_PARAMS) continue;
-    begin_step(w, k);
-    int f = draw_family(w);
-    if (!family_at(f)->add(w)) (void)family_at(f = 0)->add(w);
-    m.by_family[f]++;
-  }
+  for (int k = 1; k < STEP_END; k++)
+    if (r->step[k].taken) m.by_family[write_step(w, k)]++;
   begin_step(w, STEP_END);
   write_end(w);
   add_named(&w->head, w->body.text != NULL ? w->body.text : "");
@@ -298,4 +308,38 @@ void made_fini(made *m) {
   free(m->text);
   free(m->by_family);
   *m = (made){0};
+}
+
+/* ---- layers ---------------------------------------------------------------------------------------------------------------- */
+
+void write_layers(const recipe *r, int n, char **text) {
+  writer *w = calloc(1, sizeof *w);
+  neap_type type = {0};
+  for (int i = 0; i < n; i++) {
+    char name[16];
+    *w = (writer){.recipe = r, .by_rows = true, .real = NEAP_DTYPE_F32};
+    snprintf(name, sizeof name, "layer%d", i);
+    begin_step(w, STEP_HEAD);
+    write_constants(w, name);
+    int64_t batch = 2 + draw_below(w, 5);
+    if (i == 0) type = input_type(w, draw_below(w, 3), batch);
+    declare(w, "input", "x0", type, NULL);
+    remember(w, "x0", type, true);
+    neap_buffer_add(&w->head, "state c f32 (1) = Constant\n");
+    for (int k = 1 + i; k < STEP_END; k += n) /* each layer has its share of the steps */
+      if (r->step[k].taken) (void)write_step(w, k);
+    begin_step(w, STEP_END);
+    int y = pick(w, (want){.least_rank = 2, .dtype = NEAP_DTYPE_F32, .batched = true, .written = true});
+    if (y < 0) {
+      y = fresh(w, type, true);
+      say(w, "%s = Tanh(x0)", NAME(w, y));
+    }
+    say(w, "outputs %s", NAME(w, y));
+    type = w->blob[y].type;
+    add_named(&w->head, w->body.text != NULL ? w->body.text : "");
+    text[i] = strdup(w->head.text);
+    neap_buffer_fini(&w->head);
+    neap_buffer_fini(&w->body);
+  }
+  free(w);
 }

@@ -55,6 +55,7 @@ typedef struct want {
   bool bounded;          /* integers below BOUND */
   int64_t most;          /* elements; 0: any */
   bool unbatched;        /* its shape is the same at all batches */
+  bool batched, written; /* its first dimension is the batch; an op makes it */
   int but;               /* 1 + a blob that it is not */
 } want;
 
@@ -106,6 +107,9 @@ typedef struct made {
 } made;
 
 made write_net(const recipe *r);
+/* The texts of n layers, to be freed, among which the recipe's steps are shared out: the input of each is what the one below puts
+ * out. Without training; for any batch. */
+void write_layers(const recipe *r, int n, char **text);
 void made_fini(made *m);
 int n_families(void);
 const char *family_name(int k);
