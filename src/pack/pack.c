@@ -118,6 +118,28 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   return NEAP_OK;
 }
 
+/* lower bound <= total, and no two blocks that conflict share a byte; quadratic, so very many are looked at by their sizes alone. */
+static void check_packing(const neap_pack_work *w, const neap_pack_result *result) {
+  enum { MOST_PAIRS = 3000 };
+  size_t end = 0;
+  for (int a = 0; a < w->n; a++) {
+    const neap_block *x = &w->block[a];
+    NEAP_ASSERT(x->align <= 1 || w->offset[a] % x->align == 0, "block %d lies on a multiple of %zu: at %zu", a, x->align,
+                w->offset[a]);
+    end = NEAP_MAX(end, w->offset[a] + x->bytes);
+    for (int b = 0; b < a && w->n <= MOST_PAIRS; b++)
+      NEAP_ASSERT(!neap_pack_conflicts(w, a, b) || x->bytes == 0 || w->block[b].bytes == 0 ||
+                    w->offset[a] + x->bytes <= w->offset[b] || w->offset[b] + w->block[b].bytes <= w->offset[a],
+                  "blocks %d and %d conflict, so they share no byte: %zu bytes at %zu, %zu at %zu", a, b, x->bytes, w->offset[a],
+                  w->block[b].bytes, w->offset[b]);
+  }
+  NEAP_ASSERT(end <= result->total_bytes, "all blocks end within the total of %zu bytes: at %zu", result->total_bytes, end);
+  NEAP_ASSERT(result->lower_bound_bytes <= result->total_bytes, "the bound is no larger than the total: %zu, %zu",
+              result->lower_bound_bytes, result->total_bytes);
+  NEAP_ASSERT(result->proved == (result->lower_bound_bytes == result->total_bytes),
+              "a packing is proved when it is its bound: %zu, %zu", result->total_bytes, result->lower_bound_bytes);
+}
+
 /* Fills the blocks' offsets and the result; the blocks are borrowed, and unchanged on failure. ARGUMENT for blocks that can't be
  * packed, MEMORY; running out of steps is no failure, since the greedy orders give a valid packing first. */
 neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
@@ -142,6 +164,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
   *result = (neap_pack_result){0, 0, true, "empty"};
   if (m > 0) status = pack_solid(&w, options, result, error);
   if (status != NEAP_OK) goto done;
+  if (NEAP_DEBUG) check_packing(&w, result);
   m = 0;
   for (int b = 0; b < n; b++) block[b].offset = options->conflict != NULL || block[b].bytes > 0 ? offset[m++] : 0;
 done:

@@ -165,6 +165,21 @@ static void renumber(const assigner *s, int *slot) {
   }
 }
 
+/* No two slots of the result could be one: of each two, some members conflict. Cubic where it does not hold, so for few. */
+static void check_slots_apart(const assigner *s, const int *slot) {
+  enum { FEW = 200 };
+  int n_slot = 0;
+  for (int i = 0; i < s->n; i++) n_slot = NEAP_MAX(n_slot, slot[i] + 1);
+  for (int a = 0; s->n <= FEW && a < n_slot; a++)
+    for (int b = 0; b < a; b++) {
+      bool apart = false;
+      for (int i = 0; i < s->n && !apart; i++)
+        for (int j = 0; j < s->n && !apart; j++)
+          apart = slot[i] == a && slot[j] == b && neap_assign_conflict(s->item, s->options, i, j);
+      NEAP_ASSERT(apart, "slots %d and %d of %d could not be one", a, b, n_slot);
+    }
+}
+
 /* ARGUMENT error for what is no size, and for sizes whose sum is none. */
 static neap_status check_items(int n, const neap_assign_item *item, neap_error *error) {
   int64_t room = INT64_MAX;
@@ -216,6 +231,7 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
   if (status == NEAP_OK) {
     sort_items(&s, key, by_definition);
     renumber(&s, slot);
+    if (NEAP_DEBUG) check_slots_apart(&s, slot);
   }
   neap_arena_fini(&arena);
   if (status == NEAP_OK && figures != NULL) status = neap_assign_measure(n, item, slot, figures, error);

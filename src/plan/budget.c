@@ -62,6 +62,8 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   size_t need = plan->arena_bytes + beside_bytes;
   if (budget_bytes == 0) return NEAP_OK;
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
+  NEAP_ASSERT(growing_loop(graph) == NULL, "no loop of \"%s\" takes more than the plan says: its frames do not grow",
+              graph->name);
   if (need <= budget_bytes) return NEAP_OK;
   /* The peak is where something would have to go. */
   if (plan->arena_bytes == 0) return refuse_beside(graph, need, budget_bytes, error);

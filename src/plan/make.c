@@ -187,6 +187,27 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
   return status;
 }
 
+/* What one can see without looking for who overlaps whom, which verify.c does for every plan. */
+static void check_plan(const neap_plan *plan, const neap_graph *graph, const neap_plan_options *options) {
+  NEAP_ASSERT(plan->lower_bound_bytes <= plan->arena_bytes, "the arena, %zu bytes, is no smaller than its bound, %zu",
+              plan->arena_bytes, plan->lower_bound_bytes);
+  NEAP_ASSERT(plan->proved == (plan->lower_bound_bytes == plan->arena_bytes),
+              "a plan is proved when its arena, %zu bytes, is its bound, %zu", plan->arena_bytes, plan->lower_bound_bytes);
+  NEAP_ASSERT(plan->arena_bytes % NEAP_ALIGN == 0, "an arena has a multiple of %u bytes: %zu", NEAP_ALIGN, plan->arena_bytes);
+  NEAP_ASSERT(options->budget_bytes == 0 || plan->arena_bytes <= options->budget_bytes,
+              "the arena keeps to its budget of %zu bytes: %zu", options->budget_bytes, plan->arena_bytes);
+  NEAP_ASSERT(plan->arena_bytes <= plan->baseline_bytes, "reuse takes no bytes: %zu with, %zu without", plan->arena_bytes,
+              plan->baseline_bytes);
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_place *place = &plan->place[v], *storage = &plan->place[place->storage];
+    NEAP_ASSERT(storage->storage == place->storage && storage->offset == place->offset,
+                "value %d lies where its storage does: at %zu, storage %d at %zu", v, place->offset, place->storage,
+                storage->offset);
+    NEAP_ASSERT(place->region != NEAP_REGION_ARENA || place->first < 0 || place->offset + place->bytes <= plan->arena_bytes,
+                "value %d lies in the arena of %zu bytes: %zu at %zu", v, plan->arena_bytes, place->bytes, place->offset);
+  }
+}
+
 /* The plan is owned by the caller. ARGUMENT for pool with dag, MEMORY for a budget that does not suffice or memory refused,
  * GRAPH for a value that is read and never made. On failure *out is not set. */
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error) {
@@ -210,6 +231,7 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
     return status;
   }
   plan->plan_ns = neap_clock_ns() - start;
+  if (NEAP_DEBUG) check_plan(plan, graph, options);
   *out = plan;
   return NEAP_OK;
 }

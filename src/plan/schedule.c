@@ -9,6 +9,7 @@
  */
 #include "plan/plan_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* All arrays of a schedule in one place, so that the memory is refused at once or not at all. */
@@ -27,7 +28,6 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
   return s->reason != NULL && s->refusal != NULL && s->bytes != NULL && s->live_bytes != NULL;
 }
 
-/* `order` NULL: that of definition. On failure *s is empty. */
 /* An empty schedule whose steps are those of `order`; NULL: of definition. On failure *s is empty. */
 static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order, neap_error *error) {
   memset(s, 0, sizeof *s);
@@ -42,9 +42,95 @@ static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order
   return NEAP_OK;
 }
 
+/* `order` and `step` are inverse to each other, and every edge leads to a later step. */
+static void check_order(const neap_schedule *s, const neap_graph *g) {
+  for (int i = 0; i < g->n_node; i++) {
+    int n = s->order[i];
+    NEAP_ASSERT(n >= 0 && n < g->n_node && s->step[n] == i, "step %d runs one of %d nodes, whose step it is: node %d", i,
+                g->n_node, n);
+  }
+  for (int e = 0; e < g->n_edge; e++)
+    NEAP_ASSERT(s->step[g->edge[e].from] < s->step[g->edge[e].to],
+                "node %d runs before node %d, as an edge says: steps %d and %d", g->edge[e].from, g->edge[e].to,
+                s->step[g->edge[e].from], s->step[g->edge[e].to]);
+}
+
+/* Members of a storage form a ring through `next`, in which all have one root, the member that is defined first. */
+static void check_rings(const neap_schedule *s, const neap_graph *g) {
+  int n_root = 0, n_member = 0;
+  for (int v = 0; v < g->n_value; v++) {
+    int root = s->root[v];
+    NEAP_ASSERT(root >= 0 && root < g->n_value && s->root[root] == root, "value %d has a root that is its own root: %d", v, root);
+    NEAP_ASSERT(s->next[v] >= 0 && s->next[v] < g->n_value && s->root[s->next[v]] == root,
+                "value %d, of the storage of %d, has the next member behind it: %d", v, root, s->next[v]);
+    NEAP_ASSERT(s->first[root] <= s->first[v], "the root %d of value %d is defined first: at steps %d and %d", root, v,
+                s->first[root], s->first[v]);
+    n_root += root == v;
+  }
+  for (int v = 0, u; v < g->n_value; v++) { /* from each root once around */
+    if (s->root[v] != v) continue;
+    u = v;
+    do {
+      u = s->next[u];
+      n_member++;
+      NEAP_ASSERT(n_member <= g->n_value, "the ring of value %d ends where it began", v);
+    } while (u != v);
+  }
+  NEAP_ASSERT(n_member == g->n_value, "%d rings hold %d values, each once: %d", n_root, g->n_value, n_member);
+}
+
+/* Who writes in place is the last to read: `most` of a storage is the last reader so far, over the members defined so far. */
+static void check_in_place(const neap_schedule *s, const neap_graph *g) {
+  int *most = malloc(((size_t)g->n_value + 1) * sizeof *most);
+  if (most == NULL) return;
+  for (int v = 0; v < g->n_value; v++) most[v] = -1;
+  for (int v = 0; v < g->n_value; v++)
+    if (g->value[v].node < 0) most[s->root[v]] = NEAP_MAX(most[s->root[v]], s->last[v]);
+  for (int i = 0; i < g->n_node; i++) {
+    const neap_node *node = &g->node[s->order[i]];
+    for (int k = 0; k < node->n_out; k++) {
+      int v = node->out[k], *last = v < 0 ? NULL : &most[s->root[v]];
+      if (last == NULL) continue;
+      NEAP_ASSERT(s->reason[v] != NEAP_REASON_IN_PLACE || *last <= i,
+                  "when \"%s\" is written in place at step %d, every other reader of the storage has run; one runs at step %d",
+                  g->value[v].name != NULL ? g->value[v].name : "?", i, *last);
+      *last = NEAP_MAX(*last, s->last[v]);
+    }
+  }
+  free(most);
+}
+
+/* A storage lives as long as any of its members; what is live at a step is counted in full for the last of the peaks. */
+static void check_lives(const neap_schedule *s, const neap_work *work) {
+  const neap_graph *g = work->graph;
+  size_t peak = 0;
+  for (int v = 0; v < g->n_value; v++) {
+    int root = s->root[v];
+    NEAP_ASSERT(s->from[root] <= s->first[v] && s->last[v] <= s->to[root] && s->first[v] <= s->last[v],
+                "value %d lives from %d to %d, within the life of its storage, %d to %d", v, s->first[v], s->last[v],
+                s->from[root], s->to[root]);
+    NEAP_ASSERT(s->bytes[root] >= g->value[v].bytes, "the storage of value %d has room for its %zu bytes: %zu", v,
+                g->value[v].bytes, s->bytes[root]);
+    bool is_live = root == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 && s->from[v] <= s->peak_step &&
+                   s->peak_step <= s->to[v];
+    if (is_live) peak += s->bytes[v];
+  }
+  if (g->n_node > 0) peak += neap_align(work->scratch_bytes[s->order[s->peak_step]]);
+  NEAP_ASSERT(g->n_node == 0 || s->peak_bytes == 0 || peak == s->peak_bytes,
+              "%zu bytes are live at step %d, the peak: it says %zu", peak, s->peak_step, s->peak_bytes);
+}
+
+static void check_schedule(const neap_schedule *s, const neap_work *work) {
+  check_order(s, work->graph);
+  check_rings(s, work->graph);
+  check_in_place(s, work->graph);
+  check_lives(s, work);
+}
+
 /* The lives of the storages that s has by now. */
 static neap_status complete(neap_schedule *s, const neap_work *work, neap_error *error) {
   neap_status status = neap_schedule_live(s, work, error);
+  if (status == NEAP_OK && NEAP_DEBUG) check_schedule(s, work);
   if (status != NEAP_OK) neap_schedule_fini(s);
   return status;
 }

@@ -58,6 +58,24 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
   return status;
 }
 
+/* Nothing lies elsewhere than in the larger plan, and nothing is larger. */
+static void check_within(const neap_plan *plan, const neap_plan *like) {
+  for (int v = 0; v < plan->n_value; v++) {
+    const neap_place *small = &plan->place[v], *large = &like->place[v];
+    NEAP_ASSERT(small->storage == large->storage && small->bytes <= large->bytes &&
+                  (small->region != NEAP_REGION_ARENA || small->offset == large->offset),
+                "value %d lies where it does in the larger plan, and is no larger: %zu bytes at %zu, there %zu at %zu", v,
+                small->bytes, small->offset, large->bytes, large->offset);
+  }
+  for (int n = 0; n < plan->n_node; n++)
+    NEAP_ASSERT(plan->order[n] == like->order[n] && plan->scratch_bytes[n] <= like->scratch_bytes[n] &&
+                  plan->scratch_offset[n] == like->scratch_offset[n],
+                "step %d is that of the larger plan, and so is the scratch of node %d: %zu bytes, there %zu", n, n,
+                plan->scratch_bytes[n], like->scratch_bytes[n]);
+  NEAP_ASSERT(plan->lower_bound_bytes <= plan->arena_bytes && plan->arena_bytes == like->arena_bytes,
+              "both have one arena, %zu bytes: %zu, bound %zu", like->arena_bytes, plan->arena_bytes, plan->lower_bound_bytes);
+}
+
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out, neap_error *error) {
   *out = NULL;
   if (like->n_node != graph->n_node || like->n_value != graph->n_value || like->n_bank != graph->n_bank)
@@ -81,6 +99,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   }
   plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
   neap_plan_set_baseline(plan, graph);
+  if (NEAP_DEBUG) check_within(plan, like);
   *out = plan;
   return NEAP_OK;
 }

@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
@@ -316,6 +317,117 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
 }
 
+/* An address leads to one of the bases and, in arena and banks, to bytes that the plan has there. */
+static void check_address(const neap_program *program, neap_address a, size_t bytes, const char *what, const neap_node *node) {
+  if (a.base < 0) return;
+  NEAP_ASSERT(a.base < program->n_base, "%s of %s \"%s\" has one of %d bases: %d", what, node->op->name, node->name,
+              program->n_base, a.base);
+  const neap_plan *plan = program->plan;
+  bool in_main = a.base == 0, in_bank = a.base >= program->first_bank && a.base < program->first_bank + plan->n_bank - 1;
+  if (!in_main && !in_bank) return;
+  size_t room = plan->n_bank == 0 ? plan->arena_bytes : plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
+  NEAP_ASSERT(bytes == 0 || (a.offset <= room && bytes <= room - a.offset), "%s of %s \"%s\" lies within %zu bytes: %zu at %zu",
+              what, node->op->name, node->name, room, bytes, a.offset);
+}
+
+/* An instruction is its node's: kernel, operands, subprograms. */
+static void check_instruction(const neap_program *program, const neap_instruction *i) {
+  const neap_node *node = &program->graph->node[i->node];
+  bool has_kernel = i->kind == NEAP_INSTRUCTION_KERNEL || i->kind == NEAP_INSTRUCTION_VIEW;
+  NEAP_ASSERT((i->kernel != NULL) == has_kernel, "%s \"%s\" %s a kernel", node->op->name, node->name,
+              has_kernel ? "has" : "needs not");
+  NEAP_ASSERT(i->n_sub == (neap_instruction_is_control(i->kind) ? node->n_sub : 0), "%s \"%s\" has its %d subprograms: %d",
+              node->op->name, node->name, node->n_sub, i->n_sub);
+  NEAP_ASSERT(i->call.n_in == node->n_in && i->call.n_out == node->n_out && i->call.out == i->call.in + node->n_in,
+              "%s \"%s\" has its operands in one list, inputs first", node->op->name, node->name);
+  for (int k = 0; k < node->n_in + node->n_out; k++) {
+    neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+    NEAP_ASSERT((v < 0) == (i->call.in[k].type.dtype == NEAP_DTYPE_NONE), "operand %d of %s \"%s\" is there or absent in both", k,
+                node->op->name, node->name);
+    if (v >= 0) check_address(program, i->address[k], program->plan->place[v].bytes, "an operand", node);
+  }
+  if (i->scratch_bytes > 0) check_address(program, i->scratch, i->scratch_bytes, "scratch", node);
+  NEAP_ASSERT(i->scratch_bytes >= node->choice.scratch_bytes, "%s \"%s\" has the scratch its choice promised, %zu bytes: %zu",
+              node->op->name, node->name, node->choice.scratch_bytes, i->scratch_bytes);
+  NEAP_ASSERT(!i->makes_constant || !i->commits, "%s \"%s\" makes a constant, so it writes nothing that lasts", node->op->name,
+              node->name);
+}
+
+/* n_touch counts the instructions that touch a storage, each once: poison and turns side by side go by it. */
+static void check_touches(const neap_program *program) {
+  int sum = 0, counted = 0;
+  for (int step = 0; step < program->n_instruction; step++) {
+    const neap_instruction *i = &program->instruction[step];
+    sum += i->n_touched;
+    for (int a = 0; a < i->n_touched; a++)
+      for (int b = 0; b < a; b++)
+        NEAP_ASSERT(i->touched[a] != i->touched[b], "an instruction counts a storage once, not storage %d twice", i->touched[a]);
+  }
+  for (int v = 0; v < program->graph->n_value; v++) counted += program->n_touch[v];
+  NEAP_ASSERT(sum == counted, "instructions touch storages as often as is counted: %d, %d", sum, counted);
+}
+
+/* Each resident storage is one blob, and its first version says so. */
+static void check_blobs(const neap_program *program) {
+  for (int b = 0; b < program->n_blob; b++) {
+    const neap_program_blob *blob = &program->blob[b];
+    const neap_value *value = &program->graph->value[blob->value];
+    NEAP_ASSERT(value->root == blob->value && is_resident(value->region), "blob %d \"%s\" is the first version of resident bytes",
+                b, blob->name != NULL ? blob->name : "?");
+    NEAP_ASSERT(blob->written || blob->defined_before, "blob \"%s\" is there before the run or written by it",
+                blob->name != NULL ? blob->name : "?");
+    NEAP_ASSERT(b == 0 || program->blob[b - 1].value < blob->value, "blobs are in order of first definition: %d, %d",
+                program->blob[b - 1].value, blob->value);
+  }
+}
+
+/* What a script takes it gives back, each slot once at a time; what is taken at once shares no byte. */
+static void check_script(const neap_program *program) {
+  const neap_script *s = &program->script;
+  int n_value = program->graph->n_value, *at = malloc(((size_t)n_value + 1) * sizeof *at), n_taken = 0;
+  if (at == NULL) return;
+  for (int slot = 0; slot <= n_value; slot++) at[slot] = -1; /* the take that holds it; the last one is scratch */
+  for (int t = 0, k = 0, g = 0; t < s->n_turn; t++) {
+    const neap_instruction *i = &program->instruction[s->turn[t].step];
+    for (; k < s->turn[t].take_end; k++) {
+      int slot = s->take[k].slot;
+      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0, "turn %d takes slot %d of %d, which nobody has", t, slot,
+                  n_value);
+      size_t from = s->take[k].offset, to = from + neap_align(neap_take_bytes(program, slot, i));
+      NEAP_ASSERT(to <= program->plan->arena_bytes, "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
+                  program->plan->arena_bytes, to);
+      for (int other = 0; other <= n_value && n_value <= 1000; other++) {
+        if (at[other] < 0) continue;
+        size_t begin = s->take[at[other]].offset, end = begin + neap_align(neap_take_bytes(program, other, i));
+        NEAP_ASSERT(to <= begin || end <= from, "slots %d and %d are taken at once, and share no byte: %zu to %zu, %zu to %zu",
+                    slot, other, from, to, begin, end);
+      }
+      at[slot] = k;
+      n_taken++;
+    }
+    NEAP_ASSERT(n_taken <= s->n_block, "at most %d blocks are taken at once: %d in turn %d", s->n_block, n_taken, t);
+    for (; g < s->turn[t].give_end; g++) {
+      int slot = s->give[g];
+      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] >= 0, "turn %d gives slot %d, which is taken", t, slot);
+      at[slot] = -1;
+      n_taken--;
+    }
+  }
+  NEAP_ASSERT(n_taken == 0, "what a run takes it has given back when it ends: %d slots are not", n_taken);
+  free(at);
+}
+
+static void check_program(const neap_program *program) {
+  for (int step = 0; step < program->n_instruction; step++) {
+    NEAP_ASSERT(program->instruction[step].node == program->plan->order[step], "step %d is the plan's, node %d: node %d", step,
+                program->plan->order[step], program->instruction[step].node);
+    check_instruction(program, &program->instruction[step]);
+  }
+  check_touches(program);
+  check_blobs(program);
+  if (neap_takes(program)) check_script(program);
+}
+
 /* n_instruction goes up before an instruction is bound, so that a half-bound one is unbound with the rest. */
 static neap_status fill(neap_program *program, int n_owner_operand, neap_error *error) {
   size_t index_bytes = (size_t)program->graph->n_value * sizeof(int);
@@ -330,6 +442,7 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
   }
   if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
     status = neap_dag_of_graph(program, error);
+  if (status == NEAP_OK && NEAP_DEBUG) check_program(program);
   neap_free(blob);
   return status;
 }

@@ -84,6 +84,8 @@ static char *flag_of(const loop_run *r) { return r->own + neap_loop_own_bytes(r-
 /* Bases of a subprogram for the pass that comes k-th and works on row t. */
 static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   const neap_loop *loop = r->loop;
+  NEAP_ASSERT(sub->n_base == loop->n_port + 2, "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
+              r->node->name, loop->n_port, sub->n_base);
   sub->base[0] = r->i->call.scratch;
   for (int p = 0; p < loop->n_port; p++) {
     const neap_port *port = &loop->port[p];
@@ -285,6 +287,14 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
   r.n = head.n_iteration;
   r.stack = head.stack;
   r.first_offset = head.offset;
+  NEAP_ASSERT(r.n >= 0 && (i->loop->max == 0 || r.n <= i->loop->max), "the forward of \"%s\" has left at most %lld frames: %lld",
+              i->loop_node->name, (long long)i->loop->max, (long long)r.n);
+  NEAP_ASSERT(r.stack == NULL || r.stack->serial == state->serial,
+              "the backward of \"%s\" reads what this run has pushed, not run %llu", i->loop_node->name,
+              (unsigned long long)r.stack->serial);
+  NEAP_ASSERT(r.stack == NULL || r.stack->used_bytes >= r.first_offset + (size_t)r.n * i->loop->record_bytes,
+              "the frames of \"%s\" are on the stack still: %lld of %zu bytes from %zu on, and %zu are used", i->loop_node->name,
+              (long long)r.n, i->loop->record_bytes, r.first_offset, r.stack->used_bytes);
   begin(&r);
   int64_t k = 0;
   for (; k < r.n && !must_end(&r); k++) run_pass(&r, i->sub[0], k, r.n - 1 - k);

@@ -41,6 +41,7 @@ struct neap_dag {
 
 /* Room for every step was made with the heap, and a step enters once. With the mutex held, or outside regions; so below. */
 static void push(heap *h, int step) {
+  for (int k = 0; NEAP_DEBUG && k < h->n; k++) NEAP_ASSERT(h->step[k] != step, "step %d enters a heap once", step);
   int at = h->n++;
   for (; at > 0 && h->step[(at - 1) / 2] > step; at = (at - 1) / 2) h->step[at] = h->step[(at - 1) / 2];
   h->step[at] = step;
@@ -55,12 +56,17 @@ static int pop(heap *h) {
     h->step[at] = h->step[child];
   }
   h->step[at] = last;
+  NEAP_ASSERT(h->n == 0 || h->step[0] > top, "the earliest step is on top: %d, and then %d", top, h->step[0]);
   return top;
 }
 
 static int top_of(const heap *h) { return h->n > 0 ? h->step[0] : INT_MAX; }
 
-static void push_ready(neap_dag *dag, int step) { push(dag->is_alone[step] ? &dag->alone : &dag->beside, step); }
+static void push_ready(neap_dag *dag, int step) {
+  NEAP_ASSERT(dag->waiting[step] == 0, "a step enters a heap when all its predecessors have run; %d have not of step %d",
+              dag->waiting[step], step);
+  push(dag->is_alone[step] ? &dag->alone : &dag->beside, step);
+}
 
 /* ---- making ----------------------------------------------------------------------------------------------------- */
 
@@ -125,6 +131,10 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
   if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL || dag->list == NULL ||
       dag->is_alone == NULL || dag->weight == NULL || dag->alone.step == NULL || dag->beside.step == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
+  for (int e = 0; NEAP_DEBUG && e < n_edge; e++)
+    NEAP_ASSERT(edge[e].from >= 0 && edge[e].from < edge[e].to && edge[e].to < n_step,
+                "edges lead from a smaller step to a larger of %d, so that some step can always run: %d to %d", n_step,
+                edge[e].from, edge[e].to);
   for (int s = 0; s < n_step; s++) {
     const neap_instruction *i = &program->instruction[instruction_of(program, s)];
     dag->is_alone[s] = neap_runs_alone(program, i);
@@ -176,6 +186,7 @@ static void begin(neap_dag *dag) {
 /* With the mutex held, or outside regions: steps whose last predecessor has run become ready. O(log n) for each of them. */
 static void release_successors(neap_dag *dag, int step) {
   dag->n_left--;
+  NEAP_ASSERT(dag->n_left >= 0, "each of %d steps runs once; step %d is one more", dag->n_step, step);
   for (int k = dag->first[step]; k < dag->first[step + 1]; k++)
     if (--dag->waiting[dag->list[k]] == 0) push_ready(dag, dag->list[k]);
 }
@@ -258,7 +269,11 @@ static void run_lane(void *context, int share) {
 
 /* Steps side by side on n_lane threads. */
 static void run_region(neap_program *program, neap_run_state *state, int n_lane) {
+  NEAP_ASSERT(!neap_team_is_inside(), "regions never nest; this one, of \"%s\", would", program->graph->name);
   neap_team_run(n_lane, run_lane, &(region){program, state});
+  const neap_dag *dag = program->dag;
+  NEAP_ASSERT(dag->n_running == 0 && (dag->stopped || dag->beside.n == 0),
+              "a region ends when nothing runs in it and nothing more may: %d run, %d are ready", dag->n_running, dag->beside.n);
 }
 
 /* Whether the steps that may run side by side are worth a region, which costs some microseconds: what runs beside the heaviest is not

@@ -110,6 +110,8 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
       remove_segment(o, at);
     if (old.end > end) break;
   }
+  NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) && (at == o->n_segment || o->segment[at].begin >= end),
+              "segments are sorted and disjoint: %zu to %zu between its neighbours", begin, end);
   return insert_segment(o, at, (segment){begin, end, stay});
 }
 

@@ -75,6 +75,8 @@ static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
   for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
     neap_address a = i->address[k];
+    NEAP_ASSERT(a.base < program->n_base, "operand %d of %s has one of %d bases: %d", k, i->call.op->name, program->n_base,
+                a.base);
     operand[k].data = a.base < 0 ? NULL : (char *)program->base[a.base] + a.offset;
   }
   i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
@@ -98,6 +100,8 @@ void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *l
 /* The one switch over instruction kinds. */
 static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   if (i->commits && !begin_commit(state)) return;
+  NEAP_ASSERT(!i->commits || atomic_load(&state->phase) == NEAP_RUN_COMMITTED, "%s commits where no stop has won: phase %d",
+              i->call.op->name, atomic_load(&state->phase));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL: i->kernel->run(&i->call); break;
     case NEAP_INSTRUCTION_VIEW:
@@ -248,6 +252,9 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   if (neap_takes(program)) neap_take_end(program, run);
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
+  NEAP_ASSERT(!neap_takes(program) || neap_pool_read(run->pool).n_used == 0,
+              "all that a run of \"%s\" takes from the pool it has given back when it ends: %lld blocks are taken",
+              program->graph->name, (long long)neap_pool_read(run->pool).n_used);
   run->finished = atomic_load(&state.phase) != NEAP_RUN_STOPPED;
   if (lane->fault.set) return neap_program_fault(lane, error);
   if (!run->finished) return neap_fail(error, NEAP_INTERRUPTED, "Net \"%s\": interrupted", program->graph->name);

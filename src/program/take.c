@@ -8,7 +8,6 @@
  */
 #include "program/program_int.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* Values without elements need no bytes, but operands need an address: NULL means absent. */
@@ -45,7 +44,9 @@ static void take(neap_program *program, const neap_take *t, const neap_instructi
   int slot = slot_of(program, t->slot, i);
   size_t bytes = neap_take_bytes(program, slot, i);
   neap_pool_block *block = neap_pool_take_exact(run->pool, t->offset, bytes);
-  assert(block != NULL);
+  NEAP_ASSERT(block != NULL, "a pool reserved for the plan's bytes never refuses: %zu bytes at %zu, slot %d", bytes, t->offset,
+              slot);
+  NEAP_ASSERT(program->block[slot] == NULL, "slot %d is taken once before it is given back", slot);
   program->block[slot] = block;
   program->base[program->first_slot + slot] = neap_pool_data(block);
   if (run->poison) memset(neap_pool_data(block), NEAP_POISON, bytes);
@@ -74,6 +75,8 @@ static void give_untouched(neap_program *program, int turn, const neap_instructi
   const neap_stays *stays = &program->stays;
   for (int k = stays->first[turn]; k < stays->first[turn + 1]; k++) {
     int slot = slot_of(program, program->script.take[stays->list[k]].slot, i);
+    NEAP_ASSERT(stays->left[stays->list[k]] > 0, "take %d is touched by %d turns, and this one, %d, is one more", stays->list[k],
+                stays->n_touch[stays->list[k]], turn);
     if (--stays->left[stays->list[k]] == 0) give(program, slot, neap_take_bytes(program, slot, i), run);
   }
 }
