@@ -110,7 +110,12 @@ typedef struct neap_buffer {
   bool failed;
 } neap_buffer;
 
+/* Digits without a zero behind them, a minus before them where it is negative; returns how many characters. */
+#define NEAP_INTEGER_TEXT 24
+size_t neap_integer_text(long long value, char text[NEAP_INTEGER_TEXT]);
 void neap_buffer_add(neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2, 3);
+/* As %g with the fewest digits, from six up, that read back to the same double; 17 always do. */
+void neap_buffer_add_number(neap_buffer *buffer, double x);
 void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
 void neap_buffer_fini(neap_buffer *buffer);
 

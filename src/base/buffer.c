@@ -1,7 +1,9 @@
 /* buffer.c: text that grows. A refused allocation is remembered, so that callers check once, at the end. */
 #include "base/base.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Room for `more` characters and the zero after them; false when memory is or was refused. Doubling, so that n
@@ -20,6 +22,22 @@ static bool reserve(neap_buffer *buffer, size_t more) {
   return true;
 }
 
+/* Backwards from the end of `text`; returns where they begin. */
+static char *digits_of(unsigned long long value, char text[NEAP_INTEGER_TEXT]) {
+  char *at = text + NEAP_INTEGER_TEXT;
+  do *--at = (char)('0' + value % 10);
+  while ((value /= 10) > 0);
+  return at;
+}
+
+size_t neap_integer_text(long long value, char text[NEAP_INTEGER_TEXT]) {
+  char digits[NEAP_INTEGER_TEXT], *at = digits_of(value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value, digits);
+  if (value < 0) *--at = '-';
+  size_t n = (size_t)(digits + sizeof digits - at);
+  memcpy(text, at, n);
+  return n;
+}
+
 /* Copies n characters, which need not end with a zero. */
 void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n) {
   if (!reserve(buffer, n)) return;
@@ -28,15 +46,23 @@ void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n) {
   buffer->text[buffer->n] = '\0';
 }
 
-/* Most pieces are short: they are formatted once, on the stack. A longer one is formatted again in place, when its
- * length is known. */
-void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
+static void add_signed(neap_buffer *buffer, long long value) {
+  char text[NEAP_INTEGER_TEXT];
+  neap_buffer_add_n(buffer, text, neap_integer_text(value, text));
+}
+
+static void add_unsigned(neap_buffer *buffer, unsigned long long value) {
+  char text[NEAP_INTEGER_TEXT], *at = digits_of(value, text);
+  neap_buffer_add_n(buffer, at, (size_t)(text + sizeof text - at));
+}
+
+/* What is left of a format, by the library. Most pieces are short: they are formatted once, on the stack. A longer one is formatted
+ * again in place, when its length is known. */
+static void add_by_library(neap_buffer *buffer, const char *format, va_list args) {
   char small[256];
-  va_list args, again;
-  va_start(args, format);
+  va_list again;
   va_copy(again, args);
   int n = vsnprintf(small, sizeof small, format, args);
-  va_end(args);
   if (n >= 0 && (size_t)n < sizeof small) {
     neap_buffer_add_n(buffer, small, (size_t)n);
   } else if (n > 0 && reserve(buffer, (size_t)n)) {
@@ -44,6 +70,85 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
     buffer->n += (size_t)n;
   }
   va_end(again);
+}
+
+/* One conversion from behind its %, without width or precision; returns how long it is, 0: none of those known here. */
+static size_t add_known(neap_buffer *buffer, const char *format, va_list *args) {
+  size_t n_length = strspn(format, "lz");
+  bool is_int = n_length == 0, is_long_long = n_length == 2; /* else long or size_t, which are of one size */
+  switch (format[n_length]) {
+    case 'd':
+      add_signed(buffer, is_int ? va_arg(*args, int) : is_long_long ? va_arg(*args, long long) : va_arg(*args, long));
+      break;
+    case 'u':
+      add_unsigned(buffer, is_int         ? va_arg(*args, unsigned)
+                           : is_long_long ? va_arg(*args, unsigned long long)
+                                          : va_arg(*args, size_t));
+      break;
+    case 's': {
+      if (!is_int) return 0;
+      const char *text = va_arg(*args, const char *);
+      if (text == NULL) text = "(null)"; /* as the library writes it */
+      neap_buffer_add_n(buffer, text, strlen(text));
+      break;
+    }
+    case '%':
+      if (!is_int) return 0;
+      neap_buffer_add_n(buffer, "%", 1);
+      break;
+    default: return 0;
+  }
+  return n_length + 1;
+}
+
+/* Texts and integers, of which keys and plans are made, are written here: a library that has registered a conversion of its own
+ * (libquadmath has) makes every printf of the process read its format twice. */
+void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  neap_buffer_add_n(buffer, "", 0); /* a text, even when nothing is added */
+  while (*format != '\0') {
+    size_t plain = strcspn(format, "%");
+    neap_buffer_add_n(buffer, format, plain);
+    format += plain;
+    if (*format == '\0') break;
+    size_t known = add_known(buffer, format + 1, &args);
+    if (known == 0) {
+      add_by_library(buffer, format, args);
+      break;
+    }
+    format += 1 + known;
+  }
+  va_end(args);
+}
+
+/* n / 10^k of at most six digits, the last of which is not 0, as %g writes it. */
+static void add_decimal(neap_buffer *buffer, long long n, int k) {
+  char digits[NEAP_INTEGER_TEXT];
+  int n_digit = (int)neap_integer_text(n, digits), exponent = n_digit - 1 - k;
+  int n_whole = exponent < -4 ? 1 : NEAP_MAX(n_digit - k, 0); /* digits before the point */
+  neap_buffer_add_n(buffer, n_whole > 0 ? digits : "0", (size_t)NEAP_MAX(n_whole, 1));
+  if (n_whole < n_digit) neap_buffer_add_n(buffer, ".", 1);
+  for (int i = exponent; i < -1 && exponent >= -4; i++) neap_buffer_add_n(buffer, "0", 1);
+  neap_buffer_add_n(buffer, digits + n_whole, (size_t)(n_digit - n_whole));
+  if (exponent < -4) neap_buffer_add(buffer, exponent > -10 ? "e-0%d" : "e-%d", -exponent);
+}
+
+/* Most numbers of a net have few digits: they are the nearest double of some n / 10^k, and one division tells. */
+void neap_buffer_add_number(neap_buffer *buffer, double x) {
+  double most = 1e6, scale = 1;
+  for (int k = 0; k <= 15 && fabs(x) < most && x != 0; k++, scale *= 10) {
+    double n = rint(fabs(x) * scale);
+    if (n >= most || n / scale != fabs(x)) continue;
+    if (x < 0) neap_buffer_add_n(buffer, "-", 1);
+    add_decimal(buffer, (long long)n, k);
+    return;
+  }
+  char text[40];
+  int digits = 6;
+  do snprintf(text, sizeof text, "%.*g", digits, x);
+  while (digits++ < 17 && strtod(text, NULL) != x);
+  neap_buffer_add(buffer, "%s", text);
 }
 
 /* Leaves the buffer empty and usable again. */

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* %.17g, so that two numbers that differ never print alike. A subnet is printed as the graph it became, behind its node. */
+/* Two numbers that differ never print alike. A subnet is printed as the graph it became, behind its node. */
 static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
-    case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%.17g", value->f); return;
+    case NEAP_ATTR_FLOAT: neap_buffer_add_number(out, value->f); return;
     case NEAP_ATTR_NET: neap_buffer_add(out, value->net != NULL ? "net" : "none"); return;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES:
@@ -24,7 +24,10 @@ static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap
       return;
     case NEAP_ATTR_FLOATS:
       neap_buffer_add(out, "{");
-      for (int i = 0; i < value->n; i++) neap_buffer_add(out, "%s%.17g", i > 0 ? "," : "", value->floats[i]);
+      for (int i = 0; i < value->n; i++) {
+        if (i > 0) neap_buffer_add_n(out, ",", 1);
+        neap_buffer_add_number(out, value->floats[i]);
+      }
       neap_buffer_add(out, "}");
       return;
     default: neap_buffer_add(out, "%" PRId64, value->i);
@@ -41,7 +44,9 @@ static void print_attrs(const neap_node *node, neap_buffer *out) {
   if (n > 0) neap_buffer_add(out, "}");
 }
 
-static void indent(int depth, neap_buffer *out) { neap_buffer_add(out, "%*s", 2 * depth, ""); }
+static void indent(int depth, neap_buffer *out) {
+  for (int d = 0; d < depth; d++) neap_buffer_add_n(out, "  ", 2);
+}
 
 /* "%3:f32(2,4)@parameters/parameter/keep#1=%2": number, type, then what is not that of a transient value, an operand's place,
  * and the first version where it is a later one. */

@@ -70,26 +70,25 @@ static const dnnl_memory_desc_t *matrix(maker *m, bool is_out, int position, int
   return md;
 }
 
-/* Makes a descriptor with the first kernel that oneDNN has. Of norms it is the second: the threads of the first wait for each other
+/* Makes a descriptor, into NULL, with the first kernel that oneDNN has. Of norms it is the second: the threads of the first wait for each other
  * by looking, many times in a run, which beside busy processes took 160 times as long (measured); the second has a parallel region
  * for each part instead. */
 static bool create(const maker *m, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd) {
-  if (dnnl_primitive_desc_create(pd, desc, m->attr, m->engine, hint) != dnnl_success) return false;
+  bool is_norm = m->c->kind == NEAP_ONEDNN_NORM || m->c->kind == NEAP_ONEDNN_NORM_GRAD, found = false;
+  if (!is_norm) return dnnl_primitive_desc_create(pd, desc, m->attr, m->engine, hint) == dnnl_success;
   dnnl_primitive_desc_iterator_t all = NULL;
-  bool is_norm = m->c->kind == NEAP_ONEDNN_NORM || m->c->kind == NEAP_ONEDNN_NORM_GRAD;
-  if (!is_norm || dnnl_primitive_desc_iterator_create(&all, desc, m->attr, m->engine, hint) != dnnl_success) return true;
-  bool found = false;
+  if (dnnl_primitive_desc_iterator_create(&all, desc, m->attr, m->engine, hint) != dnnl_success) return false;
   do {
     const char *name = "";
     dnnl_primitive_desc_t other = dnnl_primitive_desc_iterator_fetch(all);
     if (other == NULL) break;
     dnnl_primitive_desc_query(other, dnnl_query_impl_info_str, 0, (void *)&name);
     found = strncmp(name, "bnorm_tbb_jit", strlen("bnorm_tbb_jit")) == 0;
-    dnnl_primitive_desc_destroy(found ? *pd : other);
-    if (found) *pd = other;
+    if (*pd != NULL) dnnl_primitive_desc_destroy(found ? *pd : other); /* the first one, where none is the second */
+    if (found || *pd == NULL) *pd = other;
   } while (!found && dnnl_primitive_desc_iterator_next(all) == dnnl_success);
   dnnl_primitive_desc_iterator_destroy(all);
-  return true;
+  return *pd != NULL;
 }
 
 /* Makes the descriptor, unless an operand or `status`, of the operation's descriptor, has failed. `hint`, the forward's or NULL, is

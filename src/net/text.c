@@ -28,15 +28,8 @@ typedef struct printer {
   int depth;
 } printer;
 
-static void indent(const printer *p) { neap_buffer_add(p->out, "%*s", 2 * p->depth, ""); }
-
-/* The fewest digits, from six up, that read back to the same double; 17 always do. */
-static void print_float(double x, neap_buffer *out) {
-  char text[40];
-  int digits = 6;
-  do snprintf(text, sizeof text, "%.*g", digits, x);
-  while (digits++ < 17 && strtod(text, NULL) != x);
-  neap_buffer_add(out, "%s", text);
+static void indent(const printer *p) {
+  for (int d = 0; d < p->depth; d++) neap_buffer_add_n(p->out, "  ", 2);
 }
 
 /* {1,2,3}; floats with as many digits as reading back needs. */
@@ -45,7 +38,7 @@ static void print_list(const neap_attr_value *value, bool floats, neap_buffer *o
   for (int i = 0; i < value->n; i++) {
     if (i > 0) neap_buffer_add(out, ",");
     if (floats)
-      print_float(value->floats[i], out);
+      neap_buffer_add_number(out, value->floats[i]);
     else
       neap_buffer_add(out, "%lld", (long long)value->ints[i]);
   }
@@ -60,7 +53,7 @@ static void print_names(int n, const char *const *name, neap_buffer *out) {
 /* As read_value reads it. Positions and axes are as C has them, from 0. */
 static void print_value(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
-    case NEAP_ATTR_FLOAT: print_float(value->f, out); break;
+    case NEAP_ATTR_FLOAT: neap_buffer_add_number(out, value->f); break;
     case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", value->i != 0 ? "true" : "false"); break;
     case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)value->i)); break;
     case NEAP_ATTR_NET: neap_buffer_add(out, "%s", value->net != NULL ? value->net->name : "_"); break;
@@ -100,7 +93,7 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
 static void print_line_suffix(const printer *p, const char *line) {
   if (!p->lines || line[0] == '\0') return;
   neap_buffer_add(p->out, " at ");
-  for (; *line != '\0'; line++) neap_buffer_add(p->out, "%c", iscntrl((unsigned char)*line) ? '?' : *line);
+  for (; *line != '\0'; line++) neap_buffer_add_n(p->out, iscntrl((unsigned char)*line) ? "?" : line, 1);
 }
 
 /* One declared blob, with its init op. */

@@ -37,8 +37,10 @@ bool neap_shape_equal(const neap_shape *a, const neap_shape *b) {
 const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT]) {
   size_t n = 0;
   text[n++] = '(';
-  for (int i = 0; i < shape->n_dim && n < NEAP_SHAPE_TEXT - 24; i++)
-    n += (size_t)snprintf(text + n, NEAP_SHAPE_TEXT - n, i == 0 ? "%lld" : ",%lld", (long long)shape->dim[i]);
+  for (int i = 0; i < shape->n_dim && n < NEAP_SHAPE_TEXT - NEAP_INTEGER_TEXT - 2; i++) {
+    if (i > 0) text[n++] = ',';
+    n += neap_integer_text(shape->dim[i], text + n);
+  }
   text[n++] = ')';
   text[n] = '\0';
   return text;

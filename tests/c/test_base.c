@@ -1,6 +1,8 @@
 /* test_base.c: what every room relies on: counters that add up, failures on demand, names, hashes, random numbers. */
 #include "check.h"
 
+#include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -267,6 +269,57 @@ TEST(the_deepest_error_message_wins) {
   CHECK_EQ(error.code, NEAP_OK);
 }
 
+/* As the library writes them, whatever is written without it. */
+TEST(a_buffer_writes_as_the_library) {
+  static const char *const format[] = {"%d|", "%ld|", "%lld|", "%u|", "%zu|", "%llu|", "%5d|", "%x|"};
+  static const long long number[] = {0, 1, -1, 9, 10, -10, 99, INT_MAX, INT_MIN, LLONG_MAX, LLONG_MIN};
+  neap_buffer buffer = {0};
+  char want[4096];
+  size_t n = 0;
+  for (int f = 0; f < NEAP_COUNT(format); f++)
+    for (int i = 0; i < NEAP_COUNT(number); i++) {
+      bool is_int = f == 0 || f == 3 || f > 5; /* one argument of its type; formats are not for the compiler to check here */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+      if (is_int) {
+        neap_buffer_add(&buffer, format[f], (int)number[i]);
+        n += (size_t)snprintf(want + n, sizeof want - n, format[f], (int)number[i]);
+      } else {
+        neap_buffer_add(&buffer, format[f], number[i]);
+        n += (size_t)snprintf(want + n, sizeof want - n, format[f], number[i]);
+      }
+#pragma GCC diagnostic pop
+    }
+  neap_buffer_add(&buffer, "%%%s%s%.3s%c%s%%", "a", "", "bcde", 'f', "g");
+  snprintf(want + n, sizeof want - n, "%%%s%s%.3s%c%s%%", "a", "", "bcde", 'f', "g");
+  CHECK(strcmp(buffer.text, want) == 0);
+  neap_buffer_fini(&buffer);
+}
+
+/* The fewest digits from six up that read back, as the library writes them. */
+static void check_number(double x) {
+  neap_buffer buffer = {0};
+  char want[40];
+  int digits = 6;
+  do snprintf(want, sizeof want, "%.*g", digits, x);
+  while (digits++ < 17 && strtod(want, NULL) != x);
+  neap_buffer_add_number(&buffer, x);
+  if (strcmp(buffer.text, want) != 0) printf("  %s, expected %s\n", buffer.text, want);
+  CHECK(strcmp(buffer.text, want) == 0);
+  neap_buffer_fini(&buffer);
+}
+
+TEST(numbers_are_written_in_few_digits_as_the_library_writes_them) {
+  static const double some[] = {0,       -0.0,   1,      -1,      0.1,   0.9,     1e-5,  1.5e-5,   1e-4,     0.00012,
+                                1e5,     999999, 1e6,    1234567, 1e-10, 2.5e-12, 1e-15, 1e-16,    1e300,    5e-324,
+                                1.0 / 3, 100,    120000, 0.5,     0.25,  0.02,    1e22,  123456.5, 0.1234567};
+  for (int i = 0; i < NEAP_COUNT(some); i++) check_number(some[i]), check_number(-some[i]);
+  check_number((double)INFINITY), check_number((double)NAN);
+  for (int k = 0; k < 20; k++)
+    for (int i = 1; i < 3000; i += 7) check_number(i / pow(10, k)), check_number((double)(float)(i / pow(10, k)));
+}
+
 TEST(buffer_remembers_refused_memory) {
   neap_buffer buffer = {0};
   for (int i = 0; i < 100; i++) neap_buffer_add(&buffer, "%d %s;", i, "0123456789012345678901234567890123456789");
@@ -388,6 +441,7 @@ int main(int argc, char **argv) {
              T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
              T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),
              T(parallel_for_covers_each_index_once), T(the_deepest_error_message_wins), T(buffer_remembers_refused_memory),
+             T(a_buffer_writes_as_the_library), T(numbers_are_written_in_few_digits_as_the_library_writes_them),
              T(bytes_read_well), T(a_wrong_assertion_stops_a_checked_program_and_says_why),
              T(an_assertion_is_evaluated_in_a_checked_build_only));
 }
