@@ -84,6 +84,10 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
                      MOST_IN, MOST_OUT);
   if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
     return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out, c->n_out);
+  /* The kernel writes what is not optional, wanted or not. */
+  for (int k = c->n_out; k < n_out; k++)
+    if ((c->op->outputs[k].flags & NEAP_ARG_OPTIONAL) == 0)
+      return neap_fail(error, NEAP_ARGUMENT, "%s: output %s is missing", name, c->op->outputs[k].name);
   for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {
     const neap_arg *arg = neap_op_input(c->op, k);
     if (arg == NULL || (k >= declared && (arg->flags & NEAP_ARG_VARIADIC) == 0))

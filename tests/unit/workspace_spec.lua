@@ -456,6 +456,12 @@ describe("limits of a workspace", function()
     assert.is_true(ws:fetch("x"):equal(-x))
     assert.are.equal(2048, ws:held_bytes())
   end)
+  it("refuses an op by itself without the outputs that it writes", function()
+    local ws <close> = neap.workspace { store = false }
+    ws:feed("x", neap.ones(2, 3))
+    support.raises("Relu: output y is missing", ws.run_op, ws, "Relu", "x", {})
+    support.raises("Split: output y is missing", ws.run_op, ws, "Split", "x", {}, { axis = 1, sizes = { 1, 1 } })
+  end)
   it("count nothing for what an op by itself writes over the bytes of its blobs, its own among them", function()
     local x = neap.rand(16, 16)
     local ws <close> = neap.workspace { store = false, total = 2048 }
