@@ -316,7 +316,7 @@ void write_layers(const recipe *r, int n, char **text) {
   writer *w = calloc(1, sizeof *w);
   neap_type type = {0};
   for (int i = 0; i < n; i++) {
-    char name[16];
+    char name[32];
     *w = (writer){.recipe = r, .by_rows = true, .real = NEAP_DTYPE_F32};
     snprintf(name, sizeof name, "layer%d", i);
     begin_step(w, STEP_HEAD);
