@@ -323,32 +323,115 @@ typedef struct neap_bank {
 NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n, const char *const *names, const neap_bank *bank,
                                            bool later, neap_error *error);
 
-/* Zero and NULL everywhere are the defaults. */
+/* The options of a plan, one line each: the struct below, Lua's tables of memory options, the flags and `--help` of the command line,
+ * JSON and the key of a plan are read from it, under these names.
+ *
+ * X(name, type, default, range, key, faces, what it says). Range: "%": from Lua and the command line a share, "60%", of what the plan
+ * takes without; of numbers the least and the most; of choices their words. Key: OWN: a line of its own in the text that a stored
+ * plan is found by; DERIVED: what follows from it is there; NONE: plans do not depend on it. Faces: where it can be given.
+ *
+ * By default (`exact`) no budget, policy or executor changes a kernel, so that results have the same bits under all of them. With
+ * exact = false kernels with less scratch may take part where nothing else keeps a budget, and in a dag each has one thread, so that
+ * any two can run side by side: see neap_figures.n_changed. */
+#define NEAP_OPTION_MAP(X)                                                                                                       \
+  X(budget, BYTES, "none", "%", OWN, ALL,                                                                                        \
+    "the most bytes of the arena, scratch included; what can't be met is refused with the least that would do")                  \
+  X(total, BYTES, "none", "", DERIVED, ALL, "the most bytes of everything that the program holds")                               \
+  X(soft, BYTES, "none", "", NONE, ALL & ~COMMAND,                                                                               \
+    "policy pool: above this the pool is cut down again by the next run that needs less")                                        \
+  X(policy, CHOICE, "offset", "offset name none pool", OWN, ALL,                                                                 \
+    "where addresses come from: planned to the byte, one slot a name, every value its own bytes, a pool while it runs")          \
+  X(executor, CHOICE, "simple", "simple dag dynamic", OWN, ALL,                                                                  \
+    "op by op; independent ops side by side, where that leaves the bits as they are; policy pool for inputs of any shape")       \
+  X(recompute, SWITCH, "true", "", OWN, ALL, "ops may run again in the backward pass to keep a budget: the same bits")           \
+  X(exact, SWITCH, "true", "", OWN, ALL, "no budget, policy or executor changes a kernel, and so bits")                          \
+  X(in_place, SWITCH, "true", "", OWN, ALL, "an op may write its output over an input that nobody reads later")                  \
+  X(fuse, CHOICE, "true", "true false pool", DERIVED, ALL,                                                                       \
+    "a net that does not train is fused into fewer ops; false: op by op, as written; pool: for memory, poolings become part of " \
+    "the convolutions before them, a few images at a time")                                                                      \
+  X(rewrite, SWITCH, "true", "", DERIVED, ALL, "ops that nobody needs are dropped, and the graph is simplified")                 \
+  X(engine, CHOICE, "free", "free ref blas dnnl", OWN, ALL,                                                                      \
+    "kernels of one library alone; free: the fastest for each op; not given: what NEAP_ENGINE says")                             \
+  X(layouts, CHOICE, "free", "free plain", OWN, ALL, "plain: without the blocked layouts of convolutions")                       \
+  X(threads, COUNT, "NEAP_NUM_THREADS, or all cores", "1 4096", OWN, ALL, "how many threads a kernel may have")                  \
+  X(search, COUNT, "the planner's", "1", OWN, ALL, "steps of each search, for addresses and for what to recompute")              \
+  X(keep, NAMES, "none", "", DERIVED, ALL,                                                                                       \
+    "blobs with bytes of their own, which can be read after a run: x, and x.grad for its gradient")                              \
+  X(keep_all, SWITCH, "false", "", DERIVED, ALL, "every blob that the net names has bytes of its own")                           \
+  X(banks, BANKS, "none", "", DERIVED, ALL, "memory banks; not with policy pool, which takes bytes while it runs")               \
+  X(mem_param, MEM_PARAM, "none", "", DERIVED, ALL & ~COMMAND, "Caffe's words, instead of policy")                               \
+  X(inputs, INPUTS, "as declared", "", DERIVED, LUA | COMMAND, "shapes of inputs by name, where they are not as declared")       \
+  X(max_batch, COUNT, "none", "1", DERIVED, LUA | WORKSPACE | TRAINER | LAYERS | COMMAND,                                        \
+    "rows of the largest batch, in whose bytes smaller ones run")                                                                \
+  X(profile, SWITCH, "NEAP_PROFILE", "", NONE, ALL & ~(C | MICRO | COMMAND), "times of each op are taken and recorded")          \
+  X(store, SWITCH, "true", "", NONE, ALL & ~(C | MICRO), "plans are looked up in the database, and plans and runs recorded")     \
+  X(tag, TEXT, "none", "", NONE, ALL & ~(C | MICRO | COMMAND), "a label for the run in the database")                            \
+  X(accumulate, CHOICE, "none", "mean sum", DERIVED, MICRO,                                                                      \
+    "what the loss makes of its rows, so that batches can be added up before an update; none: they can't, and nothing is held")
+
+/* An option that is on or off. Zero is the option's default: turn one off with NEAP_OFF, since `false` is zero too. */
+typedef enum neap_switch { NEAP_DEFAULT, NEAP_ON, NEAP_OFF } neap_switch;
+
+/* A field for each option, by its name; zero and NULL everywhere are the defaults: `(neap_options){.budget = 64 << 20,
+ * .executor = "dag", .recompute = NEAP_OFF}`. A list `keep` has its length in `n_keep`, `banks` in `n_banks`; a name in keep that the
+ * net lacks is a NAME error. What only Lua takes (inputs) has no field. */
+#define NEAP_FIELD_BYTES(name) int64_t name;
+#define NEAP_FIELD_COUNT(name) int64_t name;
+#define NEAP_FIELD_SWITCH(name) neap_switch name;
+#define NEAP_FIELD_CHOICE(name) const char *name;
+#define NEAP_FIELD_TEXT(name) const char *name;
+#define NEAP_FIELD_NAMES(name) \
+  int n_##name;                \
+  const char *const *name;
+#define NEAP_FIELD_BANKS(name) \
+  int n_##name;                \
+  const neap_bank *name;
+#define NEAP_FIELD_MEM_PARAM(name) const neap_mem_param *name;
+#define NEAP_FIELD_INPUTS(name)
 typedef struct neap_options {
-  int64_t budget_bytes; /* of the arena, scratch included; what can't be met is a BUDGET error with least_bytes */
-  int64_t total_bytes;  /* of everything the program holds */
-  const char *policy; /* "offset" (default): planned; "name": one slot a name; "none": every value its own bytes; "pool": below */
-  const char *engine; /* "ref", "blas" or "dnnl" only; default: the fastest for each op */
-  bool no_fuse;       /* a net that does not train is run op by op, as it is written, instead of fused into fewer */
-  bool fuse_pool;     /* fuse, and pooling with the convolution before it, a few images at a time: for memory */
-  bool dag;           /* independent ops side by side where that leaves the bits as they are; see `inexact` */
-  int n_thread;       /* default: NEAP_NUM_THREADS, else all cores */
-  bool dynamic;       /* policy "pool" for inputs of any shape: see "pools" */
-  int64_t soft_bytes; /* policy "pool": above this the pool is cut down again by the next run that needs less; 0: never */
-  int n_keep;         /* blobs with bytes of their own, which can be read after a run: "x", and "x.grad" for its gradient */
-  const char *const *keep;         /* n_keep names, as if the net's text said keep; NAME error for one that the net lacks */
-  const neap_mem_param *mem_param; /* Caffe's words, instead of `policy`: ARGUMENT error with both */
-  bool no_recompute; /* a budget is met, or refused, with every op run once, as in a dag: see neap_figures.n_recomputed */
-  int n_bank;        /* memory banks; not with policy "pool", which takes bytes while it runs */
-  const neap_bank *bank;
-  /* By default no budget, policy or schedule changes a kernel, so that results have the same bits under all of them. `inexact`: where
-   * nothing else keeps a budget, kernels with less scratch may, and in a dag each has one thread, so that any two can run side by
-   * side. See neap_figures.n_changed. */
-  bool inexact;
-  /* neap_micro_open alone: "mean" or "sum", as the loss makes of its rows, so that batches can be added up before an update; NULL:
-   * they can't, and nothing is held for it. */
-  const char *accumulate;
+#define X(name, type, fallback, range, key, faces, doc) NEAP_FIELD_##type(name)
+  NEAP_OPTION_MAP(X)
+#undef X
 } neap_options;
+
+/* The same as a record, for programs that show or pass on options that they do not know. */
+typedef enum neap_option_type {
+  NEAP_OPTION_BYTES,  /* int64_t */
+  NEAP_OPTION_COUNT,  /* int64_t */
+  NEAP_OPTION_SWITCH, /* neap_switch */
+  NEAP_OPTION_CHOICE, /* const char *, a word of `range` */
+  NEAP_OPTION_TEXT,   /* const char * */
+  NEAP_OPTION_NAMES,  /* const char *const *, and an int before it */
+  NEAP_OPTION_BANKS,  /* const neap_bank *, and an int before it */
+  NEAP_OPTION_MEM_PARAM,
+  NEAP_OPTION_INPUTS /* no field */
+} neap_option_type;
+typedef enum neap_option_key { NEAP_KEY_NONE, NEAP_KEY_DERIVED, NEAP_KEY_OWN } neap_option_key;
+enum {                          /* faces: where an option can be given */
+       NEAP_FACE_C = 1,         /* the functions of this file, but for */
+       NEAP_FACE_MICRO = 2,     /* neap_micro_open */
+       NEAP_FACE_LUA = 4,       /* net:plan, m:plan, forecast, dry_run, count_memory, ws:compile, ws:run and the like */
+       NEAP_FACE_WORKSPACE = 8, /* neap.workspace: for all that runs there */
+       NEAP_FACE_TRAINER = 16,  /* a trainer's `memory` */
+       NEAP_FACE_LAYERS = 32,   /* m:memory */
+       NEAP_FACE_FIT = 64,      /* neap.fit_batch */
+       NEAP_FACE_COMMAND = 128, /* neap plan, neap profile run */
+       NEAP_FACE_ALL = 255
+};
+typedef struct neap_option {
+  const char *name, *fallback, *range, *doc; /* fallback: what holds where it is not given */
+  neap_option_type type;
+  neap_option_key key;
+  unsigned faces;
+  size_t offset; /* in neap_options: of the field, for a list of its length; SIZE_MAX for inputs */
+} neap_option;
+/* The options in the order above, NULL behind the last. */
+NEAP_API const neap_option *neap_option_at(int i);
+/* Sets an option by its name from text: "64MiB", "3", "false", "dag". ATTRIBUTE error for an unknown one, with the nearest name;
+ * ARGUMENT for what it does not take, and for lists. `text` of a text option is borrowed as long as the options are used. */
+NEAP_API neap_status neap_options_set(neap_options *options, const char *name, const char *text, neap_error *error);
+/* As a JSON object with all options that are given; ended by neap_free. */
+NEAP_API neap_status neap_options_json(const neap_options *options, char **out, neap_error *error);
 
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound <= arena; `proved` says
  * that they are equal: no plan of this order can be smaller. */
@@ -366,7 +449,7 @@ typedef struct neap_figures {
   int n_recomputed;                   /* ops, counted in n_op, that the backward pass runs again because the budget has no room to
                                          keep what they make: the same kernels on the same bytes, so results have the same bits */
   double recomputed_work;             /* their work, as a share of that of all other ops */
-  int n_changed;                      /* ops, counted in n_op, whose kernel is not the one that is chosen without `inexact` */
+  int n_changed;                      /* ops, counted in n_op, whose kernel is not the one that is chosen where `exact` holds */
 } neap_figures;
 
 /* Plans without allocating or running anything: the forecast. `explanation` (may be NULL) gets the plan in words, to be
@@ -494,8 +577,8 @@ NEAP_API void neap_range_free(neap_range *range);
 
 /* ---- the batch that fits, and batches in parts ------------------------------------------------------------------- */
 
-/* The largest batch whose plan keeps to budget_bytes and total_bytes, of which one at least is given: one row more does not, or
- * is more than `max` (0: 65536); both have been planned. A net that trains may recompute to fit more rows, unless no_recompute
+/* The largest batch whose plan keeps to options.budget and total, of which one at least is given: one row more does not, or
+ * is more than `max` (0: 65536); both have been planned. A net that trains may recompute to fit more rows, unless options.recompute
  * forbids it. The batch is what it is in a range. `figures` (may be NULL): of that
  * plan. BUDGET with least_bytes when not even one row fits. Nothing of tensors is allocated. */
 NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max, int64_t *batch,
@@ -508,7 +591,7 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
  * themselves:
  *
  *   neap_micro *micro = NULL;
- *   if (neap_micro_open(ws, net, 0, &(neap_options){.total_bytes = 1 << 19}, &micro, &error)) goto end;
+ *   if (neap_micro_open(ws, net, 0, &(neap_options){.total = 1 << 19}, &micro, &error)) goto end;
  *   for (int step = 0; step < n_step; step++) {
  *     if (neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){1024, 2}, x[step], &error)) goto end;
  *     if (neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){1024}, label[step], &error)) goto end;
@@ -521,7 +604,7 @@ NEAP_API neap_status neap_net_fit_batch(const neap_net *net, const neap_options 
  * them, other outputs are of the last one. The gradient of a parameter can be read under its name: it is that of the large batch.
  */
 typedef struct neap_micro neap_micro;
-/* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as budget_bytes and total_bytes allow with every op
+/* `rows` of a micro-batch, at most the batch that the net declares; 0: as many as options.budget and total allow with every op
  * run once, since smaller micro-batches cost less than recomputing. The total holds the micro-batch and the update, not the
  * large batch's inputs, which are the caller's. GRAPH error that names the op where one reads both gradients and what depends on
  * the batch. The net may be freed; the workspace is retained. */
@@ -602,7 +685,7 @@ typedef struct neap_recycle_figures {
  *
  *   neap_recycle_options o = {.dag = true, .prefix = "shared/", .keep_last = 2};
  *   neap_net_recycle(net, &o, &fewer, &figures, &error);
- *   neap_session_open(ws, fewer, &(neap_options){.policy = "name", .dag = true}, &session, &error); */
+ *   neap_session_open(ws, fewer, &(neap_options){.policy = "name", .executor = "dag"}, &session, &error); */
 NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_options *options, neap_net **out,
                                       neap_recycle_figures *figures, neap_error *error);
 
@@ -897,7 +980,7 @@ NEAP_API neap_status neap_workspace_run_steps(neap_workspace *workspace, const n
  * it the bytes live while each op runs, and the blobs that live from run to run.
  *
  *   char *svg = NULL;
- *   if (neap_net_plan_svg(net, &(neap_options){.budget_bytes = 64 << 20}, &svg, &error)) goto end;
+ *   if (neap_net_plan_svg(net, &(neap_options){.budget = 64 << 20}, &svg, &error)) goto end;
  *   if (neap_text_save(svg, "memory.svg", &error)) goto end;
  *   end:
  *   neap_free(svg); */
@@ -946,12 +1029,12 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
 /* ---- pools: addresses found while running ----------------------------------------------------------------------- */
 
 /* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader
- * (or its Free). The pool is one region, kept between runs and empty between them; budget_bytes is its hard limit. Where that
- * leaves no room, values are given back before their last reader, and the ops that made them run again (unless no_recompute): the
+ * (or its Free). The pool is one region, kept between runs and empty between them; options.budget is its hard limit. Where that
+ * leaves no room, values are given back before their last reader, and the ops that made them run again (unless options.recompute forbids it): the
  * same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with BUDGET before anything
  * runs. A transient blob can't be read after the run: declare it an output.
  *
- * With `dynamic` a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
+ * With executor "dynamic" a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
  * combination of shapes; the last few are kept, all take from the one pool. Ops whose outputs' length depends on data (Compress,
  * NonZero), in an If too, need it: a run that finds another length than the last one begins anew, with the same random numbers.
  * Independent ops whose kernels give the same bits on one thread run side by side, within the same bytes. */

@@ -51,16 +51,6 @@ function bank.new(given, f, ...)
   return setmetatable(o, Bank)
 end
 
---- Raises unless x is what memory options take as `banks`: a bank, or a list of them.
-function bank.check(x, who)
-  if type(x) ~= "table" then fail(("%s: banks expects a list of neap.bank { .. }, got a %s"):format(who, type(x))) end
-  for key, b in pairs(x.name and { x } or x) do
-    if math.type(key) ~= "integer" or type(b) ~= "table" or type(b.name) ~= "string" then
-      fail(("%s: banks expects a list of neap.bank { .. }, nothing reads its field \"%s\""):format(who, tostring(key)))
-    end
-  end
-end
-
 local Net = core.Net
 
 --- Assigns one blob, by its handle or name.

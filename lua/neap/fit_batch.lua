@@ -3,6 +3,7 @@
 -- @module neap.fit_batch
 local core = require "neap.core"
 local mem_param = require "neap.mem_param"
+local memory_options = require "neap.memory_options"
 local module = require "neap.nn.module"
 local op = require "neap.op"
 local options = require "neap.options"
@@ -12,13 +13,11 @@ local none = options.none
 local fit_batch = {}
 
 --- f(n) -> the net of batch n, and the memory options to plan it with.
-local function source(subject, o)
-  local memory = { budget = o.budget, total = o.total }
+local function source(subject, o, memory)
   if type(subject) == "userdata" then -- a net: its inputs' first dimension is the batch
     return function(n)
-      local given = core.batch_inputs(subject, n)
-      given.budget, given.total = o.budget, o.total
-      return subject, given
+      memory.inputs = core.batch_inputs(subject, n)
+      return subject, memory
     end
   end
   local loss = o.loss or o.train and require("neap.nn").CrossEntropyLoss {} or nil
@@ -40,22 +39,25 @@ function fit_batch.tell(who, total, available)
   io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(who, core.bytes_text(total), core.bytes_text(available)))
 end
 
---- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =, input_dtype =}) -> n, plan, total. The largest batch that
--- fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
+--- Fields of neap.fit_batch that are no memory options.
+local fit_spec = { train = false, max = 65536, loss = none, optimizer = none, input = none, input_dtype = none }
+
+--- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =, input_dtype =, .. memory options}) -> n, plan, total.
+-- The largest batch that fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
 -- and says so. Raises `budget` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
-  local o = options.read("neap.fit_batch", { total = none, budget = none, train = false, max = 65536, loss = none, optimizer = none,
-    input = none, input_dtype = none }, given)
+  local fields, memory = memory_options.split("neap.fit_batch", given, "fit", fit_spec)
+  local o = options.read("neap.fit_batch", fit_spec, fields)
   if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
   local available
-  if not (o.total or o.budget) then
-    o.total, available = fit_batch.machine()
-    fit_batch.tell("neap.fit_batch", o.total, available)
+  if not (memory.total or memory.budget) then
+    memory.total, available = fit_batch.machine()
+    fit_batch.tell("neap.fit_batch", memory.total, available)
   end
-  local n, plan = core.fit_batch(source(subject, o), o.max)
-  return n, plan, o.total
+  local n, plan = core.fit_batch(source(subject, o, memory), o.max)
+  return n, plan, memory.total
 end
 
 --- Rows of the largest micro-batch with which a trainer's step of `rows` fits its memory: the programs of a micro-batch and of

@@ -14,6 +14,7 @@
 local build = require "neap.nn.build"
 local core = require "neap.core"
 local count_memory = require "neap.count_memory"
+local memory_options = require "neap.memory_options"
 local module = require "neap.nn.module"
 local op = require "neap.op"
 local range = require "neap.range"
@@ -66,7 +67,7 @@ function model_memory.of(root, options)
     rawset(root, "_memory", memory)
   end
   look_at_layers(memory)
-  if options then memory.options, memory.max_batch = range.apart(options) end
+  if options then memory.options, memory.max_batch = range.apart(memory_options.check("m:memory", options, "layers")) end
   return memory
 end
 

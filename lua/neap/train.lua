@@ -12,6 +12,7 @@
 local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
+local memory_options = require "neap.memory_options"
 local nn = require "neap.nn"
 local options = require "neap.options"
 local programs = require "neap.train.programs"
@@ -71,6 +72,7 @@ local function new(given)
   if o.memory ~= nil and type(o.memory) ~= "table" then
     fail(("neap.trainer: memory expects a table such as { budget = \"64MiB\" }, got a %s"):format(type(o.memory)))
   end
+  o.memory = o.memory and memory_options.check("neap.trainer: memory", o.memory, "trainer")
   checks.sizes(o)
   checks.metrics(o.metrics)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,

@@ -2,9 +2,9 @@
 --
 -- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
 -- @module neap.workspace
-local bank = require "neap.bank"
 local core = require "neap.core"
 local mem_param = require "neap.mem_param"
+local memory_options = require "neap.memory_options"
 local op = require "neap.op"
 local options = require "neap.options"
 local range = require "neap.range"
@@ -23,24 +23,23 @@ local most_programs = 8
 --- Whether options ask for a pool, the one thing that has a soft limit.
 local function has_pool(o) return o.executor == "dynamic" or o.policy == "pool" end
 
---- neap.workspace{seed =, parent =, forward = {..}, budget =, total =, executor = "simple"|"dag"|"dynamic", soft =, store = false,
--- banks = list of neap.bank}
+--- Fields of neap.workspace that are no memory options.
+local workspace_spec = { seed = options.none, parent = options.none, forward = options.none }
+
+--- neap.workspace{seed =, parent =, forward = {..}, budget =, executor = "simple"|"dag"|"dynamic", .. memory options}: `budget` and
+-- `total` bound all that the workspace holds, the other options (neap.help "options") are those of whatever runs there; a call may give others.
 -- Executor "dynamic": ws:run takes tensors of any shapes and nets with ops whose outputs' length depends on data; bytes come from
 -- a pool, `budget` is its hard limit, `soft` what it is trimmed to when less is needed again.
 -- @usage local ws <close> = neap.workspace { executor = "dynamic" }; ws:run(net, { x = neap.rand(7, 12) }); ws:run(net, { x = neap.rand(3, 12) })
 function workspace.new(given)
-  local o = options.read("neap.workspace", { seed = options.none, parent = options.none, forward = options.none, budget = options.none,
-    total = options.none, executor = options.none, store = options.none, policy = options.none, engine = options.none, max_batch = options.none,
-    mem_param = options.none, soft = options.none, banks = options.none }, given)
-  local param = o.mem_param and mem_param.new(o.mem_param) -- before the workspace draws a seed
-  if o.banks ~= nil then bank.check(o.banks, "neap.workspace") end
-  if o.soft ~= nil and not has_pool(o) then fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to" end
+  local o, memory = memory_options.split("neap.workspace", given, "workspace", workspace_spec) -- before the workspace draws a seed
+  if memory.soft ~= nil and not has_pool(memory) then fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to" end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
-  local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = o.budget, total = o.total }
-  states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, parent = o.parent,
-    ranges = setmetatable({}, { __mode = "k" }),
-    defaults = { executor = o.executor, store = o.store, policy = o.policy, engine = o.engine, max_batch = o.max_batch, soft = o.soft,
-      banks = o.banks, mem_param = param } }
+  local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = memory.budget, total = memory.total }
+  local keeps = options.names(memory.keep) or {}
+  memory.budget, memory.total, memory.keep = nil, nil, nil
+  states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = keeps, parent = o.parent,
+    ranges = setmetatable({}, { __mode = "k" }), defaults = memory }
   return ws
 end
 
@@ -141,6 +140,13 @@ local function with_defaults(ws, memory, net)
   return out
 end
 
+--- The same for what no other batch shares its bytes with, so that the workspace's largest one does not count.
+local function alone(ws, memory, net)
+  local out = with_defaults(ws, memory, net)
+  out.max_batch = memory and memory.max_batch
+  return out
+end
+
 --- The range of batches for a net and options, planned at its first use; one for all programs of the net.
 local function range_for(ws, net, memory, most)
   local ranges, key = state_of(ws).ranges, net:_version() .. " " .. range.key(net, memory, most)
@@ -149,8 +155,7 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
---- ws:compile(net [, memory]) -> program. memory: budget, total, recompute, policy, executor, in_place, keep, banks, engine, threads, profile,
--- fuse (true; false: op by op as written; "pool": convolutions with the pools behind them too, for memory), mem_param, max_batch;
+--- ws:compile(net [, memory]) -> program. memory: options (neap.help "options") over those of the workspace,
 -- and input shapes by name where they differ from the declared ones; inputs = { total = { 17, 784 } } for inputs called
 -- as an option is. With max_batch the program shares choices, addresses and bytes
 -- with those of all other batches up to it.
@@ -428,7 +433,7 @@ end
 --- ws:run_once(net [, memory]) -> ws: compiles, runs once, and keeps no program.
 function Workspace:run_once(net, memory)
   if type(net) == "string" then net = self:net(net) end
-  core.run_once(self, net, with_defaults(self, memory, net))
+  core.run_once(self, net, alone(self, memory, net))
   return self
 end
 
@@ -500,7 +505,7 @@ function Workspace:run_steps(tree, memory)
   local found = { by_name = {} }
   for _, net in ipairs(tree.nets or {}) do net_of(self, found, net) end
   local step = plain_step(self, tree, found)
-  local is_empty = core.run_steps(self, step, found.first, with_defaults(self, memory))
+  local is_empty = core.run_steps(self, step, found.first, alone(self, memory))
   if is_empty then return self, "run_steps: the tree is empty, nothing was run" end
   return self
 end

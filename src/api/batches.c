@@ -7,9 +7,9 @@ neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options,
                                neap_figures *figures, neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   if (compile.plan.budget_bytes == 0 && compile.total_bytes == 0)
-    return neap_fail(error, NEAP_ARGUMENT, "fit_batch: expects budget_bytes or total_bytes to fit into");
+    return neap_fail(error, NEAP_ARGUMENT, "fit_batch: expects a budget or a total to fit into");
   NEAP_TRY(neap_driver_fit_net(net, &compile, max == 0 ? DEFAULT_MOST : max, batch, &forecast, error));
   if (figures != NULL) {
     *figures = neap_api_figures(forecast.graph, forecast.plan);
@@ -23,7 +23,7 @@ neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int6
                             neap_micro **out, neap_error *error) {
   neap_compile_options compile;
   *out = NULL;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_MICRO, __func__, &compile, error));
   return neap_micro_new(workspace, net, rows, &compile, out, error);
 }
 

@@ -5,7 +5,7 @@ neap_status neap_chain_open(neap_workspace *workspace, int n, const neap_net *co
                             const neap_options *options, neap_chain **out, neap_error *error) {
   neap_compile_options compile;
   *out = NULL;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_chain_new(workspace, n, layer, max_batch, &compile, out, error);
 }
 

@@ -5,17 +5,17 @@
 #include <stdio.h>
 
 /* mem_param's defaults hold where the options do not say how to plan. */
-static void default_to_caffe(const neap_options *options, neap_compile_options *compile) {
+static void default_to_caffe(neap_compile_options *compile) {
   static const neap_mem_param caffe;
-  if (!compile->policy_given && compile->mem_param == NULL && (options == NULL || !options->dynamic)) compile->mem_param = &caffe;
+  if (!compile->policy_given && compile->mem_param == NULL && !compile->dynamic) compile->mem_param = &caffe;
 }
 
 neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out, neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   *out = NULL;
-  NEAP_TRY(neap_api_options(options, &compile, error));
-  default_to_caffe(options, &compile);
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  default_to_caffe(&compile);
   NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
   neap_status status = neap_report_dry_run(forecast.plan, forecast.graph, net, out, error);
   neap_forecast_fini(&forecast);
@@ -25,7 +25,7 @@ neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, n
 neap_status neap_net_count(const neap_net *net, const neap_options *options, neap_counts *before, neap_counts *after,
                            neap_error *error) {
   neap_compile_options compile;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_count(net, &compile, NULL, before, after, error);
 }
 

@@ -26,7 +26,7 @@ static neap_status draw_forecast(const neap_net *net, const neap_options *option
   neap_compile_options compile;
   neap_forecast forecast;
   neap_buffer buffer = {0};
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
   draw(forecast.plan, forecast.graph, svg, &buffer);
   neap_forecast_fini(&forecast);

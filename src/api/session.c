@@ -8,7 +8,7 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options, 
                               neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
   neap_status status = NEAP_OK;
   if (explanation != NULL) {
@@ -28,7 +28,7 @@ neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, 
   neap_compile_options compile;
   neap_forecast forecast;
   char bytes[24];
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
   neap_buffer text = {0};
   for (int i = 0; i < forecast.graph->n_rewrite; i++) {
@@ -43,7 +43,7 @@ neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, 
 neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options, neap_session **out,
                               neap_error *error) {
   neap_compile_options compile;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_compile(workspace, net, &compile, out, error);
 }
 
@@ -52,7 +52,7 @@ neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_o
   neap_compile_options compile;
   neap_arena room = {0};
   *out = NULL;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   neap_status status = neap_batch_inputs(net, max_batch, &compile.graph, &room, error);
   if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
   neap_arena_fini(&room);
@@ -64,7 +64,7 @@ neap_status neap_range_session(const neap_range *range, neap_workspace *workspac
   neap_compile_options compile;
   neap_arena room = {0};
   *out = NULL;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   neap_status status = neap_batch_inputs(net, batch, &compile.graph, &room, error);
   if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
   neap_arena_fini(&room);

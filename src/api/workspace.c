@@ -86,7 +86,7 @@ neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char 
 neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
                                     neap_error *error) {
   neap_compile_options compile;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_run_once(workspace, net, &compile, NULL, error);
 }
 
@@ -140,6 +140,6 @@ neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, n
 neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
                                      neap_error *error) {
   neap_compile_options compile;
-  NEAP_TRY(neap_api_options(options, &compile, error));
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_run_steps(workspace, root, &compile, NULL, NULL, error);
 }

@@ -118,6 +118,7 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2
 void neap_buffer_add_number(neap_buffer *buffer, double x);
 void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
 void neap_buffer_fini(neap_buffer *buffer);
+void neap_json_text(neap_buffer *out, const char *text); /* quoted, as a JSON string */
 
 /* Edits between two names without regard to case (near.c); 64 when one has more than 63 characters. */
 int neap_text_distance(const char *a, const char *b);
@@ -248,6 +249,9 @@ static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a unit. False for what is none, for
+ * negative numbers, and for what no machine has. */
+bool neap_bytes_parse(const char *text, double *bytes);
 /* "41.2 MiB", "512 B": for messages and reports. Returns text. */
 const char *neap_bytes_text(double bytes, char text[24]);
 

@@ -156,3 +156,18 @@ void neap_buffer_fini(neap_buffer *buffer) {
   neap_free(buffer->text);
   memset(buffer, 0, sizeof *buffer);
 }
+
+/* One JSON string: messages hold quotes, and a file name may hold anything. Escapes what RFC 8259, section 7, demands and no
+ * more; bytes above 127 go out as they are. */
+void neap_json_text(neap_buffer *out, const char *text) {
+  neap_buffer_add(out, "\"");
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\')
+      neap_buffer_add(out, "\\%c", *text);
+    else if ((unsigned char)*text < 32)
+      neap_buffer_add(out, "\\u%04x", (unsigned)*text);
+    else
+      neap_buffer_add_n(out, text, 1);
+  }
+  neap_buffer_add(out, "\"");
+}

@@ -6,6 +6,7 @@
 #include "base/base.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *neap_status_text(neap_status status) {
@@ -56,4 +57,22 @@ const char *neap_bytes_text(double bytes, char text[24]) {
   while (u < 4 && bytes >= 1024) bytes /= 1024, u++;
   snprintf(text, 24, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
   return text;
+}
+
+bool neap_bytes_parse(const char *text, double *bytes) {
+  static const struct {
+    const char *unit;
+    double factor;
+  } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6}, {"GB", 1e9},
+               {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
+  char *end;
+  double x = strtod(text, &end);
+  if (end == text || !(x >= 0)) return false;
+  while (*end == ' ') end++;
+  for (int i = 0; i < NEAP_COUNT(units); i++)
+    if (strcmp(end, units[i].unit) == 0) {
+      *bytes = x * units[i].factor;
+      return *bytes < 0x1p62;
+    }
+  return false;
 }

@@ -42,6 +42,20 @@ typedef struct neap_compile_options {
   bool policy_given;               /* plan.policy is the caller's own word, which mem_param may not contradict */
 } neap_compile_options;
 
+/* ---- options (options.c) ---- */
+
+const neap_option *neap_option_find(const char *name); /* NULL for none */
+bool neap_option_given(const neap_options *options, const neap_option *option);
+/* ARGUMENT error: `who` has no use for this option. */
+neap_status neap_option_refuse(const neap_option *option, const char *who, neap_error *error);
+/* Ranges, words, and that all that is given may be given at this face (NEAP_FACE_..). ARGUMENT error. */
+neap_status neap_options_check(const neap_options *options, unsigned face, const char *who, neap_error *error);
+/* Those that are given as a JSON object, in the order of the table. */
+void neap_options_print_json(const neap_options *options, neap_buffer *out);
+/* What the options (NULL: the defaults), checked, come to. Lists and texts stay theirs. No store, inputs as declared. */
+neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who, neap_compile_options *out,
+                                 neap_error *error);
+
 /* What planning gives without running: all figures of a forecast. Owned. */
 typedef struct neap_forecast {
   neap_graph *graph;

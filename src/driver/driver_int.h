@@ -15,6 +15,7 @@ typedef struct neap_resolved {
   neap_choose_options choose;
   int n_thread;
   bool no_constants, no_recompute, inexact;
+  neap_options options; /* the same in neap.h's words, for keys and JSON; lists are those of who asked, borrowed */
 } neap_resolved;
 
 /* A net on its way to a plan, and what comes of it. Choices stay with their graph: their text refers to it. */
@@ -67,8 +68,9 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
 neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine, neap_error *error);
 /* key.c: everything a plan depends on as text. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out);
-/* The options as JSON, for people who query the store. */
-void neap_options_print_json(const neap_resolved *resolved, const neap_graph *graph, neap_buffer *out);
+/* options.c: what has been resolved as options, and the lines that a key has of them. */
+neap_options neap_options_resolved(const neap_compile_options *options, const neap_resolved *resolved);
+void neap_options_print_key(const neap_options *options, neap_buffer *out);
 /* Keeps the first warning. */
 void neap_warn(char warning[256], const char *what, const neap_error *error);
 

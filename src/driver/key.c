@@ -64,40 +64,15 @@ static void print_banks(const neap_graph *graph, neap_buffer *out) {
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out) {
   char kernels[160];
   neap_kernel_set_text(kernels);
-  const neap_plan_options *p = &resolved->plan;
   neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels, neap_instruction_set(),
                   NEAP_ALIGN);
-  neap_buffer_add(out, "threads %d\nengine %s\nlayouts %s\n", resolved->choose.n_thread,
-                  resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free",
-                  resolved->choose.plain ? "plain" : "free");
-  neap_buffer_add(out, "policy %s\nexecutor %s\nbudget %zu\nin_place %d\n", neap_policy_name(p->policy),
-                  neap_executor_name(p->executor), p->budget_bytes, !p->no_in_place);
-  if (p->most_steps > 0) neap_buffer_add(out, "search %lld\n", (long long)p->most_steps);
+  neap_options_print_key(&resolved->options, out);
   if (resolved->total_left < SIZE_MAX) neap_buffer_add(out, "total leaves %zu\n", resolved->total_left);
   if (resolved->least_arena > 0) neap_buffer_add(out, "arena counts %zu\n", resolved->least_arena);
-  bool one_each =
-    resolved->choose.n_thread != resolved->n_thread; /* kernels of a dag: what has changed is said beside all threads' */
-  if (resolved->inexact && (p->budget_bytes > 0 || one_each))
-    neap_buffer_add(out, "exact off of %d threads\n", resolved->n_thread);
-  if (resolved->no_recompute) neap_buffer_add(out, "recompute off\n");
   if (resolved->no_constants) neap_buffer_add(out, "constants off\n");
-  if (p->policy == NEAP_POLICY_NAME) print_slots(graph, out);
+  if (resolved->plan.policy == NEAP_POLICY_NAME) print_slots(graph, out);
   print_banks(graph, out);
   neap_graph_print_canonical(graph, out);
-}
-
-/* For people and SQL; the key is what finds a plan. */
-void neap_options_print_json(const neap_resolved *resolved, const neap_graph *graph, neap_buffer *out) {
-  const neap_plan_options *p = &resolved->plan;
-  neap_buffer_add(out, "{\"policy\":\"%s\",\"executor\":\"%s\",\"budget\":%zu,\"in_place\":%s,\"engine\":\"%s\",\"threads\":%d",
-                  neap_policy_name(p->policy), neap_executor_name(p->executor), p->budget_bytes,
-                  p->no_in_place ? "false" : "true", resolved->choose.force ? neap_engine_name(resolved->choose.engine) : "free",
-                  resolved->n_thread);
-  for (int b = 0; b < graph->n_bank; b++)
-    neap_buffer_add(out, "%s{\"name\":\"%s\",\"bytes\":%lld,\"kind\":\"%s\"}%s", b == 0 ? ",\"banks\":[" : ",",
-                    graph->bank[b].name, (long long)graph->bank[b].bytes, neap_bank_kind_name(graph->bank[b].kind),
-                    b + 1 == graph->n_bank ? "]" : "");
-  neap_buffer_add(out, "}");
 }
 
 /* The first loss says most; later ones tend to follow from it. `what` is NULL where the message itself says what was lost. */

@@ -278,7 +278,7 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
                      "net \"%s\": rows of a micro-batch expects 0 (as many as fit) to %lld, the net's batch, got %lld", name,
                      (long long)declared, (long long)rows);
   if (rows == 0 && options->plan.budget_bytes == 0 && options->total_bytes == 0)
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give budget_bytes or total_bytes", name);
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
   NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options, &micro->options.beside, error));
   micro->rows = rows;

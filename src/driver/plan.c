@@ -71,6 +71,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
                                     .plain = options->plain};
   NEAP_TRY(neap_engine_asked(options->engine, &r->choose.force, &r->choose.engine, error));
   resolve_budget(graph, options, r);
+  r->options = neap_options_resolved(options, r);
   return NEAP_OK;
 }
 
@@ -124,7 +125,7 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
   neap_hash_text(neap_hash_bytes(net_text, strlen(net_text)), net_hash);
-  neap_options_print_json(&w->resolved, w->prepared, &options);
+  neap_options_print_json(&w->resolved.options, &options);
   neap_stored_print(w, &choices, &plan_text);
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {

@@ -252,30 +252,15 @@ void neap_session_metric(neap_session *session, const char *name, int64_t at_ste
   session->metric[session->n_metric++] = (metric){key, at_step, value};
 }
 
-/* One JSON string: messages hold quotes, and a file name may hold anything. Escapes what RFC 8259, section 7, demands and no
- * more; bytes above 127 go out as they are. */
-static void add_json_text(neap_buffer *out, const char *text) {
-  neap_buffer_add(out, "\"");
-  for (; *text != '\0'; text++) {
-    if (*text == '"' || *text == '\\')
-      neap_buffer_add(out, "\\%c", *text);
-    else if ((unsigned char)*text < 32)
-      neap_buffer_add(out, "\\u%04x", (unsigned)*text);
-    else
-      neap_buffer_add_n(out, text, 1);
-  }
-  neap_buffer_add(out, "\"");
-}
-
 /* The error that ended the run, for the run row; nothing when it ended well. */
 static void print_error_json(const neap_error *error, neap_buffer *out) {
   if (error->code == NEAP_OK) return;
   neap_buffer_add(out, "{\"code\":\"%s\",\"message\":", neap_status_text(error->code));
-  add_json_text(out, error->message);
+  neap_json_text(out, error->message);
   neap_buffer_add(out, ",\"op\":");
-  add_json_text(out, error->op);
+  neap_json_text(out, error->op);
   neap_buffer_add(out, ",\"blob\":");
-  add_json_text(out, error->blob);
+  neap_json_text(out, error->blob);
   neap_buffer_add(out, "}");
 }
 

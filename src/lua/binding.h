@@ -95,7 +95,6 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
 /* {map = "r"|"c"} at `index`, or nothing: how a file is to be mapped. */
 neap_io_map neap_lua_io_map(lua_State *L, int index);
 size_t neap_lua_bytes(lua_State *L, int index, const char *what);
-bool neap_lua_parse_bytes(const char *text, double *bytes);
 
 /* Fields of the table on top of the stack. */
 void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);
@@ -309,6 +308,7 @@ void neap_lua_warn(lua_State *L, const char *warning);
 _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
 void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);
+void neap_lua_open_options(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_range(lua_State *L);
 void neap_lua_open_chain(lua_State *L);

@@ -546,31 +546,11 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
   return names;
 }
 
-/* A number, blanks, a unit; MB are 10^6 and MiB 2^20, and nothing else is a unit. False for what is none, for negative numbers,
- * and for what no machine has. */
-bool neap_lua_parse_bytes(const char *text, double *bytes) {
-  static const struct {
-    const char *unit;
-    double factor;
-  } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6}, {"GB", 1e9},
-               {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
-  char *end;
-  double x = strtod(text, &end);
-  if (end == text || !(x >= 0)) return false;
-  while (*end == ' ') end++;
-  for (int i = 0; i < NEAP_COUNT(units); i++)
-    if (strcmp(end, units[i].unit) == 0) {
-      *bytes = x * units[i].factor;
-      return *bytes < 0x1p62;
-    }
-  return false;
-}
-
 size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
   double bytes = -1;
   if (lua_type(L, index) == LUA_TNUMBER)
     bytes = lua_tonumber(L, index);
-  else if (lua_type(L, index) == LUA_TSTRING && !neap_lua_parse_bytes(lua_tostring(L, index), &bytes))
+  else if (lua_type(L, index) == LUA_TSTRING && !neap_bytes_parse(lua_tostring(L, index), &bytes))
     bytes = -1;
   if (!(bytes >= 0 && bytes < 0x1p62))
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,

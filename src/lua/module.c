@@ -20,6 +20,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_workspace(L);
   neap_lua_open_scope(L);
   neap_lua_open_program(L);
+  neap_lua_open_options(L);
   neap_lua_open_range(L);
   neap_lua_open_chain(L);
   neap_lua_open_plan(L);

@@ -52,7 +52,8 @@ static neap_status run_named(const neap_net *net, const char *policy, bool dag, 
   for (int i = 0; i < 32; i++) x[i] = (float)(i % 7) - 3;
   neap_status status = neap_workspace_open(1, &ws, error);
   if (status == NEAP_OK) status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, error);
-  if (status == NEAP_OK) status = neap_session_open(ws, net, &(neap_options){.policy = policy, .dag = dag}, &session, error);
+  if (status == NEAP_OK)
+    status = neap_session_open(ws, net, &(neap_options){.policy = policy, .executor = dag ? "dag" : NULL}, &session, error);
   if (status == NEAP_OK) status = neap_session_run(session, error);
   if (status == NEAP_OK) status = neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 32, y, error);
   neap_session_free(session);
@@ -273,9 +274,9 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
   CHECK_OK(neap_net_read(text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &ws, &error));
   CHECK_FAILS(neap_session_open(ws, net, NULL, &session, &error), NEAP_GRAPH, "executor = \"dynamic\"");
-  CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.dynamic = true, .policy = "offset"}, &session, &error), NEAP_ARGUMENT,
-              "pool");
-  CHECK_OK(neap_session_open(ws, net, &(neap_options){.dynamic = true, .soft_bytes = 1 << 20}, &session, &error));
+  CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .policy = "offset"}, &session, &error),
+              NEAP_ARGUMENT, "pool");
+  CHECK_OK(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .soft = 1 << 20}, &session, &error));
   neap_net_free(net); /* the session has its own */
   for (int64_t n = 1; n <= 4; n++) {
     const bool mask[4] = {true, n == 3, true, false};
@@ -444,7 +445,7 @@ TEST(rewrites_are_listed) {
   CHECK_OK(neap_net_rewrites(net, NULL, &list, &error));
   CHECK(list != NULL && strstr(list, "Relu") != NULL && strstr(list, " into ") != NULL && list[strlen(list) - 1] == '\n');
   neap_free(list);
-  CHECK_OK(neap_net_rewrites(net, &(neap_options){.no_fuse = true}, &list, &error));
+  CHECK_OK(neap_net_rewrites(net, &(neap_options){.fuse = "false"}, &list, &error));
   CHECK(list != NULL && list[0] == '\0');
   neap_free(list);
   neap_net_free(net);
@@ -467,7 +468,7 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   for (int k = 0; k < 2; k++) {
     neap_workspace *ws = NULL;
     neap_session *session = NULL;
-    neap_options options = {.budget_bytes = k == 1 ? whole.arena_bytes / 2 : 0};
+    neap_options options = {.budget = k == 1 ? whole.arena_bytes / 2 : 0};
     CHECK_OK(neap_workspace_open(1, &ws, &error));
     CHECK_OK(neap_workspace_write(ws, "h0", NEAP_DTYPE_F32, 2, (int64_t[]){32, 8}, x, &error));
     CHECK_OK(neap_session_open(ws, net, &options, &session, &error));
@@ -482,7 +483,7 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   CHECK(half.arena_bytes <= whole.arena_bytes / 2 && half.n_alloc == 0);
   CHECK(loss[0] == loss[1] && memcmp(w[0], w[1], sizeof w[0]) == 0);
   CHECK_FAILS(
-    neap_net_forecast(net, &(neap_options){.budget_bytes = whole.arena_bytes / 2, .no_recompute = true}, &half, NULL, &error),
+    neap_net_forecast(net, &(neap_options){.budget = whole.arena_bytes / 2, .recompute = NEAP_OFF}, &half, NULL, &error),
     NEAP_BUDGET, "least arena");
   neap_net_free(net);
 }

@@ -124,12 +124,17 @@ TEST(micro_batches_are_the_step_of_the_large_batch) {
   for (method u = SGD; u < N_METHOD && check_failures == 0; u++)
     for (int dag = 0; dag < 2; dag++) {
       outcome whole, parts;
-      CHECK_OK(train(u, 0, &(neap_options){.dag = dag}, &whole, &error));
+      CHECK_OK(train(u, 0, &(neap_options){.executor = dag ? "dag" : NULL}, &whole, &error));
       CHECK(distance(whole.gradient, (float[PARAMS]){0}) > 1e-3); /* there is something to learn */
       for (int p = 0; p < 5; p++)
         for (int64_t rows = 1; rows <= 12; rows += rows == 1 ? 3 : rows == 4 ? 1 : 7) { /* 1, 4; 5 with an uneven last part; 12 */
           if (dag && p >= 3) continue;                                                  /* a pool has no dag */
-          CHECK_OK(train(u, rows, &(neap_options){.dag = dag, .policy = policy[p], .dynamic = p == 4}, &parts, &error));
+          CHECK_OK(train(u, rows,
+                         &(neap_options){.executor = dag      ? "dag"
+                                                     : p == 4 ? "dynamic"
+                                                              : NULL,
+                                         .policy = policy[p]},
+                         &parts, &error));
           CHECK(distance(whole.parameter, parts.parameter) < 1e-5);
           CHECK(distance(whole.gradient, parts.gradient) < 1e-5);
           CHECK_NEAR(whole.norm, parts.norm, 1e-5);
@@ -292,10 +297,10 @@ TEST(what_is_held_is_counted_and_asked_for) {
   CHECK(with - without >= PARAMS * 4 && with - without <= PARAMS * 4 + 6 * 64);
   CHECK_FAILS(neap_micro_add(micro, 0, NULL, -1, &error), NEAP_ARGUMENT, "count expects");
   neap_micro_free(micro);
-  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with}, &micro, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with}, &micro, &error));
   neap_micro_free(micro);
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total_bytes = with - 64}, &micro, &error),
-              NEAP_BUDGET, "total");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with - 64}, &micro, &error), NEAP_BUDGET,
+              "total");
   neap_net_free(net);
   neap_workspace_release(ws);
 }
@@ -362,7 +367,7 @@ TEST(micro_batches_hold_what_their_figures_say) {
     neap_workspace *ws = NULL;
     neap_micro *micro = NULL;
     neap_figures whole = {0};
-    neap_options options = {.dag = dag};
+    neap_options options = {.executor = dag ? "dag" : NULL};
     CHECK_OK(make_net(MOST, ADAM, &net, &error));
     CHECK_OK(neap_net_forecast(net, &options, &whole, NULL, &error));
     CHECK_OK(neap_workspace_open(5, &ws, &error));
@@ -428,7 +433,7 @@ TEST(blobs_of_both_nets_can_be_kept) {
       neap_workspace *ws = NULL;
       neap_micro *micro = NULL;
       float hidden[2 * HIDDEN], rate = 0;
-      own.dag = dag;
+      own.executor = dag ? "dag" : NULL;
       CHECK_OK(make_net(12, CLIPPED, &net, &error));
       CHECK_OK(neap_workspace_open(5, &ws, &error));
       CHECK_OK(neap_micro_open(ws, net, 5, &own, &micro, &error));
@@ -455,7 +460,7 @@ TEST(a_step_that_breaks_off_leaves_nothing_behind) {
   neap_micro *a = NULL, *b = NULL;
   float before[PARAMS], after[PARAMS], expected[PARAMS], sums[PARAMS], later[PARAMS];
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.dag = dag};
+    neap_options options = {.executor = dag ? "dag" : NULL};
     CHECK_OK(make_net(12, ADAM, &net, &error));
     CHECK_OK(neap_workspace_open(5, &broken, &error));
     CHECK_OK(neap_workspace_open(5, &clean, &error));
@@ -547,11 +552,10 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   CHECK_OK(make_net(12, SGD, &net, &error));
   CHECK_FAILS(neap_micro_open(ws, net, -1, NULL, &micro, &error), NEAP_ARGUMENT, "got -1");
   CHECK_FAILS(neap_micro_open(ws, net, 13, NULL, &micro, &error), NEAP_ARGUMENT, "to 12, the net's batch, got 13");
-  CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT, "give budget_bytes or total_bytes");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = -1}, &micro, &error), NEAP_ARGUMENT,
-              "can't be negative");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.n_thread = 4097}, &micro, &error), NEAP_ARGUMENT, "1 to 4096");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total_bytes = 100}, &micro, &error), NEAP_BUDGET, "the total is");
+  CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT, "give a budget or a total");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = -1}, &micro, &error), NEAP_ARGUMENT, "can't be negative");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.threads = 4097}, &micro, &error), NEAP_ARGUMENT, "1 to 4096");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = 100}, &micro, &error), NEAP_BUDGET, "the total is");
   neap_net *expanded = NULL;
   CHECK_OK(neap_net_expand(net, &expanded, &error));
   CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH, "has no Gradient op");
@@ -601,10 +605,10 @@ TEST(fit_batch_is_exact) {
       for (int limit = 0; limit < 12; limit++) { /* by budget, total, both; under each policy */
         static const char *const policy[] = {NULL, "name", "none", "pool"};
         if (dag && limit >= 9) continue; /* a pool has no dag */
-        neap_options options = {.dag = dag,
+        neap_options options = {.executor = dag ? "dag" : NULL,
                                 .policy = policy[limit / 3],
-                                .budget_bytes = limit % 3 != 1 ? 20001 : 0,
-                                .total_bytes = limit % 3 != 0 ? 30011 : 0};
+                                .budget = limit % 3 != 1 ? 20001 : 0,
+                                .total = limit % 3 != 0 ? 30011 : 0};
         neap_net *net = NULL, *large = NULL;
         neap_figures found = {0}, figures = {0};
         int64_t n = 0, most = 0;
@@ -633,22 +637,22 @@ TEST(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do) {
   int64_t n = 77;
   CHECK_OK(make_net(3, SGD, &net, &error));
   neap_error own = {0};
-  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1}, 0, &n, &figures, &own), NEAP_BUDGET);
+  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget = 1}, 0, &n, &figures, &own), NEAP_BUDGET);
   CHECK(own.least_bytes > 1);
   CHECK_EQ(n, 77);
-  CHECK_OK(neap_net_fit_batch(net, &(neap_options){.budget_bytes = own.least_bytes}, 0, &n, &figures, &error));
+  CHECK_OK(neap_net_fit_batch(net, &(neap_options){.budget = own.least_bytes}, 0, &n, &figures, &error));
   CHECK(n >= 1);
-  CHECK_FAILS(neap_net_fit_batch(net, NULL, 0, &n, NULL, &error), NEAP_ARGUMENT, "budget_bytes or total_bytes");
-  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1 << 20}, -1, &n, NULL, &error), NEAP_ARGUMENT, "got -1");
+  CHECK_FAILS(neap_net_fit_batch(net, NULL, 0, &n, NULL, &error), NEAP_ARGUMENT, "a budget or a total");
+  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, -1, &n, NULL, &error), NEAP_ARGUMENT, "got -1");
   CHECK_OK(neap_net_read("net n\nparam w f32 (3)\ny = Relu(w)\n", &inputless, &error));
-  CHECK_FAILS(neap_net_fit_batch(inputless, &(neap_options){.budget_bytes = 1 << 20}, 0, &n, NULL, &error), NEAP_ARGUMENT,
+  CHECK_FAILS(neap_net_fit_batch(inputless, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error), NEAP_ARGUMENT,
               "no input with a batch");
   neap_net_free(inputless);
   neap_net_free(net);
 
   /* An op that spells the batch out stands in the way of every other batch, and is named. */
   CHECK_OK(neap_net_read("net n\ninput x f32 (4,6)\ny = Reshape(x) { shape = {2,12} }\noutputs y\n", &net, &error));
-  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget_bytes = 1 << 20}, 0, &n, NULL, &error), NEAP_SHAPE, "Reshape");
+  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error), NEAP_SHAPE, "Reshape");
   neap_net_free(net);
 }
 
@@ -671,9 +675,9 @@ TEST(forecasts_and_searches_allocate_no_tensor) {
   int64_t before = held(session);
   CHECK_OK(make_net(MOST, ADAM, &net, &error));
   for (int dag = 0; dag < 2; dag++) {
-    CHECK_OK(neap_net_forecast(net, &(neap_options){.dag = dag}, &figures, NULL, &error));
+    CHECK_OK(neap_net_forecast(net, &(neap_options){.executor = dag ? "dag" : NULL}, &figures, NULL, &error));
     CHECK(figures.total_bytes > 0);
-    CHECK_OK(neap_net_fit_batch(net, &(neap_options){.dag = dag, .total_bytes = 1 << 22}, 0, &n, &figures, &error));
+    CHECK_OK(neap_net_fit_batch(net, &(neap_options){.executor = dag ? "dag" : NULL, .total = 1 << 22}, 0, &n, &figures, &error));
     CHECK(n > MOST && figures.total_bytes > 1 << 21);
     CHECK_EQ(held(session), before);
   }
@@ -691,8 +695,8 @@ TEST(micro_batches_are_as_large_as_fits) {
       neap_micro *micro = NULL, *none = NULL;
       outcome whole;
       float parameters[PARAMS];
-      neap_options options = {.dag = dag, .budget_bytes = by_total ? 0 : 900, .total_bytes = by_total ? 3010 : 0};
-      CHECK_OK(train(SGD, 0, &(neap_options){.dag = dag}, &whole, &error));
+      neap_options options = {.executor = dag ? "dag" : NULL, .budget = by_total ? 0 : 900, .total = by_total ? 3010 : 0};
+      CHECK_OK(train(SGD, 0, &(neap_options){.executor = dag ? "dag" : NULL}, &whole, &error));
       CHECK_OK(make_net(12, SGD, &net, &error));
       CHECK_OK(neap_workspace_open(5, &ws, &error));
       CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error), NEAP_BUDGET,
@@ -722,7 +726,7 @@ TEST(micro_batches_are_as_large_as_fits) {
 TEST(gradients_are_accumulated_by_scopes) {
   static const char *const seen[] = {"w1", "b1", "w2", "b2", "w1_grad", "b1_grad", "w2_grad", "b2_grad"};
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.dag = dag};
+    neap_options options = {.executor = dag ? "dag" : NULL};
     neap_net *net = NULL, *micro = NULL, *update = NULL;
     neap_workspace *ws = NULL, *frame = NULL;
     neap_session *end = NULL, *part = NULL;

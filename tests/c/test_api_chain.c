@@ -107,7 +107,7 @@ static double slope(const setting *s, const char *name, int n_dim, const int64_t
 
 static void check_gradients(bool dag) {
   static const char *const name[] = {"conv1.w", "conv1.b", "norm1.g", "norm1.b", "fc1.w", "fc1.b"};
-  neap_options options = {.dag = dag};
+  neap_options options = {.executor = dag ? "dag" : NULL};
   setting s = open_with(&options);
   for (int round = 0; round < 2; round++) {
     int rows = round == 0 ? MOST : 2, at = 11 * round;
@@ -501,7 +501,7 @@ TEST(a_chain_learns_with_an_update_net_beside_it) {
     neap_net *net[2] = {0}, *update = NULL;
     neap_chain *chain = NULL;
     neap_session *session = NULL;
-    neap_options options = {.dag = dag};
+    neap_options options = {.executor = dag ? "dag" : NULL};
     float loss = 0, dy[4];
     CHECK_OK(neap_workspace_open(1, &ws, &error));
     for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(text[i], &net[i], &error));
@@ -572,7 +572,8 @@ TEST(planned_steps_give_the_bits_of_unplanned_ones) {
   static const char *const policy[] = {"none", "name", "offset"};
   static double want[3 * 48 + 54 + 3], got[3 * 48 + 54 + 3];
   for (int k = 0; k < 6; k++) {
-    setting s = open_with(&(neap_options){.policy = policy[k % 3], .dag = k >= 3, .n_thread = 1, .engine = "ref"});
+    setting s =
+      open_with(&(neap_options){.policy = policy[k % 3], .executor = k >= 3 ? "dag" : NULL, .threads = 1, .engine = "ref"});
     for (int step = 0; step < 2; step++) {
       write_batch(&s, 5 - 2 * step, step);
       CHECK_OK(neap_chain_forward(s.chain, true, &error));

@@ -94,11 +94,12 @@ TEST(mem_param_is_translated_into_policy_and_keep) {
   neap_net *net = chain(true);
   for (int dag = 0; dag < 2; dag++) {
     neap_figures a, b, plain;
-    neap_options words = {.mem_param = &param, .dag = dag}, own = {.policy = "offset", .n_keep = 5, .keep = kept, .dag = dag};
+    neap_options words = {.mem_param = &param, .executor = dag ? "dag" : NULL},
+                 own = {.policy = "offset", .n_keep = 5, .keep = kept, .executor = dag ? "dag" : NULL};
     char *one = places_of(net, &words), *two = places_of(net, &own);
     neap_free(plan_of(net, &words, &a));
     neap_free(plan_of(net, &own, &b));
-    neap_free(plan_of(net, &(neap_options){.dag = dag}, &plain));
+    neap_free(plan_of(net, &(neap_options){.executor = dag ? "dag" : NULL}, &plain));
     CHECK_EQ(a.arena_bytes, b.arena_bytes);
     CHECK_EQ(a.io_bytes, b.io_bytes);
     CHECK_EQ(a.total_bytes, b.total_bytes);
@@ -138,14 +139,14 @@ TEST(excluded_blobs_are_read_with_the_bytes_of_the_unplanned_run) {
   for (int dag = 0; dag < 2; dag++) {
     static float want[2 * N_MIDDLE][MOST], got[MOST];
     neap_session *session;
-    neap_options all = {.policy = "none", .dag = dag, .n_thread = 1, .n_keep = 2 * N_MIDDLE, .keep = key};
+    neap_options all = {.policy = "none", .executor = dag ? "dag" : NULL, .threads = 1, .n_keep = 2 * N_MIDDLE, .keep = key};
     neap_workspace *ws = after_run(net, &all, &session);
     for (int i = 0; i < 2 * N_MIDDLE; i++)
       CHECK_OK(neap_workspace_read(ws, key[i], NEAP_DTYPE_F32, elems(key[i]), want[i], &error));
     end(ws, session);
     for (int i = 0; i < N_MIDDLE; i++) {
       neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = &middle[i]};
-      ws = after_run(net, &(neap_options){.mem_param = &param, .dag = dag, .n_thread = 1}, &session);
+      ws = after_run(net, &(neap_options){.mem_param = &param, .executor = dag ? "dag" : NULL, .threads = 1}, &session);
       for (int k = 2 * i; k < 2 * i + 2; k++) {
         CHECK_OK(neap_workspace_read(ws, key[k], NEAP_DTYPE_F32, elems(key[k]), got, &error));
         CHECK(memcmp(got, want[k], (size_t)elems(key[k]) * sizeof *got) == 0);
@@ -196,7 +197,7 @@ TEST(what_is_wrong_with_keeps_and_mem_param_is_said) {
   neap_mem_param none = {0};
   CHECK_FAILS(neap_net_forecast(train, &(neap_options){.mem_param = &none, .policy = "none"}, &figures, NULL, &error),
               NEAP_ARGUMENT, "give one of them");
-  CHECK_FAILS(neap_net_forecast(test, &(neap_options){.mem_param = &none, .dynamic = true}, &figures, NULL, &error),
+  CHECK_FAILS(neap_net_forecast(test, &(neap_options){.mem_param = &none, .executor = "dynamic"}, &figures, NULL, &error),
               NEAP_ARGUMENT, "switches planning off");
   CHECK_FAILS(neap_net_forecast(train, &(neap_options){.n_keep = 1, .keep = &wrong}, &figures, NULL, &error), NEAP_NAME,
               "relu11");
@@ -210,7 +211,8 @@ TEST(a_blob_whose_bytes_were_taken_is_refused_with_the_new_owner_and_the_fix) {
   neap_net *net = chain(true);
   for (int dag = 0; dag < 2; dag++) {
     neap_session *session;
-    neap_workspace *ws = after_run(net, &(neap_options){.mem_param = &(neap_mem_param){0}, .dag = dag}, &session);
+    neap_workspace *ws =
+      after_run(net, &(neap_options){.mem_param = &(neap_mem_param){0}, .executor = dag ? "dag" : NULL}, &session);
     int taken = 0;
     for (int i = 0; i < 2 * N_MIDDLE; i++) {
       char name[32];
@@ -226,7 +228,7 @@ TEST(a_blob_whose_bytes_were_taken_is_refused_with_the_new_owner_and_the_fix) {
       /* what the hint says helps */
       const char *fix = name;
       neap_session *second;
-      neap_workspace *again = after_run(net, &(neap_options){.n_keep = 1, .keep = &fix, .dag = dag}, &second);
+      neap_workspace *again = after_run(net, &(neap_options){.n_keep = 1, .keep = &fix, .executor = dag ? "dag" : NULL}, &second);
       CHECK_OK(neap_workspace_read(again, name, NEAP_DTYPE_F32, elems(name), data, &error));
       end(again, second);
     }
@@ -299,7 +301,7 @@ TEST(a_dry_run_tells_raw_from_planned_by_layer_blob_and_slot) {
   neap_net *net = chain(true);
   neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = (const char *const[]){"relu1"}};
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.mem_param = &param, .dag = dag};
+    neap_options options = {.mem_param = &param, .executor = dag ? "dag" : NULL};
     neap_dry_run *log = NULL;
     neap_figures figures;
     neap_free(plan_of(net, &options, &figures));
@@ -377,7 +379,7 @@ TEST(bytes_are_counted_by_class_each_storage_once) {
   CHECK_EQ(before.output_bytes, 4 * ROWS * IN + 8 * ROWS + activations + 4);
   CHECK(after.output_bytes < before.output_bytes); /* relu in place, or part of its product */
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.engine = "ref", .dag = dag};
+    neap_options options = {.engine = "ref", .executor = dag ? "dag" : NULL};
     CHECK_OK(neap_net_count(train, &options, &before, &after, &error));
     CHECK_EQ(before.gradient_bytes, parameters);
     CHECK_EQ(after.gradient_bytes, parameters);
@@ -394,9 +396,9 @@ TEST(bytes_are_counted_by_class_each_storage_once) {
     CHECK(memcmp(&only, &before, sizeof only) == 0);
   }
   /* a budget that can't be met is no matter for the net as it is written */
-  CHECK_OK(neap_net_count(train, &(neap_options){.budget_bytes = 64}, &before, NULL, &error));
+  CHECK_OK(neap_net_count(train, &(neap_options){.budget = 64}, &before, NULL, &error));
   neap_counts kept = after;
-  CHECK_FAILS(neap_net_count(train, &(neap_options){.budget_bytes = 64}, &before, &after, &error), NEAP_BUDGET, "");
+  CHECK_FAILS(neap_net_count(train, &(neap_options){.budget = 64}, &before, &after, &error), NEAP_BUDGET, "");
   CHECK(memcmp(&kept, &after, sizeof kept) == 0);
   neap_net_free(train), neap_net_free(test);
 }
@@ -416,7 +418,7 @@ TEST(gradients_are_given_back_and_made_again_by_the_next_training_run) {
   neap_net *train = update(), *test = chain(false);
   const float lr = 0.1f;
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.dag = dag, .n_thread = 1};
+    neap_options options = {.executor = dag ? "dag" : NULL, .threads = 1};
     static float w[2][WIDTH * WIDTH], gradient[2][WIDTH * WIDTH], got[WIDTH * WIDTH];
     for (int dropped = 0; dropped < 2; dropped++) {
       neap_workspace *ws = filled();
@@ -503,7 +505,7 @@ TEST(gradients_given_back_by_a_parent_are_made_again_where_they_are_needed) {
 TEST(gradients_given_back_are_made_again_for_any_shape) {
   neap_net *net = chain(true);
   neap_session *session;
-  neap_workspace *ws = after_run(net, &(neap_options){.dynamic = true}, &session);
+  neap_workspace *ws = after_run(net, &(neap_options){.executor = "dynamic"}, &session);
   float first[WIDTH * IN], second[WIDTH * IN], x[2 * IN] = {0};
   int64_t label[2] = {0};
   CHECK_OK(neap_workspace_read(ws, "w1_grad", NEAP_DTYPE_F32, WIDTH * IN, first, &error));

@@ -128,7 +128,7 @@ TEST(a_plan_is_drawn_with_one_colour_a_place_whatever_the_policy) {
   static painted list[MOST_VALUES];
   for (int i = 0; i < 14; i++) {
     neap_net *net = i % 2 == 0 ? mlp() : training_net(control_text);
-    neap_options options = {.policy = policy[i / 2 % 4], .dag = i >= 8 /* pool needs simple */};
+    neap_options options = {.policy = policy[i / 2 % 4], .executor = i >= 8 ? "dag" : NULL /* pool needs simple */};
     neap_figures figures;
     char *text = NULL;
     CHECK_OK(neap_net_plan_dot(net, &options, &text, &error));
@@ -217,8 +217,9 @@ TEST(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other) {
   for (int i = 0; i < 14; i++) {
     neap_net *net = i % 2 == 0 ? mlp() : training_net(control_text);
     char *text = NULL;
-    CHECK_OK(
-      neap_net_plan_svg(net, &(neap_options){.policy = policy[i / 2 % 4], .dag = i >= 8 /* pool needs simple */}, &text, &error));
+    CHECK_OK(neap_net_plan_svg(
+      net, &(neap_options){.policy = policy[i / 2 % 4], .executor = i >= 8 ? "dag" : NULL /* pool needs simple */}, &text,
+      &error));
     if (text == NULL) continue;
     check_xml(text);
     int n = read_boxes(text, list);
@@ -330,7 +331,7 @@ static neap_session *open_deep(neap_workspace **ws, neap_net *net, const neap_op
 TEST(a_session_is_drawn_as_its_forecast) {
   neap_net *net = read_net(deep_text);
   for (int dag = 0; dag < 2; dag++) {
-    neap_options options = {.dag = dag};
+    neap_options options = {.executor = dag ? "dag" : NULL};
     neap_workspace *ws;
     neap_session *session = open_deep(&ws, net, &options);
     char *text[4] = {NULL};
@@ -459,7 +460,7 @@ TEST(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was) {
   neap_net *net = read_net(deep_text);
   char *text = NULL;
   CHECK_FAILS(neap_net_plan_dot(net, &(neap_options){.policy = "best"}, &text, &error), NEAP_ARGUMENT, "best");
-  CHECK_FAILS(neap_net_plan_svg(net, &(neap_options){.budget_bytes = 1}, &text, &error), NEAP_BUDGET, "");
+  CHECK_FAILS(neap_net_plan_svg(net, &(neap_options){.budget = 1}, &text, &error), NEAP_BUDGET, "");
   CHECK(text == NULL);
   CHECK_FAILS(neap_text_save("x", "/nowhere/at/all.svg", &error), NEAP_IO, "/nowhere/at/all.svg");
   CHECK_FAILS(neap_text_save("x", "/dev/full", &error), NEAP_IO, "/dev/full");

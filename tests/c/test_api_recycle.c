@@ -78,7 +78,7 @@ static void run(const neap_net *net, const char *policy, bool dag, const char *n
   CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, &error));
   CHECK_OK(neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){4}, label, &error));
   CHECK_OK(neap_workspace_write(ws, "c", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &c, &error));
-  neap_options options = {.policy = policy, .engine = "ref", .dag = dag, .n_thread = dag ? 2 : 0};
+  neap_options options = {.policy = policy, .engine = "ref", .executor = dag ? "dag" : NULL, .threads = dag ? 2 : 0};
   CHECK_OK(neap_session_open(ws, net, &options, &session, &error));
   if (session != NULL) {
     CHECK_OK(neap_session_run(session, &error));

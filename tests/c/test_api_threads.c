@@ -39,7 +39,8 @@ static neap_status open_runner(runner *r, int n_thread, bool dag, neap_error *er
   if (status == NEAP_OK) status = neap_workspace_open(1, &r->ws, error);
   if (status == NEAP_OK) status = neap_workspace_write(r->ws, "x", NEAP_DTYPE_F32, 4, (int64_t[]){8, 3, 16, 16}, x, error);
   if (status == NEAP_OK)
-    status = neap_session_open(r->ws, net, &(neap_options){.n_thread = n_thread, .dag = dag}, &r->session, error);
+    status =
+      neap_session_open(r->ws, net, &(neap_options){.threads = n_thread, .executor = dag ? "dag" : NULL}, &r->session, error);
   neap_net_free(net);
   return status;
 }
@@ -168,7 +169,7 @@ static void run_long(const char *text, const char *engine, int said) {
   neap_session *session = NULL;
   signal(SIGALRM, SIG_DFL);
   bool good = neap_net_read(text, &net, &error) == NEAP_OK && neap_workspace_open(1, &ws, &error) == NEAP_OK &&
-              neap_session_open(ws, net, &(neap_options){.engine = engine, .n_thread = 2}, &session, &error) == NEAP_OK;
+              neap_session_open(ws, net, &(neap_options){.engine = engine, .threads = 2}, &session, &error) == NEAP_OK;
   if (!good || write(said, "x", 1) != 1) _exit(3);
   neap_session_run(session, &error);
   _exit(4);

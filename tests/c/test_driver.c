@@ -372,7 +372,7 @@ static neap_status step_in_banks(const neap_net *net, const neap_options *option
 TEST(every_refused_allocation_is_survived_in_banks) {
   neap_net *net = NULL;
   double plain = 0, loss = 0;
-  neap_options options = {.n_bank = 2, .bank = two_banks};
+  neap_options options = {.n_banks = 2, .banks = two_banks};
   CHECK_OK(neap_net_read(in_banks, &net, &error));
   CHECK_OK(step_in_banks(net, NULL, &plain, &error));
   CHECK_OK(step_in_banks(net, &options, &loss, &error)); /* names are interned once */

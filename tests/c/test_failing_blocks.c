@@ -708,14 +708,13 @@ QUIET(free, neap_free(s->block); s->block = NULL)
 
 /* ---- the table -------------------------------------------------------------------------------------------------------- */
 
-static const neap_options plain = {.n_thread = 1}, in_dag = {.dag = true}, by_name = {.policy = "name"},
-                          without_plan = {.policy = "none"}, in_pool = {.policy = "pool"}, dynamic = {.dynamic = true},
-                          in_budget = {.budget_bytes = 448}, in_total = {.total_bytes = 3000},
-                          accumulated = {.accumulate = "sum"};
+static const neap_options plain = {.threads = 1}, in_dag = {.executor = "dag"}, by_name = {.policy = "name"},
+                          without_plan = {.policy = "none"}, in_pool = {.policy = "pool"}, dynamic = {.executor = "dynamic"},
+                          in_budget = {.budget = 448}, in_total = {.total = 3000}, accumulated = {.accumulate = "sum"};
 static const neap_mem_param caffe = {.n_exclude_blob = 1, .exclude_blob = NAMES("h")};
 static const neap_options with_keeps = {.mem_param = &caffe, .n_keep = 1, .keep = NAMES("r")};
 static const neap_bank bank = {"fast", 4096, NEAP_BANK_ORDINARY};
-static const neap_options in_banks = {.n_bank = 1, .bank = &bank};
+static const neap_options in_banks = {.n_banks = 1, .banks = &bank};
 
 static const entry table[] = {
   {"neap_version", 0, call_version, NULL, true},

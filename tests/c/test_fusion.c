@@ -59,7 +59,7 @@ TEST(no_fuse_runs_what_is_written) {
   neap_figures fused, plain;
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_net_forecast(net, NULL, &fused, NULL, &error));
-  CHECK_OK(neap_net_forecast(net, &(neap_options){.no_fuse = true}, &plain, NULL, &error));
+  CHECK_OK(neap_net_forecast(net, &(neap_options){.fuse = "false"}, &plain, NULL, &error));
   CHECK_EQ(fused.n_op, 2);
   CHECK_EQ(plain.n_op, 3);
   CHECK(fused.baseline_bytes < plain.baseline_bytes); /* each of its own kernels and values */
@@ -75,10 +75,10 @@ TEST(fuse_pool_is_an_option) {
   neap_figures pooled, plain;
   CHECK_OK(neap_net_read(pooled_text, &net, &error));
   CHECK_OK(neap_net_forecast(net, NULL, &plain, NULL, &error));
-  CHECK_OK(neap_net_forecast(net, &(neap_options){.fuse_pool = true}, &pooled, NULL, &error));
+  CHECK_OK(neap_net_forecast(net, &(neap_options){.fuse = "pool"}, &pooled, NULL, &error));
   CHECK(pooled.arena_bytes < plain.arena_bytes);
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.fuse_pool = true, .no_fuse = true}, &pooled, NULL, &error), NEAP_ARGUMENT,
-              "one of them");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.fuse = "poll"}, &pooled, NULL, &error), NEAP_ARGUMENT,
+              "fuse expects true, false or pool, got \"poll\"");
   neap_net_free(net);
 }
 
@@ -100,7 +100,7 @@ TEST(a_sum_that_is_assigned_to_a_state_keeps_its_place_and_layout) {
     CHECK_OK(neap_workspace_init(ws, net, &error));
     neap_type type = neap_net_find_blob(net, "x")->type;
     CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, type.shape.n_dim, type.shape.dim, (float[]){1, 1}, &error));
-    CHECK_OK(neap_session_open(ws, net, &(neap_options){.dag = k % 2 == 1}, &session, &error));
+    CHECK_OK(neap_session_open(ws, net, &(neap_options){.executor = k % 2 == 1 ? "dag" : NULL}, &session, &error));
     CHECK_OK(neap_session_run(session, &error));
     CHECK_OK(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 2, y, &error));
     CHECK_OK(neap_workspace_read(ws, "m", NEAP_DTYPE_F32, 2, m, &error));
@@ -224,7 +224,7 @@ TEST(refused_memory_leaves_no_half_of_a_kernel) {
     neap_error refused = {0};
     CHECK_OK(neap_workspace_open(1, &ws, &error));
     neap_memory_fail_nth_block(n + 1);
-    neap_status status = neap_session_open(ws, net, &(neap_options){.fuse_pool = true}, &session, &refused);
+    neap_status status = neap_session_open(ws, net, &(neap_options){.fuse = "pool"}, &session, &refused);
     neap_memory_fail_nth(0, false);
     done = status == NEAP_OK;
     if (!done) CHECK_EQ(status, NEAP_MEMORY);

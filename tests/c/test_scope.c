@@ -308,7 +308,7 @@ static void *live_alone(void *context) {
     double y = 0;
     failed = put(ws, "a", (float)i, &error) != NEAP_OK ||
              neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, &error) != NEAP_OK ||
-             neap_workspace_run_once(frame, net, &(neap_options){.n_thread = 1}, &error) != NEAP_OK ||
+             neap_workspace_run_once(frame, net, &(neap_options){.threads = 1}, &error) != NEAP_OK ||
              neap_workspace_read(frame, "y", NEAP_DTYPE_F64, 1, &y, &error) != NEAP_OK;
     *result += y;
     if (i % 4 == 3) neap_scope_clear(scope);

@@ -87,13 +87,14 @@ static neap_options options_of(fuzz_bytes *b) {
   static const char *const policy[] = {NULL, "name", "none", NULL}, *const accumulate[] = {NULL, "mean", "sum"};
   int byte = fuzz_byte(b), more = fuzz_byte(b);
   return (neap_options){.policy = policy[byte % 4],
-                        .dag = (byte & 8) != 0,
-                        .no_fuse = (byte & 16) != 0,
-                        .dynamic = byte % 4 == 3 && (byte & 32) != 0,
+                        .executor = (byte & 8) != 0                     ? "dag"
+                                    : byte % 4 == 3 && (byte & 32) != 0 ? "dynamic"
+                                                                        : NULL,
+                        .fuse = (byte & 16) != 0 ? "false" : NULL,
                         .accumulate = accumulate[more % 3],
-                        .budget_bytes = more >= 200 ? (more - 199) * 64 : 0,
-                        .total_bytes = more == 199 ? 4096 : 0,
-                        .n_thread = 1};
+                        .budget = more >= 200 ? (more - 199) * 64 : 0,
+                        .total = more == 199 ? 4096 : 0,
+                        .threads = 1};
 }
 
 static neap_status with_file(scene *s, int how, neap_error *error) {

@@ -302,7 +302,7 @@ describe("gradient accumulation in the trainer", function()
 
   it("counts of two programs in one arena the larger one", function()
     local net = model_of(8):net { batch = 4, train = true, loss = nn.CrossEntropyLoss {} }
-    local function plan(o) return net:plan { store = false, engine = "ref", recompute = false, total = o.total, beside = o.beside } end
+    local function plan(o) return net:plan { store = false, engine = "ref", recompute = false, total = o.total, _beside = o.beside } end
     local free = plan {}
     for _, more in ipairs { 0, 1, 640 } do
       local beside, want = { 100, free.arena_bytes + more }, free.total_bytes + 100 + more

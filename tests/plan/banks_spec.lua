@@ -605,7 +605,7 @@ describe("neap plan --bank", function()
       return net]]
     file:close()
     local function run(bank)
-      local pipe <close> = assert(io.popen(("NEAP_DB=off %s plan %s --bank %s 2>&1"):format(support.program, path, bank)))
+      local pipe <close> = assert(io.popen(("NEAP_DB=off %s plan %s --banks %s 2>&1"):format(support.program, path, bank)))
       return pipe:read "a"
     end
     assert.truthy(run("fast=1KiB"):find("bank       fast: 64 B of 1.0 KiB, least 64 B; 2 ops, 2 values", 1, true), run "fast=1KiB")

@@ -39,16 +39,6 @@ local function draw(plan, kind, path)
   end
 end
 
---- "fast=2MiB" as a memory bank; nil for none.
-local function banks_of(given)
-  local list = {}
-  for i, text in ipairs(given) do
-    local name, bytes = text:match "^([^=]*)=(.*)$"
-    list[i] = require("neap").bank { name or text, bytes = bytes }
-  end
-  return #list > 0 and list or nil
-end
-
 return {
   name = "plan", summary = "Plan a net's memory: will it fit? No data, no allocation.",
   define = function(command)
@@ -56,15 +46,7 @@ return {
     command:flag "--train":description "The training step: forward, loss, backward, update."
     command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>":description "Batch size."
     command:option "--explain":args "?":argname "<blob>":description "Where a blob lies and why; without a name, the whole plan."
-    command:option "--keep":count "*":argname "<blob>":description "Keep a blob fetchable; may be repeated."
-    command:option "--policy":choices { "none", "name", "offset", "pool" }:description
-      "Where addresses come from; offset plans them exactly, pool takes them at run time."
-    command:option "--executor":choices { "simple", "dag" }:description "Schedule."
-    command:option "--budget":argname "<bytes>":description "Most bytes of the arena: 64MiB, 60%."
-    command:option "--bank":count "*":argname "<name=bytes>":description
-      "A memory bank, fast=2MiB, or fast for one without a limit; may be repeated."
-    command:flag "--no-recompute":description "Meet the budget, or refuse it, with every op run once."
-    command:flag "--inexact":description "Let a budget that nothing else meets, or executor dag, change kernels, and so bits."
+    require("neap.memory_options").define(command)
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
@@ -80,8 +62,7 @@ return {
     local file = netfile.load(args.net)
     if file.net and args.batch then cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(args.net)) end
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan(netfile.memory(file, { keep = #args.keep > 0 and args.keep or nil, policy = args.policy, executor = args.executor,
-      banks = banks_of(args.bank), budget = args.budget, recompute = not args.no_recompute, exact = not args.inexact }))
+    local plan = net:plan(netfile.memory(file, require("neap.memory_options").of_command(args)))
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end

@@ -5,7 +5,7 @@
 local batches = require "neap.batch"
 local core = require "neap.core"
 local count_memory = require "neap.count_memory"
-local mem_param = require "neap.mem_param"
+local memory_options = require "neap.memory_options"
 local module = require "neap.nn.module"
 local is_blob, records = require("neap.op").is_blob, require("neap.op").records
 local naming = require "neap.naming"
@@ -206,34 +206,18 @@ end
 
 -- ---- reports -----------------------------------------------------------------------------------------------------------
 
---- Raises for a field that neither a net of the model nor its memory takes; input shapes are lists.
-local function check_fields(who, o)
-  local known, names = { x = true, y = true }, {}
-  for name in pairs(net_spec) do names[#names + 1] = name end
-  names[#names + 1] = "max_batch" -- Lua's own, before the engine's
-  for _, name in ipairs(core.memory_options()) do names[#names + 1] = name end
-  for _, name in ipairs(names) do known[name] = true end
-  table.sort(names)
-  for key in pairs(o) do
-    if not known[key] then
-      local near = options.nearest(tostring(key), names)
-      fail(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
-        or "; it takes " .. table.concat(names, ", ")))
-    end
-  end
-end
+-- Fields of m:plan and the like that are no memory options: those of the net, and shapes of its inputs.
+local plan_spec = { x = none, y = none }
+for name, default in pairs(net_spec) do plan_spec[name] = default end
 
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
   if o ~= nil and type(o) ~= "table" then fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o))) end
-  local net, memory = {}, {}
-  for key, value in pairs(o or {}) do
-    if net_spec[key] ~= nil then net[key] = value else memory[key] = value end
-  end
   for _, name in ipairs { "stash", "order", "dtype" } do
-    if memory[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
+    if o and o[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
   end
-  check_fields(who, memory)
+  local net, memory = memory_options.split(who, o, "lua", plan_spec)
+  memory.x, memory.y, net.x, net.y = net.x, net.y, nil, nil
   if net.train == nil and net.loss then net.train = true end
   if net.train and not net.loss then net.loss = require("neap.nn").CrossEntropyLoss {} end
   return net, memory
@@ -253,7 +237,7 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
   -- With max_batch: of `batch` rows within the memory of a net built for the largest.
   Module[name] = function(self, o)
     local net_options, given = apart(o, "m:" .. name)
-    local memory, most = range.apart(mem_param.checked(given))
+    local memory, most = range.apart(given)
     local net = Module.net(self, net_options)
     if most == nil or name == "dry_run" then return net[name](net, given) end
     local plan = net:_plan(memory, range_to(self, net_options, memory, most))
@@ -264,7 +248,7 @@ end
 --- What neap.count_memory counts: the net, options of its memory, and the range of batches when these name a largest one.
 function Module.count_net(self, o)
   local net_options, given = apart(o, "neap.count_memory")
-  local memory, most = range.apart(mem_param.checked(given))
+  local memory, most = range.apart(given)
   return Module.net(self, net_options), memory, most and range_to(self, net_options, memory, most)
 end
 

@@ -110,7 +110,7 @@ end
 local function memory_of(self, update)
   if update == nil or self.memory.total == nil then return self.memory end
   local out = copy(self.memory)
-  out.beside = core.micro_beside(update, update_memory(self), self.accumulate and micro.hold_nets(update) or nil)
+  out._beside = core.micro_beside(update, update_memory(self), self.accumulate and micro.hold_nets(update) or nil)
   return out
 end
 

@@ -1,0 +1,385 @@
+/* options.c: tables of memory options, read by the table of neap.h.
+ *
+ * What the tables hold is copied first, so that texts and lists live as long as the copy on the stack, whatever a script does
+ * meanwhile.
+ */
+#include "lua/binding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where options go: neap_options, and beside it what has no field there. */
+typedef struct reading {
+  neap_options options;
+  const neap_net *net;
+  const char *percent; /* of budget; NULL: none */
+  neap_beside beside;
+  int n_input;
+  const char **input;
+  neap_type *type;
+} reading;
+
+/* ---- one value, at the top of the stack ---------------------------------------------------------------------------- */
+
+#define FIELD(type, r, option) (*(type *)((char *)&(r)->options + (option)->offset))
+
+static const char *text_at_top(lua_State *L) { return lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL; }
+
+static int64_t take_count(lua_State *L, const neap_option *option) {
+  long long least = 1, most = INT64_MAX;
+  bool range = sscanf(option->range, "%lld %lld", &least, &most) == 2;
+  if (lua_isinteger(L, -1) && lua_tointeger(L, -1) >= least && lua_tointeger(L, -1) <= most) return lua_tointeger(L, -1);
+  const char *got = luaL_tolstring(L, -1, NULL);
+  if (range) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a number from %lld to %lld, got %s", option->name, least, most, got);
+  neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer of at least %lld, got %s", option->name, least, got);
+}
+
+/* A percentage waits until everything else is known. */
+static int64_t take_bytes(lua_State *L, const neap_option *option, reading *r) {
+  const char *text = text_at_top(L);
+  if (text == NULL || strchr(text, '%') == NULL || strcmp(option->range, "%") != 0)
+    return (int64_t)neap_lua_bytes(L, -1, option->name);
+  r->percent = text;
+  return 0;
+}
+
+static neap_switch take_switch(lua_State *L, const neap_option *option) {
+  if (!lua_isboolean(L, -1))
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects true or false, got a %s", option->name, luaL_typename(L, -1));
+  return lua_toboolean(L, -1) ? NEAP_ON : NEAP_OFF;
+}
+
+/* A word of the option's, or a boolean where "true" and "false" are among them: the library says which there are. */
+static void take_choice(lua_State *L, const neap_option *option, reading *r) {
+  const char *text = lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L);
+  neap_error error = {0};
+  if (text == NULL || (lua_isboolean(L, -1) && strncmp(option->range, "true", 4) != 0))
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s is one of %s, got a %s", option->name, option->range, luaL_typename(L, -1));
+  if (neap_options_set(&r->options, option->name, text, &error) != NEAP_OK) neap_lua_raise(L, &error);
+}
+
+/* A number becomes a text here, which no table keeps. */
+static const char *take_text(lua_State *L) {
+  const char *text = neap_intern(neap_lua_check_string(L, -1));
+  if (text == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
+  return text;
+}
+
+/* ---- lists ---- */
+
+/* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil. Its rooms stay on the stack. */
+static const neap_mem_param *take_mem_param(lua_State *L) {
+  if (lua_isnil(L, -1)) return NULL;
+  int at = lua_gettop(L);
+  if (!lua_istable(L, at)) neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
+  neap_mem_param *param = neap_lua_room(L, sizeof *param);
+  param->no_optimize_train = neap_lua_field(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
+  param->optimize_test = neap_lua_field(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  param->debug_info = neap_lua_field(L, at, "debug_info") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  neap_lua_field(L, at, "exclude_blob");
+  param->exclude_blob = neap_lua_names(L, -1, "exclude_blob", false, &param->n_exclude_blob);
+  return param;
+}
+
+void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
+  int at = lua_gettop(L);
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it", luaL_typename(L, at));
+  if (neap_lua_field(L, at, "name") != LUA_TSTRING)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got one without a name");
+  bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind", bank->name,
+                    luaL_tolstring(L, -2, NULL));
+  }
+  if (neap_lua_field(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
+  if (neap_lua_field(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
+    neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"", bank->name, lua_tostring(L, -1));
+  lua_settop(L, at);
+}
+
+/* The length of the list of banks at `at`; one bank alone is a list of it. */
+static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
+  *alone = neap_lua_field(L, at, "name") == LUA_TSTRING;
+  lua_pop(L, 1);
+  lua_Integer n = neap_lua_length(L, at), n_key = 0;
+  for (lua_pushnil(L); !*alone && lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
+  if (n_key != n && !*alone)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "banks expects a list { neap.bank { \"fast\", .. }, .. }, got a table with other keys than 1 to %lld",
+                  (long long)n_key);
+  if (n > NEAP_MAX_BANKS)
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS, (long long)n);
+  return *alone ? 1 : n;
+}
+
+/* The list at the top, or nil; its room stays on the stack. */
+static const neap_bank *take_banks(lua_State *L, int *n_bank) {
+  int at = lua_gettop(L);
+  bool alone;
+  if (lua_isnil(L, at)) return NULL;
+  lua_Integer n = count_banks(L, at, &alone);
+  neap_bank *bank = neap_lua_room(L, (size_t)n * sizeof *bank);
+  for (lua_Integer i = 0; i < n; i++) {
+    bank[i] = (neap_bank){0};
+    if (alone)
+      lua_pushvalue(L, at);
+    else
+      lua_rawgeti(L, at, i + 1);
+    neap_lua_take_bank(L, &bank[i]);
+    lua_pop(L, 1);
+  }
+  *n_bank = (int)n;
+  return bank;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------------------------------- */
+
+/* Names the nearest option or input of the net. */
+_Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char *key) {
+  neap_error error = {0};
+  const char *best = NULL;
+  int least = 1 + (int)strlen(key) / 3;
+  const neap_option *option;
+  for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
+    if (!(option->faces & NEAP_FACE_LUA) || neap_text_distance(key, option->name) > least) continue;
+    best = option->name;
+    least = neap_text_distance(key, best) - 1;
+  }
+  for (int b = 0; b < neap_net_n_blobs(net); b++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, b);
+    if (blob->role != NEAP_ROLE_INPUT || neap_text_distance(key, blob->name) > least) continue;
+    best = blob->name;
+    least = neap_text_distance(key, best) - 1;
+  }
+  neap_fail(&error, NEAP_ATTRIBUTE, "unknown memory option or input \"%s\"", key);
+  if (best != NULL)
+    neap_hint(&error, "did you mean \"%s\"?", best);
+  else
+    neap_hint(&error, "neap.help \"options\" lists the options; the net's inputs go by their names");
+  neap_lua_raise(L, &error);
+}
+
+/* x = {64, 784}, or a tensor of that shape: input `key` with another shape than declared. The value is at the top. */
+static void take_input(lua_State *L, const char *key, reading *r) {
+  const neap_net_blob *blob = neap_net_find_blob(r->net, key);
+  if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_unknown(L, r->net, key);
+  for (int i = 0; i < r->n_input; i++)
+    if (r->input[i] == blob->name) return; /* said in `inputs`, which counts first */
+  int i = r->n_input++;
+  r->input[i] = blob->name;
+  r->type[i] = blob->type;
+  if (neap_lua_is_tensor(L, -1))
+    r->type[i].shape = neap_lua_tensor_at(L, -1)->shape;
+  else if (lua_istable(L, -1))
+    neap_lua_shape(L, lua_gettop(L), &r->type[i].shape, key);
+  else
+    neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key, luaL_typename(L, -1));
+}
+
+/* inputs = { total = {64, 784}, .. }: by names that options may have too. The table, or nil, is at the top. */
+static void take_inputs(lua_State *L, reading *r) {
+  int at = lua_gettop(L);
+  if (lua_isnil(L, at)) return;
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_settop(L, at + 1)) {
+    const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING ? neap_net_find_blob(r->net, lua_tostring(L, at + 1)) : NULL;
+    if (blob == NULL || blob->role != NEAP_ROLE_INPUT)
+      neap_lua_fail(L, NEAP_NAME, "inputs: net \"%s\" has no input \"%s\"", neap_net_name(r->net),
+                    luaL_tolstring(L, at + 1, NULL));
+    take_input(L, blob->name, r);
+  }
+}
+
+/* A copy takes the place of the table at the top; returns how many names it has. nil has none. */
+static int copy_names(lua_State *L) {
+  if (lua_isnil(L, -1)) return 0;
+  if (!lua_istable(L, -1))
+    neap_lua_fail(L, NEAP_ARGUMENT, "inputs expects shapes by name, { x = {64, 784} }, got a %s", luaL_typename(L, -1));
+  int n = neap_lua_copy(L, -1);
+  lua_replace(L, -2);
+  return n;
+}
+
+/* A shape where an option of that name takes none means the net's input of that name. */
+static bool is_shape_of_input(lua_State *L, const neap_option *option, const neap_net *net) {
+  if (option->type >= NEAP_OPTION_NAMES) return false;
+  const neap_net_blob *blob = neap_net_find_blob(net, option->name);
+  return blob != NULL && blob->role == NEAP_ROLE_INPUT && (lua_istable(L, -1) || neap_lua_is_tensor(L, -1));
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------------------- */
+
+/* The value at the top of the stack. Lists wait: they need room that outlives the walk over the table. */
+static void take_option(lua_State *L, const neap_option *option, reading *r) {
+  switch (option->type) {
+    case NEAP_OPTION_BYTES: FIELD(int64_t, r, option) = take_bytes(L, option, r); break;
+    case NEAP_OPTION_COUNT: FIELD(int64_t, r, option) = take_count(L, option); break;
+    case NEAP_OPTION_SWITCH: FIELD(neap_switch, r, option) = take_switch(L, option); break;
+    case NEAP_OPTION_CHOICE: take_choice(L, option, r); break;
+    case NEAP_OPTION_TEXT: FIELD(const char *, r, option) = take_text(L); break;
+    case NEAP_OPTION_NAMES:
+    case NEAP_OPTION_BANKS:
+    case NEAP_OPTION_MEM_PARAM:
+    case NEAP_OPTION_INPUTS: break;
+  }
+}
+
+/* Lists, whose rooms stay on the stack. The table is at `index`. */
+static void take_lists(lua_State *L, int index, reading *r) {
+  const neap_option *option;
+  for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
+    if (option->type < NEAP_OPTION_NAMES || option->type == NEAP_OPTION_INPUTS) continue;
+    neap_lua_field(L, index, option->name);
+    if (option->type == NEAP_OPTION_NAMES) r->options.keep = neap_lua_names(L, -1, option->name, false, &r->options.n_keep);
+    if (option->type == NEAP_OPTION_BANKS) r->options.banks = take_banks(L, &r->options.n_banks);
+    if (option->type == NEAP_OPTION_MEM_PARAM) r->options.mem_param = take_mem_param(L);
+  }
+}
+
+/* _beside = { bytes, arena }: of the binding's own Lua, as core.micro_beside gives them. The value is at the top. */
+static void take_beside(lua_State *L, reading *r) {
+  neap_lua_check_type(L, -1, LUA_TTABLE);
+  lua_rawgeti(L, -1, 1);
+  lua_rawgeti(L, -2, 2);
+  r->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"), .arena_bytes = neap_lua_bytes(L, -1, "_beside")};
+}
+
+static void take_table(lua_State *L, int index, reading *r) {
+  for (lua_pushnil(L); lua_next(L, index) != 0;) {
+    int key_at = lua_gettop(L) - 1;
+    if (lua_type(L, key_at) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
+    const char *key = lua_tostring(L, key_at);
+    const neap_option *option = neap_option_find(key);
+    if (option != NULL && !is_shape_of_input(L, option, r->net)) {
+      neap_error error = {0};
+      if (!(option->faces & NEAP_FACE_LUA) && neap_option_refuse(option, "a table of memory options", &error) != NEAP_OK)
+        neap_lua_raise(L, &error);
+      take_option(L, option, r);
+    } else if (strcmp(key, "_beside") == 0) {
+      take_beside(L, r);
+    } else {
+      take_input(L, key, r);
+    }
+    lua_settop(L, key_at);
+  }
+}
+
+/* "60%": of the arena planned without a budget. */
+static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net, const neap_compile_options *o) {
+  double percent;
+  char end;
+  if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
+    neap_lua_fail(L, NEAP_ARGUMENT, "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
+  neap_forecast free_plan = {0};
+  neap_compile_options without = *o;
+  without.plan.budget_bytes = 0;
+  NEAP_LUA_TRY(L, neap_driver_plan(net, &without, &free_plan, &error));
+  double bytes = (double)free_plan.plan->arena_bytes * percent / 100;
+  char warning[sizeof free_plan.warning];
+  memcpy(warning, free_plan.warning, sizeof warning);
+  neap_forecast_fini(&free_plan);
+  neap_lua_warn(L, warning);
+  return (size_t)bytes;
+}
+
+neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index) {
+  index = lua_absindex(L, index);
+  reading r = {.net = neap_lua_net_at(L, net_index)->net};
+  const char *profile = getenv("NEAP_PROFILE");
+  if (profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0) r.options.profile = NEAP_ON;
+  if (!lua_isnoneornil(L, index)) {
+    neap_lua_check_type(L, index, LUA_TTABLE);
+    int n = neap_lua_copy(L, index); /* it keeps the texts that the options borrow */
+    index = lua_gettop(L);
+    neap_lua_field(L, index, "inputs");
+    n += copy_names(L);
+    int inputs_at = lua_gettop(L);
+    r.input = neap_lua_room(L, (size_t)n * sizeof *r.input);
+    r.type = neap_lua_room(L, (size_t)n * sizeof *r.type);
+    lua_pushvalue(L, inputs_at);
+    take_inputs(L, &r);
+    take_table(L, index, &r);
+    take_lists(L, index, &r);
+  }
+  /* Where there is a range of batches, lua/neap/range.lua has taken the largest one out. */
+  if (r.options.max_batch != 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s", "max_batch has no meaning here: nothing shares its bytes");
+  neap_compile_options o;
+  NEAP_LUA_TRY(L, neap_options_compile(&r.options, NEAP_FACE_LUA, "a table of memory options", &o, &error));
+  o.store = r.options.store == NEAP_OFF ? NULL : neap_lua_store(L);
+  const char *script = neap_lua_line(L);
+  o.script = script[0] != '\0' ? script : NULL;
+  o.beside = r.beside;
+  o.graph.n_input = r.n_input;
+  o.graph.input = r.input;
+  o.graph.input_type = r.type;
+  if (r.percent != NULL) o.plan.budget_bytes = percent_of_plan(L, r.percent, r.net, &o);
+  return o;
+}
+
+/* ---- the records ---------------------------------------------------------------------------------------------------------- */
+
+static const char *const face_name[] = {"c", "micro", "lua", "workspace", "trainer", "layers", "fit", "command"};
+
+/* memory_options() -> {name =, type =, default =, range =, doc =, key =, faces = {c = true, ..}} of each option, in the table's order;
+ * the same records by name. For lua/neap/memory_options.lua, which reads tables, makes flags and shows help by them. */
+static int memory_options(lua_State *L) {
+  static const char *const type[] = {"bytes", "count", "switch", "choice", "text", "names", "banks", "mem_param", "inputs"};
+  static const char *const key[] = {"none", "derived", "own"};
+  const neap_option *option;
+  lua_newtable(L);
+  for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
+    lua_createtable(L, 0, 7);
+    neap_lua_set_text(L, "name", option->name);
+    neap_lua_set_text(L, "type", type[option->type]);
+    neap_lua_set_text(L, "default", option->fallback);
+    neap_lua_set_text(L, "range", option->range);
+    neap_lua_set_text(L, "doc", option->doc);
+    neap_lua_set_text(L, "key", key[option->key]);
+    lua_createtable(L, 0, NEAP_COUNT(face_name));
+    for (int f = 0; f < NEAP_COUNT(face_name); f++)
+      if (option->faces & (1u << f)) neap_lua_set_bool(L, face_name[f], true);
+    lua_setfield(L, -2, "faces");
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, option->name);
+    lua_seti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* Index of a face in that list, by its name. */
+static unsigned face_at(lua_State *L, int index) {
+  const char *name = neap_lua_check_string(L, index);
+  for (int f = 0; f < NEAP_COUNT(face_name); f++)
+    if (strcmp(face_name[f], name) == 0) return 1u << f;
+  neap_lua_fail(L, NEAP_ARGUMENT, "there is no face \"%s\"", name);
+}
+
+/* check_memory_options(who, options, face): raises for what no net would take; shapes of inputs are left to the net. */
+static int check_memory_options(lua_State *L) {
+  const char *who = neap_lua_check_string(L, 1);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
+  unsigned face = face_at(L, 3);
+  lua_settop(L, 3);
+  neap_lua_copy(L, 2);
+  reading r = {0};
+  for (lua_pushnil(L); lua_next(L, 4) != 0; lua_settop(L, 5)) {
+    const neap_option *option = lua_type(L, 5) == LUA_TSTRING ? neap_option_find(lua_tostring(L, 5)) : NULL;
+    if (option != NULL) take_option(L, option, &r);
+  }
+  take_lists(L, 4, &r);
+  NEAP_LUA_TRY(L, neap_options_check(&r.options, face, who, &error));
+  return 0;
+}
+
+void neap_lua_open_options(lua_State *L) {
+  static const neap_lua_reg functions[] = {
+    {"memory_options", memory_options, NEAP_LUA_ALONE | 0}, {"check_memory_options", check_memory_options, 3}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
+}
