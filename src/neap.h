@@ -123,6 +123,14 @@ typedef enum neap_status {
  * total, a bank's bytes) can't be met: trying again gives the same answer. */
 NEAP_API const char *neap_status_text(neap_status status);
 
+/* A name, which lives as long as the process, and its bytes. */
+typedef struct neap_named_bytes {
+  const char *name;
+  int64_t bytes;
+} neap_named_bytes;
+
+enum { NEAP_MOST_NAMED = 8 };
+
 /* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one sentence: what, where,
  * expected, got. Begin with {0}. INVARIANT: the deepest message wins: a filled record keeps what it says, so clear it before
  * it is used again. Fields may be "". */
@@ -135,9 +143,20 @@ typedef struct neap_error {
   char line[160];  /* Lua file:line that made the op */
   char expected[128];
   char got[128];
-  char hint[256];      /* one thing to try */
-  int64_t least_bytes; /* for BUDGET: the least that would do, given as the limit that was refused; 0: none would */
-  int64_t held_bytes;  /* for BUDGET: what the workspace whose limit was refused holds now; 0: no workspace's */
+  char hint[256]; /* one thing to try */
+  /* For BUDGET alone, else NULL and 0. neap_net_fit_batch, with the net and the options that were refused, finds the largest batch
+   * that they do allow. */
+  const char *limit;   /* which one can't be met: "budget" of an arena, "total" or "bank" */
+  const char *bank;    /* whose limit it is, where it is a bank's */
+  int64_t limit_bytes; /* as it was given */
+  int64_t
+    least_bytes;      /* the least that would do in its place; 0: none would. Where two limits are too small one is named first */
+  int64_t left_bytes; /* what it leaves the arena (or pool) once all that is fixed has its bytes */
+  int64_t held_bytes; /* what the workspace whose limit it is holds now; 0: it is no workspace's */
+  int n_fixed;        /* what of a total the arena can't have: "parameters", "gradients", "state", "io", .. */
+  neap_named_bytes fixed[NEAP_MOST_NAMED];
+  int n_blob; /* the blobs in the way where most is alive, the largest ones, largest first */
+  neap_named_bytes blobs[NEAP_MOST_NAMED];
 } neap_error;
 
 NEAP_API void neap_error_clear(neap_error *error);

@@ -23,6 +23,12 @@
 neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
 /* As neap_fail, for an allocation of `bytes` that was refused. */
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
+/* BUDGET: a limit that the caller gave can't be met. All of them are made here. `refused` has limit, bank, limit_bytes, least_bytes,
+ * held_bytes, fixed and blobs, and perhaps op, line, scope and a hint, which else names the least; the rest is filled in. */
+neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char *format, ...) NEAP_PRINTF(3, 4);
+/* One more of what is fixed, or of the blobs in the way, of which the largest are kept, largest first. */
+void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes);
+void neap_refused_blob(neap_error *refused, const char *name, size_t bytes);
 /* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads well. */
 neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
 

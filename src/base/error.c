@@ -35,6 +35,39 @@ neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) 
   return neap_fail(error, NEAP_MEMORY, "%s for %s was refused", neap_bytes_text((double)bytes, text), what);
 }
 
+void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes) {
+  if (bytes == 0 || refused->n_fixed == NEAP_MOST_NAMED) return;
+  refused->fixed[refused->n_fixed++] = (neap_named_bytes){name, (int64_t)bytes};
+}
+
+void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
+  int at = refused->n_blob;
+  if (name == NULL || (name = neap_intern(name)) == NULL) return; /* a list without it is better than none */
+  if (at == NEAP_MOST_NAMED && refused->blobs[at - 1].bytes >= (int64_t)bytes) return;
+  at = at < NEAP_MOST_NAMED ? refused->n_blob++ : at - 1;
+  for (; at > 0 && refused->blobs[at - 1].bytes < (int64_t)bytes; at--) refused->blobs[at] = refused->blobs[at - 1];
+  refused->blobs[at] = (neap_named_bytes){name, (int64_t)bytes};
+}
+
+/* The least as the very number to give: what a message rounds is often too little. */
+neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(refused->message, sizeof refused->message, format, args);
+  va_end(args);
+  refused->code = NEAP_BUDGET;
+  refused->left_bytes = refused->limit_bytes;
+  for (int i = 0; i < refused->n_fixed; i++) refused->left_bytes -= refused->fixed[i].bytes;
+  refused->left_bytes = NEAP_MAX(refused->left_bytes, 0);
+  if (refused->blob[0] == '\0' && refused->n_blob > 0)
+    snprintf(refused->blob, sizeof refused->blob, "%s", refused->blobs[0].name);
+  if (refused->hint[0] == '\0' && refused->least_bytes > 0)
+    neap_hint(refused, "%s = %lld would do", refused->bank != NULL ? "bytes" : refused->limit, (long long)refused->least_bytes);
+  if (error == NULL) return NEAP_BUDGET;
+  if (error->code == NEAP_OK) *error = *refused;
+  return error->code;
+}
+
 /* Without a record the code is not known here; INTERNAL is at least a failure. */
 neap_status neap_hint(neap_error *error, const char *format, ...) {
   if (error == NULL) return NEAP_INTERNAL;

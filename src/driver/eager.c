@@ -272,19 +272,24 @@ static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *
 static neap_status check_outputs(const neap_workspace *ws, const char *type, int n, const char *const *name,
                                  const neap_tensor *out, neap_error *error) {
   size_t bytes = 0, total = neap_workspace_total(ws);
+  neap_error refused = {.limit = "total", .limit_bytes = (int64_t)total};
   for (int k = 0; k < n; k++) {
     bool in_place;
     neap_type made = neap_tensor_type(&out[k]);
     if (name[k] == NULL) continue;
     NEAP_TRY(neap_workspace_check_give(ws, name[k], &made, &in_place, error));
-    if (!in_place) bytes += neap_align(neap_type_bytes(&made));
+    if (in_place || total == 0) continue;
+    bytes += neap_align(neap_type_bytes(&made));
+    neap_refused_blob(&refused, name[k], neap_align(neap_type_bytes(&made)));
   }
-  size_t held = neap_workspace_held_bytes(ws) + bytes;
-  if (total == 0 || bytes == 0 || held <= total) return NEAP_OK;
+  size_t held = neap_workspace_held_bytes(ws);
+  if (total == 0 || bytes == 0 || held + bytes <= total) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK) error->least_bytes = (int64_t)held, error->held_bytes = (int64_t)(held - bytes);
-  return neap_fail(error, NEAP_BUDGET, "%s: the workspace would hold %s with its outputs, its total is %s", type,
-                   neap_bytes_text((double)held, a), neap_bytes_text((double)total, b));
+  refused.least_bytes = (int64_t)(held + bytes);
+  refused.held_bytes = (int64_t)held;
+  neap_refused_fixed(&refused, "held already", held);
+  return neap_fail_budget(error, &refused, "%s: the workspace would hold %s with its outputs, its total is %s", type,
+                          neap_bytes_text((double)(held + bytes), a), neap_bytes_text((double)total, b));
 }
 
 /* The outputs into their blobs, all or none: what may be refused comes first, the blobs that are not there yet, which go again.

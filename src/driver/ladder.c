@@ -15,12 +15,16 @@
  */
 #include "driver/driver_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_SECTIONS = 9 }; /* one of all scratch, then halving */
 
 /* Of packing one rung with repetitions: there may be many to try. */
 #define RUNG_STEPS INT64_C(200000000)
+
+/* How near to fitting a refused plan is. Of two limits a refusal names one, whose least must do as long as the other one is met. */
+typedef enum nearness { BREAKS_BANK, BREAKS_BOTH, BREAKS_BUDGET, BREAKS_TOTAL, GROWS } nearness;
 
 /* Where the climb is. */
 typedef struct ladder {
@@ -30,7 +34,8 @@ typedef struct ladder {
   neap_repeats *repeats; /* of the section; NULL before they are asked for */
   neap_graph *base;      /* the section's graph with nothing repeated */
   size_t *need;          /* by set of the section: what its plan takes; 0: not made yet */
-  neap_error least;      /* what the plan of least need has to say; least_bytes 0: none is made yet */
+  neap_error least;      /* what the plan nearest to fitting has to say; code OK: none is made yet */
+  nearness near;         /* how near that is */
 } ladder;
 
 /* ---- limits --------------------------------------------------------------------------------------------------------- */
@@ -42,14 +47,18 @@ static bool has_limit(const neap_way *w) { return w->resolved.arena_limit > 0 ||
 /* Whether no bank takes more than it has. */
 static bool keeps_banks(const neap_way *w) { return neap_plan_check_banks(w->plan, w->graph, NULL) == NEAP_OK; }
 
-/* Whether an arena of so many bytes keeps the limits beside the constants of the graph at hand. */
-static bool keeps(const neap_way *w, size_t arena) {
+/* Whether an arena of so many bytes keeps the total beside the constants of the graph at hand. */
+static bool keeps_total(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
-  if (r->arena_limit > 0 && arena > r->arena_limit) return false;
   if (r->total_left == SIZE_MAX) return true;
   if (r->resident_bytes > r->total_bytes) return false; /* nothing is left, and no arena is small enough */
   size_t constants = constant_bytes(w);
   return constants <= r->total_left && NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
+}
+
+/* Whether it keeps both limits. */
+static bool keeps(const neap_way *w, size_t arena) {
+  return (w->resolved.arena_limit == 0 || arena <= w->resolved.arena_limit) && keeps_total(w, arena);
 }
 
 /* A loop that grows at run time keeps no limit. */
@@ -59,20 +68,51 @@ bool neap_way_fits(const neap_way *w) {
   return keeps(w, w->plan->arena_bytes) && w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
 }
 
-/* Of the plan at hand, in the words of the limit that it breaks. Keeps the refusal of least need; one without a least, such as that
- * of a loop that grows, is said at once. */
+/* The total, in the words of who gave it: what of it the regions beside the arena take, and what is held beside the net. */
+static neap_limit total_limit(const neap_way *w) {
+  const neap_resolved *r = &w->resolved;
+  neap_limit limit = {.bytes = r->total_bytes, .is_total = true, .least_arena = r->least_arena};
+  size_t beside = r->resident_bytes;
+  for (int k = 0; k < NEAP_N_REGION; k++) {
+    if (k == NEAP_REGION_ARENA || k == NEAP_REGION_ARGUMENT) continue;
+    size_t bytes = neap_graph_region_bytes(w->prepared, (neap_region)k);
+    beside -= bytes;
+    if (k == NEAP_REGION_CONSTANT) bytes += constant_bytes(w);
+    if (bytes > 0) limit.fixed[limit.n_fixed++] = (neap_named_bytes){neap_region_name((neap_region)k), (int64_t)bytes};
+  }
+  if (beside > 0) limit.fixed[limit.n_fixed++] = (neap_named_bytes){"held beside the net", (int64_t)beside};
+  return limit;
+}
+_Static_assert(NEAP_N_REGION - 2 < NEAP_MOST_NAMED, "all of a total that is fixed has a place in the record");
+
+/* Keeps the refusal of the plan nearest to fitting, of those the one of least need. */
+static void keep_nearest(ladder *l, nearness near, const neap_error *refused) {
+  bool first = l->least.code == NEAP_OK, less = refused->least_bytes < l->least.least_bytes;
+  if (!first && (near < l->near || (near == l->near && !less))) return;
+  l->least = *refused;
+  l->near = near;
+}
+
+/* Of the plan at hand, in the words of the limit that it breaks. */
 static void note_refusal(ladder *l) {
   const neap_way *w = l->w;
-  const neap_resolved *r = &w->resolved;
-  size_t beside = r->resident_bytes + (r->total_left < SIZE_MAX ? constant_bytes(w) : 0), arena = w->plan->arena_bytes;
-  if (r->least_arena > arena) beside += r->least_arena - arena;
-  neap_error refused = {0};
-  if (r->total_left < SIZE_MAX) neap_plan_check_budget(w->plan, w->graph, r->total_bytes, true, beside, &refused);
-  if (r->arena_limit > 0 && refused.code == NEAP_OK)
-    neap_plan_check_budget(w->plan, w->graph, r->arena_limit, false, 0, &refused);
-  if (refused.code == NEAP_OK) neap_plan_check_banks(w->plan, w->graph, &refused);
-  bool first = l->least.code == NEAP_OK, lower = refused.least_bytes < l->least.least_bytes;
-  if (refused.code != NEAP_OK && (first || lower)) l->least = refused;
+  const neap_limit arena = {.bytes = w->resolved.arena_limit};
+  neap_error bank = {0}, budget = {0}, total = {0};
+  neap_plan_check_banks(w->plan, w->graph, &bank);
+  neap_plan_check_budget(w->plan, w->graph, &arena, &budget);
+  if (w->resolved.total_left < SIZE_MAX) {
+    const neap_limit limit = total_limit(w);
+    neap_plan_check_budget(w->plan, w->graph, &limit, &total);
+  }
+  const neap_error *refused = total.code != NEAP_OK ? &total : &budget;
+  if (refused->code != NEAP_OK && refused->least_bytes == 0)
+    keep_nearest(l, GROWS, refused);
+  else if (bank.code != NEAP_OK)
+    keep_nearest(l, BREAKS_BANK, &bank);
+  else if (total.code != NEAP_OK)
+    keep_nearest(l, budget.code != NEAP_OK ? BREAKS_BOTH : BREAKS_TOTAL, &total);
+  else if (budget.code != NEAP_OK)
+    keep_nearest(l, BREAKS_BUDGET, &budget);
 }
 
 /* ---- rungs ---------------------------------------------------------------------------------------------------------- */
@@ -238,7 +278,11 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   neap_plan *plan = NULL;
   neap_plan_options options = w->resolved.plan;
   neap_error refused = {0};
-  if ((options.budget_bytes = room(w)) == 0) return NEAP_OK;
+  const size_t budget = w->resolved.arena_limit;
+  options.budget_bytes = NEAP_MAX(room(w), 1); /* 0 would be no limit */
+  const bool by_total = budget == 0 || options.budget_bytes < budget;
+  const neap_limit total = by_total ? total_limit(w) : (neap_limit){0};
+  if (by_total) options.limit = &total;
   neap_status status = neap_plan_make(w->graph, &options, &plan, &refused);
   if (status == NEAP_OK) {
     neap_plan_free(w->plan);
@@ -247,9 +291,9 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
     return NEAP_OK;
   }
   if (status == NEAP_BUDGET) {
-    bool by_total = w->resolved.arena_limit == 0 || options.budget_bytes < w->resolved.arena_limit;
-    if (by_total) refused.least_bytes += (int64_t)(w->resolved.resident_bytes + constant_bytes(w));
-    if (l->least.code == NEAP_OK || refused.least_bytes < l->least.least_bytes) l->least = refused;
+    size_t pool = (size_t)refused.least_bytes - (by_total ? neap_limit_fixed(&total) : 0);
+    bool both = by_total ? budget > 0 && pool > budget : !keeps_total(w, pool);
+    keep_nearest(l, both ? BREAKS_BOTH : by_total ? BREAKS_TOTAL : BREAKS_BUDGET, &refused);
     return NEAP_OK;
   }
   if (error != NULL && error->code == NEAP_OK) *error = refused;
@@ -310,15 +354,19 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
   return *found ? NEAP_OK : climb_inexact(l, limit, constants, found, error);
 }
 
-/* BUDGET error of the plan of least need. */
+/* BUDGET error of the plan nearest to fitting, and what else could be tried. */
 static neap_status refuse(const ladder *l, neap_error *error) {
   const neap_way *w = l->w;
   neap_error refused = l->least;
-  bool simple = w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
-  if (refused.least_bytes > 0 && w->prepared->train && !w->resolved.no_recompute && !simple)
-    neap_hint(&refused, "executor = \"simple\" could recompute: it meets smaller budgets than a dag");
+  char least[sizeof refused.hint];
+  snprintf(least, sizeof least, "%s", refused.hint);
+  if (refused.least_bytes > 0 && w->prepared->train && !w->resolved.no_recompute &&
+      w->resolved.plan.executor != NEAP_EXECUTOR_SIMPLE)
+    neap_hint(&refused, "%s; executor = \"simple\" could recompute: it meets smaller budgets than a dag", least);
   else if (refused.least_bytes > 0 && !w->resolved.inexact && neap_most_scratch(&w->choices) > 0)
-    neap_hint(&refused, "exact = false allows kernels that take less scratch: other bits");
+    neap_hint(&refused, "%s; exact = false allows kernels that take less scratch: other bits", least);
+  else if (refused.least_bytes > 0 && neap_graph_batch(w->prepared) > 1)
+    neap_hint(&refused, "%s; fit_batch finds the batch that fits", least);
   if (error != NULL && error->code == NEAP_OK) *error = refused;
   return refused.code;
 }

@@ -1,8 +1,8 @@
 /* check.c: errors from the engine to Lua, and arguments from Lua to the engine. The only file that raises what the engine
  * reports.
  *
- * An error object is a table with the fields of the record (code, message, op, blob, scope, line, expected, got, hint,
- * least_bytes) and prints as people read it; a wrong argument is a plain string with the line in front, as Lua's own functions
+ * An error object is a table with the fields of the record (code, message, op, blob, scope, line, expected, got, hint; for code
+ * "budget" also limit, bank, limit_bytes, least_bytes, left_bytes, held_bytes, fixed and blobs) and prints as people read it; a wrong argument is a plain string with the line in front, as Lua's own functions
  * raise them.
  *
  * INVARIANT: the line is that of the user's code: the innermost level of the stack that is neither C nor one of Neap's own Lua
@@ -88,6 +88,27 @@ static void set_error_class(lua_State *L) {
   lua_setmetatable(L, -2);
 }
 
+/* Into the error object on top: the limit, what would do, and what is in the way. */
+static void push_refusal(lua_State *L, const neap_error *error) {
+  neap_lua_set_text(L, "limit", error->limit);
+  neap_lua_set_text(L, "bank", error->bank);
+  neap_lua_set_integer(L, "limit_bytes", error->limit_bytes);
+  neap_lua_set_integer(L, "left_bytes", error->left_bytes);
+  if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
+  if (error->held_bytes > 0) neap_lua_set_integer(L, "held_bytes", error->held_bytes);
+  lua_createtable(L, 0, error->n_fixed);
+  for (int i = 0; i < error->n_fixed; i++) neap_lua_set_integer(L, error->fixed[i].name, error->fixed[i].bytes);
+  lua_setfield(L, -2, "fixed");
+  lua_createtable(L, error->n_blob, 0);
+  for (int i = 0; i < error->n_blob; i++) {
+    lua_createtable(L, 0, 2);
+    neap_lua_set_text(L, "name", error->blobs[i].name);
+    neap_lua_set_integer(L, "bytes", error->blobs[i].bytes);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_setfield(L, -2, "blobs");
+}
+
 /* Fields that have nothing to say are absent. The line is that of the record, which knows what made an op, else where Lua
  * stands. */
 void neap_lua_push_error(lua_State *L, const neap_error *error) {
@@ -102,7 +123,7 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
   neap_lua_set_text(L, "expected", error->expected);
   neap_lua_set_text(L, "got", error->got);
   neap_lua_set_text(L, "hint", error->hint);
-  if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
+  if (error->code == NEAP_BUDGET) push_refusal(L, error);
   set_error_class(L);
   lua_remove(L, -2); /* line */
 }

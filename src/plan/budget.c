@@ -2,7 +2,8 @@
  *
  * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies beside it. The refusal is one
  * message that a user can act on: the least bytes that the order and kernels tried last need, the step where the most is live,
- * and the blobs that live there, largest first; error->least_bytes has the figure for callers that go on from there.
+ * and the blobs that live there, largest first. The same lies in the error record for callers that go on from there. A total is spoken
+ * of as a total: what of it is fixed, and what that leaves the arena.
  *
  * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose frames grow are refused.
  */
@@ -24,16 +25,16 @@ static const neap_node *growing_loop(const neap_graph *graph) {
 }
 
 /* BUDGET error at the loop's line. Within a maximum the frames would be part of the arena, so that is the hint. */
-static neap_status refuse_growth(const neap_node *node, size_t budget_bytes, neap_error *error) {
+static neap_status refuse_growth(const neap_node *node, const neap_limit *limit, neap_error *error) {
   char asked[24], record[24];
-  neap_fail(error, NEAP_BUDGET,
-            "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no budget (%s) "
-            "can be promised",
-            node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record),
-            neap_bytes_text((double)budget_bytes, asked));
-  neap_hint(error, "give the loop max = n: its frames are planned then");
-  if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line != NULL ? node->line : "");
-  return NEAP_BUDGET;
+  neap_error refused = {.limit = limit->is_total ? "total" : "budget", .limit_bytes = (int64_t)limit->bytes};
+  neap_hint(&refused, "give the loop max = n: its frames are planned then");
+  snprintf(refused.line, sizeof refused.line, "%s", node->line != NULL ? node->line : "");
+  return neap_fail_budget(error, &refused,
+                          "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no %s (%s) "
+                          "can be promised",
+                          node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record), refused.limit,
+                          neap_bytes_text((double)limit->bytes, asked));
 }
 
 int neap_plan_changed(const neap_graph *graph) {
@@ -45,59 +46,100 @@ int neap_plan_changed(const neap_graph *graph) {
   return n;
 }
 
-/* Without an arena no step is in the way: what lies beside it is too much for the total. */
-static neap_status refuse_beside(const neap_graph *graph, size_t beside, size_t total, neap_error *error) {
+/* ---- what is said ------------------------------------------------------------------------------------------------------ */
+
+size_t neap_limit_fixed(const neap_limit *limit) {
+  size_t bytes = 0;
+  for (int i = 0; i < limit->n_fixed; i++) bytes += (size_t)limit->fixed[i].bytes;
+  return bytes;
+}
+
+/* ": parameters 1.0 KiB, gradients 1.0 KiB leave the arena 2.0 KiB of 3.0 KiB": what became of a total. */
+static void add_fixed(const neap_limit *limit, const char *what, size_t need, neap_buffer *out) {
+  char text[24], rest[24];
+  size_t fixed = neap_limit_fixed(limit);
+  for (int i = 0; i < limit->n_fixed; i++)
+    neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : ": ", limit->fixed[i].name,
+                    neap_bytes_text((double)limit->fixed[i].bytes, text));
+  if (need == 0 || limit->n_fixed == 0) return;
+  neap_buffer_add(out, " leave the %s %s of the %s that it needs", what,
+                  neap_bytes_text(limit->bytes > fixed ? (double)(limit->bytes - fixed) : 0, text),
+                  neap_bytes_text((double)need, rest));
+}
+
+neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what, size_t need, const char *why,
+                             neap_error *refused, neap_error *error) {
+  size_t least = need + (limit->is_total ? neap_limit_fixed(limit) : 0);
+  neap_buffer of_it = {0};
   char text[24], asked[24];
-  neap_fail(error, NEAP_BUDGET, "least total for \"%s\" is %s, all of it beside the arena, the total is %s",
-            graph->name != NULL ? graph->name : "net", neap_bytes_text((double)beside, text),
-            neap_bytes_text((double)total, asked));
-  if (error != NULL) error->least_bytes = (int64_t)beside;
+  refused->limit = limit->is_total ? "total" : "budget";
+  refused->limit_bytes = (int64_t)limit->bytes;
+  refused->least_bytes = (int64_t)least;
+  if (limit->is_total) {
+    for (int i = 0; i < limit->n_fixed; i++) neap_refused_fixed(refused, limit->fixed[i].name, (size_t)limit->fixed[i].bytes);
+    add_fixed(limit, what, need, &of_it);
+  }
+  neap_fail_budget(error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s", limit->is_total ? "total" : what,
+                   graph->name != NULL ? graph->name : "net", neap_bytes_text((double)least, text),
+                   need == 0 ? ", all of it beside the arena" : "", limit->is_total ? "total is" : "budget",
+                   neap_bytes_text((double)limit->bytes, asked), of_it.text != NULL ? of_it.text : "", why[0] != '\0' ? "; " : "",
+                   why);
+  neap_buffer_fini(&of_it);
   return NEAP_BUDGET;
 }
 
-/* 0 is no budget; a total counts the bytes beside the arena too. Called when everything has been tried: what is said to be
- * least is so for this order and these kernels. */
-neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
-                                   size_t beside_bytes, neap_error *error) {
-  size_t need = plan->arena_bytes + beside_bytes;
-  if (budget_bytes == 0) return NEAP_OK;
-  if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), budget_bytes, error);
+/* Room for more than the record keeps would be of no use: the list of a bank leaves out what lies elsewhere. */
+static void name_live(const neap_plan *plan, const neap_graph *graph, int bank, int step, neap_error *refused) {
+  int value[NEAP_MOST_NAMED], n = neap_plan_live_at(plan, graph, bank, step, NEAP_MOST_NAMED, value);
+  for (int i = 0; i < n; i++) neap_refused_blob(refused, graph->value[value[i]].name, plan->place[value[i]].bytes);
+}
+
+void neap_plan_name_peak(const neap_plan *plan, const neap_graph *graph, neap_error *refused) {
+  if (plan->n_node > 0) name_live(plan, graph, -1, plan->peak_step, refused);
+}
+
+static void set_where(const neap_node *node, neap_error *refused) {
+  if (node->line != NULL) snprintf(refused->line, sizeof refused->line, "%s", node->line);
+  if (node->scope != NULL) snprintf(refused->scope, sizeof refused->scope, "%s", node->scope);
+}
+
+/* "in the way at step 20 (fc1, net.lua:3): h 8.0 KiB, scratch 1.0 KiB": the peak is where something would have to go. */
+static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_error *refused, neap_buffer *out) {
+  const int at = plan->order[plan->peak_step];
+  const neap_node *node = &graph->node[at];
+  const bool has_line = node->line != NULL && node->line[0] != '\0';
+  char text[24];
+  neap_buffer_add(out, "in the way at step %d (%s%s%s): ", plan->peak_step + 1, node->name != NULL ? node->name : "?",
+                  has_line ? ", " : "", has_line ? node->line : "");
+  for (int i = 0; i < refused->n_blob && i < N_NAMED; i++)
+    neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : "", refused->blobs[i].name,
+                    neap_bytes_text((double)refused->blobs[i].bytes, text));
+  if (plan->scratch_bytes[at] > 0)
+    neap_buffer_add(out, "%sscratch %s", refused->n_blob > 0 ? ", " : "", neap_bytes_text((double)plan->scratch_bytes[at], text));
+}
+
+/* ---- limits ------------------------------------------------------------------------------------------------------------- */
+
+/* Called when everything has been tried: what is said to be least is so for this order and these kernels. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, const neap_limit *limit, neap_error *error) {
+  if (limit->bytes == 0) return NEAP_OK;
+  if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), limit, error);
   NEAP_ASSERT(growing_loop(graph) == NULL, "no loop of \"%s\" takes more than the plan says: its frames do not grow",
               graph->name);
-  if (need <= budget_bytes) return NEAP_OK;
-  /* The peak is where something would have to go. */
-  if (plan->arena_bytes == 0) return refuse_beside(graph, need, budget_bytes, error);
-  int value[N_NAMED], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_NAMED, value);
-  const neap_node *node = &graph->node[plan->order[plan->peak_step]];
-  neap_buffer list = {0};
-  char text[24], asked[24];
-  for (int i = 0; i < n; i++)
-    neap_buffer_add(&list, "%s%s %s", i > 0 ? ", " : "", graph->value[value[i]].name != NULL ? graph->value[value[i]].name : "?",
-                    neap_bytes_text((double)plan->place[value[i]].bytes, text));
-  if (plan->scratch_bytes[plan->order[plan->peak_step]] > 0)
-    neap_buffer_add(&list, "%sscratch %s", n > 0 ? ", " : "",
-                    neap_bytes_text((double)plan->scratch_bytes[plan->order[plan->peak_step]], text));
-  bool has_line = node->line != NULL && node->line[0] != '\0';
-  char beside[80] = "", arena[24], rest[24];
-  if (is_total)
-    snprintf(beside, sizeof beside, " (arena %s, beside it %s)", neap_bytes_text((double)plan->arena_bytes, arena),
-             neap_bytes_text((double)beside_bytes, rest));
-  neap_fail(error, NEAP_BUDGET, "least %s for \"%s\" is %s%s, the %s %s; in the way at step %d (%s%s%s): %s",
-            is_total                           ? "total"
-            : plan->policy == NEAP_POLICY_POOL ? "pool"
-                                               : "arena",
-            graph->name != NULL ? graph->name : "net", neap_bytes_text((double)need, text), beside,
-            is_total ? "total is" : "budget", neap_bytes_text((double)budget_bytes, asked), plan->peak_step + 1,
-            node->name != NULL ? node->name : "?", has_line ? ", " : "", has_line ? node->line : "",
-            list.text != NULL ? list.text : "");
-  if (error != NULL) {
-    error->least_bytes = (int64_t)need;
-    if (n > 0 && graph->value[value[0]].name != NULL)
-      snprintf(error->blob, sizeof error->blob, "%s", graph->value[value[0]].name);
-    if (node->line != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
-    if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
+  size_t arena = plan->arena_bytes;
+  size_t need = limit->is_total ? NEAP_MAX(arena, limit->least_arena) : arena;
+  size_t fixed = limit->is_total ? neap_limit_fixed(limit) : 0;
+  if (need + fixed <= limit->bytes) return NEAP_OK;
+  neap_error refused = {0};
+  neap_buffer why = {0};
+  if (arena > 0) { /* without an arena no step is in the way */
+    neap_plan_name_peak(plan, graph, &refused);
+    add_peak(plan, graph, &refused, &why);
+    set_where(&graph->node[plan->order[plan->peak_step]], &refused);
   }
-  neap_buffer_fini(&list);
+  neap_plan_refuse(graph, limit, plan->policy == NEAP_POLICY_POOL ? "pool" : "arena", need, why.text != NULL ? why.text : "",
+                   &refused, error);
+  neap_buffer_fini(&why);
   return NEAP_BUDGET;
 }
 
@@ -119,24 +161,21 @@ static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
 
 static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b, neap_error *error) {
   const neap_bank *bank = &graph->bank[b];
-  int step = bank_peak(plan, graph, b), largest;
-  bool some = neap_plan_live_at(plan, graph, b, step, 1, &largest) > 0;
-  const char *blob = some ? graph->value[largest].name : "";
+  const int step = bank_peak(plan, graph, b);
   const neap_node *node = &graph->node[plan->order[step]];
-  char need[24], has[24], most[24], text[160] = "";
-  if (some)
-    snprintf(text, sizeof text, ", the largest \"%.80s\" with %s", blob,
-             neap_bytes_text((double)plan->place[largest].bytes, most));
-  neap_fail(error, NEAP_BUDGET, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
-            neap_bytes_text((double)bank->bytes, has), graph->name, neap_bytes_text((double)plan->bank[b].bytes, need), step + 1,
-            node->name, text);
-  neap_hint(error, "assign fewer ops or blobs to \"%s\"", bank->name);
-  if (error != NULL) {
-    error->least_bytes = (int64_t)plan->bank[b].bytes;
-    snprintf(error->line, sizeof error->line, "%s", node->line);
-    snprintf(error->blob, sizeof error->blob, "%s", blob);
-  }
-  return NEAP_BUDGET;
+  char need[24], has[24], most[24], largest[160] = "";
+  neap_error refused = {
+    .limit = "bank", .bank = bank->name, .limit_bytes = bank->bytes, .least_bytes = (int64_t)plan->bank[b].bytes};
+  name_live(plan, graph, b, step, &refused);
+  set_where(node, &refused);
+  if (refused.n_blob > 0)
+    snprintf(largest, sizeof largest, ", the largest \"%.80s\" with %s", refused.blobs[0].name,
+             neap_bytes_text((double)refused.blobs[0].bytes, most));
+  neap_hint(&refused, "bytes = %lld would do, or assign fewer ops or blobs to \"%s\"", (long long)refused.least_bytes,
+            bank->name);
+  return neap_fail_budget(error, &refused, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s",
+                          bank->name, neap_bytes_text((double)bank->bytes, has), graph->name,
+                          neap_bytes_text((double)plan->bank[b].bytes, need), step + 1, node->name, largest);
 }
 
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error) {

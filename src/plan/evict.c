@@ -642,43 +642,41 @@ static neap_status find_least(machine *m, size_t most, size_t *least, neap_error
 }
 
 /* BUDGET error at the op of the greatest need, with its operands. */
-static neap_status refuse(const machine *m, size_t limit, size_t least, neap_error *error) {
+static neap_status refuse(const machine *m, const neap_limit *limit, size_t least, neap_error *error) {
   const neap_node *node = &m->graph->node[m->least_node];
-  neap_buffer list = {0};
-  char text[24], asked[24], own[24];
-  const char *largest = NULL;
-  size_t most = 0;
+  neap_buffer why = {0};
+  neap_error refused = {0};
+  char text[24], own[24];
+  bool has_line = node->line != NULL && node->line[0] != '\0';
+  int n = 0;
+  neap_buffer_add(&why, "values are evicted and made again, and %s \"%s\"%s%s alone needs %s: ", node->op->name,
+                  node->name != NULL ? node->name : "?", has_line ? " at " : "", has_line ? node->line : "",
+                  neap_bytes_text((double)m->least, own));
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     const cell *c = operand_cell(m, node, k);
     if (c == NULL || (k >= node->n_in && reads(m, node, c))) continue;
     const char *name = neap_plan_name(m->graph, k < node->n_in ? node->in[k] : node->out[k - node->n_in]);
-    if (c->bytes > most) most = c->bytes, largest = name;
-    neap_buffer_add(&list, "%s%s %s", list.n > 0 ? ", " : "", name, neap_bytes_text((double)c->bytes, text));
+    neap_refused_blob(&refused, name, c->bytes);
+    neap_buffer_add(&why, "%s%s %s", n++ > 0 ? ", " : "", name, neap_bytes_text((double)c->bytes, text));
   }
   size_t scratch = m->plan->scratch_bytes[m->least_node];
-  if (scratch > 0) neap_buffer_add(&list, "%sscratch %s", list.n > 0 ? ", " : "", neap_bytes_text((double)scratch, text));
-  bool has_line = node->line != NULL && node->line[0] != '\0';
-  neap_fail(
-    error, NEAP_BUDGET,
-    "least pool for \"%s\" is %s, the budget %s, though values are evicted and made again; %s \"%s\"%s%s alone needs %s: %s",
-    m->graph->name != NULL ? m->graph->name : "net", neap_bytes_text((double)least, text), neap_bytes_text((double)limit, asked),
-    node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "", has_line ? node->line : "",
-    neap_bytes_text((double)m->least, own), list.text != NULL ? list.text : "");
-  if (error != NULL) {
-    error->least_bytes = (int64_t)least;
-    if (largest != NULL) snprintf(error->blob, sizeof error->blob, "%s", largest);
-    if (node->name != NULL) snprintf(error->op, sizeof error->op, "%s", node->name);
-    if (node->line != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
-    if (node->scope != NULL) snprintf(error->scope, sizeof error->scope, "%s", node->scope);
-  }
-  neap_buffer_fini(&list);
+  if (scratch > 0) neap_buffer_add(&why, "%sscratch %s", n > 0 ? ", " : "", neap_bytes_text((double)scratch, text));
+  if (node->name != NULL) snprintf(refused.op, sizeof refused.op, "%s", node->name);
+  if (node->line != NULL) snprintf(refused.line, sizeof refused.line, "%s", node->line);
+  if (node->scope != NULL) snprintf(refused.scope, sizeof refused.scope, "%s", node->scope);
+  least = NEAP_MAX(least, limit->is_total ? limit->least_arena : 0);
+  neap_plan_refuse(m->graph, limit, "pool", least, why.text != NULL ? why.text : "", &refused, error);
+  neap_buffer_fini(&why);
   return NEAP_BUDGET;
 }
 
 /* ---- the door --------------------------------------------------------------------------------------------------------- */
 
-neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t limit_bytes, size_t most_bytes, neap_error *error) {
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, size_t most_bytes,
+                            neap_error *error) {
   machine m;
+  const neap_limit own = {.bytes = options->budget_bytes};
+  const size_t limit_bytes = options->budget_bytes;
   bool fits = false;
   size_t reach = 0, least = 0;
   neap_status status = machine_init(&m, plan, graph, error);
@@ -687,7 +685,7 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t lim
     status = find_least(&m, most_bytes, &least, error);
     /* A greedy search may fail under a limit and do with less: then less it is. */
     if (status == NEAP_OK && least <= limit_bytes) status = fit(&m, least, true, &fits, &reach, error);
-    if (status == NEAP_OK && !fits) status = refuse(&m, limit_bytes, least, error);
+    if (status == NEAP_OK && !fits) status = refuse(&m, options->limit != NULL ? options->limit : &own, least, error);
   }
   if (status == NEAP_OK) status = write_script(&m, plan, error);
   if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);

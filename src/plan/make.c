@@ -154,7 +154,7 @@ static neap_status foretell(neap_plan *plan, const neap_graph *graph, const neap
   NEAP_TRY(neap_plan_foretell(plan, graph, error));
   bool over = options->budget_bytes > 0 && plan->arena_bytes > options->budget_bytes;
   if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) over = false; /* no budget can be promised: the check says so */
-  return over && options->evict ? neap_plan_evict(plan, graph, options->budget_bytes, plan->arena_bytes, error) : NEAP_OK;
+  return over && options->evict ? neap_plan_evict(plan, graph, options, plan->arena_bytes, error) : NEAP_OK;
 }
 
 /* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
@@ -225,7 +225,8 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
   neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
   if (status == NEAP_OK) neap_plan_set_baseline(plan, graph);
-  if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, options->budget_bytes, false, 0, error);
+  const neap_limit limit = {.bytes = options->budget_bytes};
+  if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, &limit, error);
   if (status != NEAP_OK) {
     neap_plan_free(plan);
     return status;

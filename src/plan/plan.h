@@ -61,6 +61,15 @@ typedef enum neap_refusal {
 const char *neap_refusal_code(neap_refusal refusal);
 const char *neap_refusal_words(neap_refusal refusal);
 
+/* A limit on what a plan takes, as its giver knows it. */
+typedef struct neap_limit {
+  size_t bytes;
+  bool is_total;      /* of the arena and of all beside it; else of the arena, or the pool */
+  size_t least_arena; /* total: what counts for the arena at least, since another program needs it */
+  int n_fixed;        /* total: what lies beside the arena */
+  neap_named_bytes fixed[NEAP_MOST_NAMED];
+} neap_limit;
+
 typedef struct neap_plan_options {
   neap_policy policy;
   neap_executor executor;
@@ -71,6 +80,7 @@ typedef struct neap_plan_options {
     most_steps; /* of each search, for addresses and for what to repeat; 0: the defaults. Steps, never time: a plan is the same
                          on a machine at rest and on a busy one */
   bool evict;   /* policy `pool`: a budget that leaves no room is met by evicting values and making them again */
+  const neap_limit *limit; /* which the budget comes from: a refusal speaks of it. NULL: of the budget itself */
 } neap_plan_options;
 
 /* One per graph value. Steps are positions in `order`, 0-based; a value lives in [first, last]. */
@@ -162,10 +172,11 @@ neap_status neap_repeats_take(neap_repeats *repeats, int i, int **again, int *n_
 /* The most bytes that one node takes by itself: no set leads below. */
 neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options, size_t *least_bytes, neap_error *error);
 
-/* Whether a plan keeps to a limit: BUDGET error with the least that would do, which names what is in the way. 0: no limit. With
- * `is_total` the limit is one on the arena and the bytes beside it. */
-neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, size_t budget_bytes, bool is_total,
-                                   size_t beside_bytes, neap_error *error);
+/* Whether a plan keeps to a limit: BUDGET error with the least that would do, which names what is in the way. 0 bytes: no limit. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, const neap_limit *limit, neap_error *error);
+size_t neap_limit_fixed(const neap_limit *limit); /* bytes of all that is fixed */
+/* The blobs that are live at the plan's peak, largest first, into refused->blobs. */
+void neap_plan_name_peak(const neap_plan *plan, const neap_graph *graph, neap_error *refused);
 
 /* Whether every bank keeps to its capacity: BUDGET error that names the one that doesn't, with the least that would do. */
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error);

@@ -23,10 +23,15 @@ neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, n
 /* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but for them. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
-/* evict.c, policy `pool`: the script of a run that stays within `limit_bytes`; fills script, offsets and figures of a plan whose
- * places are complete but for them. BUDGET error with the least that would do; `most_bytes` is what a run takes that evicts
+/* evict.c, policy `pool`: the script of a run that stays within the budget; fills script, offsets and figures of a plan whose
+ * places are complete but for them. BUDGET error, of options->limit, with the least that would do; `most_bytes` is what a run takes that evicts
  * nothing. */
-neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, size_t limit_bytes, size_t most_bytes, neap_error *error);
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, size_t most_bytes,
+                            neap_error *error);
+/* budget.c: BUDGET error of a plan whose arena (or pool: `what`) needs `need` bytes, in words of the limit. `refused` names the blobs
+ * in the way; `why` ends the message. */
+neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what, size_t need, const char *why,
+                             neap_error *refused, neap_error *error);
 /* Whether the plan's packer is that of evict.c. */
 bool neap_plan_evicts(const neap_plan *plan);
 /* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing else holds. */

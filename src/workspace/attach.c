@@ -23,21 +23,13 @@ neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_progra
 /* Whether the program takes its bytes from the pool while it runs, rather than having them planned in the arena. */
 static bool takes(const neap_program *program) { return neap_program_plan(program)->policy == NEAP_POLICY_POOL; }
 
-/* "; its largest blob is "b" with 6.0 KiB": what one would look at first. The record gets it too. */
-static const char *name_largest(const neap_program *program, char text[160], neap_error *error) {
-  const neap_graph *graph = neap_program_graph(program);
-  int most = -1;
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].region == NEAP_REGION_ARENA && (most < 0 || graph->value[v].bytes > graph->value[most].bytes)) most = v;
-  text[0] = '\0';
-  if (most < 0) return text;
+/* "; its largest blob is "b" with 6.0 KiB": what one would look at first. */
+static const char *name_largest(const neap_error *refused, char text[160]) {
   char bytes[24];
-  snprintf(text, 160, "; its largest blob is \"%.80s\" with %s", graph->value[most].name,
-           neap_bytes_text((double)graph->value[most].bytes, bytes));
-  if (error != NULL && error->code == NEAP_OK) {
-    snprintf(error->blob, sizeof error->blob, "%s", graph->value[most].name);
-    error->least_bytes = (int64_t)neap_program_plan(program)->arena_bytes;
-  }
+  text[0] = '\0';
+  if (refused->n_blob > 0)
+    snprintf(text, 160, "; its largest blob is \"%.80s\" with %s", refused->blobs[0].name,
+             neap_bytes_text((double)refused->blobs[0].bytes, bytes));
   return text;
 }
 
@@ -72,31 +64,38 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
          banks = neap_workspace_bank_bytes(ws, program);
   size_t has = takes(program) ? pool : ws->arena_bytes, other = (takes(program) ? ws->arena_bytes : pool) + banks;
   size_t want = NEAP_MAX(need, has);
-  char a[24], b[24], beside[96] = "";
+  const size_t now = neap_workspace_held_bytes(ws);
+  char a[24], b[24];
+  neap_error refused = {.held_bytes = (int64_t)now};
   if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
-    char text[160], c[24];
-    (void)name_largest(program, text, error);
-    if (error != NULL && error->least_bytes > 0) error->least_bytes = (int64_t)(want + other), error->held_bytes = (int64_t)has;
+    char text[160], c[24], beside[96] = "";
+    const char *what = banks > 0 ? "banks" : takes(program) ? "an arena" : "a pool";
     if (other > 0)
-      snprintf(beside, sizeof beside, ", beside %s of %s%s,",
-               banks > 0        ? "banks"
-               : takes(program) ? "an arena"
-                                : "a pool",
-               neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
-    return neap_fail(error, NEAP_BUDGET, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
-                     takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
-                     neap_bytes_text((double)ws->budget_bytes, b), text);
+      snprintf(beside, sizeof beside, ", beside %s of %s%s,", what, neap_bytes_text((double)other, c),
+               banks > 0 ? "" : " for other programs");
+    refused.limit = "budget";
+    refused.limit_bytes = (int64_t)ws->budget_bytes;
+    refused.least_bytes = (int64_t)(want + other);
+    neap_refused_fixed(&refused, what, other);
+    neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
+    return neap_fail_budget(error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
+                            takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
+                            neap_bytes_text((double)ws->budget_bytes, b), name_largest(&refused, text));
   }
   if (ws->total_bytes == 0) return NEAP_OK;
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
   size_t constants = own != NULL && own->constants != NULL ? 0 : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
-  size_t held = neap_workspace_held_bytes(ws) - has + want + constants + fresh_bytes(program, fresh);
-  held += banks - neap_workspace_bank_bytes(ws, NULL) + missing_undo(ws, program);
+  size_t blobs = constants + fresh_bytes(program, fresh) + missing_undo(ws, program);
+  size_t held = now - has + want + blobs + banks - neap_workspace_bank_bytes(ws, NULL);
   if (held <= ws->total_bytes) return NEAP_OK;
-  if (error != NULL && error->code == NEAP_OK)
-    error->least_bytes = (int64_t)held, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
-  return neap_fail(error, NEAP_BUDGET, "net \"%s\": the workspace would hold %s, its total is %s", name,
-                   neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
+  refused.limit = "total";
+  refused.limit_bytes = (int64_t)ws->total_bytes;
+  refused.least_bytes = (int64_t)held;
+  neap_refused_fixed(&refused, "held already", now - has);
+  neap_refused_fixed(&refused, "the net's own blobs", blobs);
+  neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
+  return neap_fail_budget(error, &refused, "net \"%s\": the workspace would hold %s, its total is %s", name,
+                          neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
 /* Puts a larger arena in the old one's place. Its values do not move over. */
@@ -113,8 +112,12 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
 /* MEMORY error that names the net, its largest blob and the bytes. */
 static neap_status fail_pool(const neap_program *program, neap_error *error) {
   char a[24], text[160];
+  neap_error blobs = {0};
+  neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &blobs);
+  if (error != NULL && error->code == NEAP_OK && blobs.n_blob > 0)
+    snprintf(error->blob, sizeof error->blob, "%s", blobs.blobs[0].name);
   return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s%s", neap_program_graph(program)->name,
-                   neap_bytes_text((double)neap_program_plan(program)->arena_bytes, a), name_largest(program, text, error));
+                   neap_bytes_text((double)neap_program_plan(program)->arena_bytes, a), name_largest(&blobs, text));
 }
 
 /* One region that holds what the program needs, at least as large as before: shapes come back. Above the soft limit it is cut

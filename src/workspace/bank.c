@@ -67,13 +67,17 @@ neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given,
 
 neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
                                       neap_error *error) {
-  size_t all = more + neap_workspace_bank_blobs(ws, bank);
+  const size_t blobs = neap_workspace_bank_blobs(ws, bank), all = more + blobs;
   if (capacity == 0 || all <= capacity) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK)
-    error->least_bytes = (int64_t)all, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
-  return neap_fail(error, NEAP_BUDGET, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
-                   neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
+  neap_error refused = {.limit = "bank",
+                        .bank = bank,
+                        .limit_bytes = (int64_t)capacity,
+                        .least_bytes = (int64_t)all,
+                        .held_bytes = (int64_t)neap_workspace_held_bytes(ws)};
+  neap_refused_fixed(&refused, "blobs in the bank", blobs);
+  return neap_fail_budget(error, &refused, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
+                          neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
 }
 
 neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank, const neap_type *type,

@@ -82,13 +82,17 @@ static void mark_fed(neap_workspace *ws, neap_cell *cell) {
 /* Whether the workspace's total has room for a blob of this type beside what is held: the old bytes are given up only afterwards. */
 static neap_status check_total(const neap_workspace *ws, const char *name, const neap_type *type, neap_error *error) {
   if (ws->total_bytes == 0) return NEAP_OK;
-  size_t bytes = neap_workspace_held_bytes(ws) + neap_align(neap_type_bytes(type));
-  if (bytes <= ws->total_bytes) return NEAP_OK;
+  const size_t held = neap_workspace_held_bytes(ws), more = neap_align(neap_type_bytes(type));
+  if (held + more <= ws->total_bytes) return NEAP_OK;
   char a[24], b[24];
-  if (error != NULL && error->code == NEAP_OK)
-    error->least_bytes = (int64_t)bytes, error->held_bytes = (int64_t)neap_workspace_held_bytes(ws);
-  return neap_fail(error, NEAP_BUDGET, "feed \"%s\": the workspace would hold %s, its total is %s", name,
-                   neap_bytes_text((double)bytes, a), neap_bytes_text((double)ws->total_bytes, b));
+  neap_error refused = {.limit = "total",
+                        .limit_bytes = (int64_t)ws->total_bytes,
+                        .least_bytes = (int64_t)(held + more),
+                        .held_bytes = (int64_t)held};
+  neap_refused_fixed(&refused, "held already", held);
+  neap_refused_blob(&refused, name, more);
+  return neap_fail_budget(error, &refused, "feed \"%s\": the workspace would hold %s, its total is %s", name,
+                          neap_bytes_text((double)(held + more), a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
 /* Whether a feed of this type is written over the cell's bytes, which programs keep pointers to: it takes no others. */

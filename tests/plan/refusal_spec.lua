@@ -64,7 +64,99 @@ describe("a budget that can't be met", function()
   end)
 end)
 
+--- Blobs in the way: named, of some size, the largest first.
+local function check_blobs(err)
+  assert.is_true(#err.blobs > 0)
+  for i, blob in ipairs(err.blobs) do
+    assert.is_true(type(blob.name) == "string" and math.type(blob.bytes) == "integer" and blob.bytes > 0)
+    if i > 1 then assert.is_true(blob.bytes <= err.blobs[i - 1].bytes) end
+  end
+end
+
+--- Gives what each refusal names as the least, in place of the limit that it names, until the plan is made: one step a limit.
+-- @return the plan, and the limits that were refused
+local function met(plan, limits)
+  local refusals = {}
+  while true do
+    local ok, made = pcall(plan, limits)
+    if ok then return made, refusals end
+    assert.are.equal("budget", made.code)
+    assert.are.equal(neap.bytes(tostring(limits[made.limit])), made.limit_bytes)
+    assert.is_true(made.least_bytes > made.limit_bytes)
+    assert.is_truthy(made.hint:find(("%s = %d would do"):format(made.limit, made.least_bytes), 1, true))
+    check_blobs(made)
+    local fixed = 0
+    for _, bytes in pairs(made.fixed) do fixed = fixed + bytes end
+    assert.are.equal(math.max(0, made.limit_bytes - fixed), made.left_bytes)
+    if made.limit == "total" then
+      assert.is_truthy(made.message:find("the total is", 1, true))
+      assert.is_true(made.fixed.parameters > 0)
+    else
+      assert.are.equal(0, fixed)
+    end
+    for _, before in ipairs(refusals) do assert.is_true(before.limit ~= made.limit) end
+    refusals[#refusals + 1] = made
+    limits[made.limit] = made.least_bytes
+  end
+end
+
+describe("the least that a refusal names", function()
+  for _, kind in ipairs { "simple", "dag", "dynamic", "exact" } do
+    it("is met in place of the limit that it names: " .. kind, function()
+      local n_total, n_budget = 0, 0
+      for _, batch in ipairs { 1, 32 } do
+        local net = mlp(batch)
+        for _, o in ipairs { { budget = 64 }, { total = 64 }, { total = 8192 }, { budget = 64, total = 64 }, { budget = 64, total = 1 << 20 },
+          { budget = 1 << 20, total = 64 }, { budget = 1024, total = 8192 } } do
+          local asked = { store = false, budget = o.budget, total = o.total }
+          if kind == "exact" then asked.exact = false else asked.executor = kind end
+          local plan, refusals = met(function(limits) return net:plan(limits) end, asked)
+          assert.is_true(#refusals <= 2)
+          for _, err in ipairs(refusals) do
+            n_total = n_total + (err.limit == "total" and 1 or 0)
+            n_budget = n_budget + (err.limit == "budget" and 1 or 0)
+          end
+          assert.is_true(not asked.budget or plan.arena_bytes <= asked.budget)
+          assert.is_true(not asked.total or plan.total_bytes <= asked.total)
+        end
+      end
+      assert.is_true(n_total > 4 and n_budget > 2)
+    end)
+  end
+
+  it("is met by models and micro-batches", function()
+    met(function(limits) return model():plan(limits) end, { batch = 16, train = true, total = 4096, store = false })
+    for _, micro in ipairs { false, 4 } do
+      local function step(limits)
+        local t <close> = neap.trainer { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
+          micro = micro or nil, memory = limits }
+        t:step { neap.randn(32, 8), neap.zeros { 32, dtype = "i64" } }
+        assert.is_true(t.ws:held_bytes() <= limits.total)
+      end
+      met(step, { total = 4096, store = false })
+    end
+  end)
+
+  it("is met in ranges of batches, for the limit of all of them", function()
+    local ws <close> = neap.workspace { store = false }
+    met(function(limits) return ws:compile(mlp(8), limits) end, { total = 4096, max_batch = 64, store = false })
+    met(function(limits) return ws:compile(mlp(8), limits) end, { budget = 64, max_batch = 64, store = false })
+  end)
+end)
+
 describe("a limit of a workspace", function()
+  it("says what is held, and its least is met", function()
+    local ws <close> = neap.workspace { store = false, total = 4096 }
+    ws:feed("x", neap.ones(16, 16))
+    local err = refused(ws.feed, ws, "y", neap.ones(64, 16))
+    assert.are.same({ "budget", "total", 4096, 1024, 5120, 3072 },
+      { err.code, err.limit, err.limit_bytes, err.held_bytes, err.least_bytes, err.left_bytes })
+    assert.are.same({ { name = "y", bytes = 4096 } }, err.blobs)
+    local enough <close> = neap.workspace { store = false, total = err.least_bytes }
+    enough:feed("x", neap.ones(16, 16))
+    enough:feed("y", neap.ones(64, 16))
+  end)
+
   it("is asked again once garbage that it counted has been collected", function()
     local net = neap.net "scale"
     net:FC({ net:input("x", { 4, 64 }), net:param("w", { 64, 64 }), net:param("b", { 64 }) }, "y")
