@@ -6,7 +6,7 @@
  * EXTENT op that finds another one stops it, before anything is committed. Then, or at once when guesses have been wrong of
  * late, the lengths are looked for by probes: programs of no more than the EXTENT ops and what leads to them. One probe finds
  * all lengths that depend on no unknown one, up to a branch that it is the first to take: that finds its own, and the next one goes
- * on. Branches that are not taken keep lengths that nobody knows (graph/branch.c). Last runs the program for what was found. What a
+ * on. Branches that are not taken keep lengths that nobody knows (build/branch.c). Last runs the program for what was found. What a
  * probe computes is computed a second time, with the same random numbers.
  *
  * Lengths in the bodies of loops are others in each iteration. A program has a body for each of them that its runs have met; where an

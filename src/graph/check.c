@@ -1,5 +1,5 @@
-/* check.c: what the heads of this room claim of a graph, looked at in full after each step that makes or changes one. For builds with
- * NEAP_DEBUG alone: a graph that is wrong is this room's own fault, and stops the program (base/assert.h).
+/* check.c: what the heads of graph, build and rewrite claim of a graph, looked at in full after each step that makes or changes one. For builds with
+ * NEAP_DEBUG alone: a graph that is wrong is the fault of the code that made it, and stops the program (base/assert.h).
  *
  * Plans of files are not checked here but by plan/verify.c, which gives a status: a file may say anything.
  * O(edges log edges) but for what commits and what one name has, which is quadratic in few things. Memory is the C library's own, so

@@ -1,8 +1,6 @@
-/* graph: what a net means. Values with one definition each, nodes that define and read them, and one explicit list of
- * edges. The only room that changes what is computed.
- *
- * Two doors. `prepare` turns a net into a graph without looking at engines: SSA, inference, gradient, rewrites. After
- * `choose` has picked kernels, `lay_out` inserts Reorders and fixes layouts and bytes; it is pure and deterministic.
+/* graph: what a net means, as a data structure: values with one definition each, nodes that define and read them, and one
+ * explicit list of edges; how it is printed, compared and finished, and the kernels chosen for its nodes. `build` makes it of a
+ * net, `rewrite` changes it.
  *
  * INVARIANT: nodes are in definition order, which is a valid order: every edge goes from a lower to a higher index.
  * INVARIANT: the edge list is all that order, plan, dag schedule and verifier read: data edges, and order edges for
@@ -187,41 +185,6 @@ struct neap_graph {
   neap_arena arena; /* owns everything above but the lists of node, value, edge, gone and rewrite */
 };
 
-/* A resident blob whose bytes lie in a bank. */
-typedef struct neap_home {
-  const char *name, *bank;
-} neap_home;
-
-typedef struct neap_graph_options {
-  int n_input; /* input types that replace the declared ones (another batch) */
-  const char *const *input;
-  const neap_type *input_type;
-  int n_keep; /* blobs to make resident */
-  const char *const *keep;
-  bool keep_all; /* every named blob is resident: policy for debugging */
-  int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
-  const int64_t *extent;
-  bool probe; /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no unknown one */
-  int
-    n_met; /* lengths met in the bodies of loops, which get a body for each; where n_extent is 0 there is one, for their bounds */
-  const neap_lengths *met;
-  int n_bank; /* memory banks that ops and blobs may be assigned to */
-  const neap_bank *bank;
-  int n_home; /* resident blobs that lie in one; all others lie in main */
-  const neap_home *home;
-  bool no_rewrite;
-  bool no_fuse;   /* without the rewrites that only graphs which do not train get */
-  bool fuse_pool; /* and with the one that trades time for memory: pooling as part of the convolution before it */
-  /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are. The net has no Gradient op. */
-  bool by_op;
-} neap_graph_options;
-
-/* EXTENT ops of a net, those of its Do bodies included. */
-int neap_graph_count_extents(const neap_net *net);
-/* in_loop[n], as many as there are: whether EXTENT op n stands in the body of a loop, so that each iteration finds a length. */
-void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop);
-/* Net to graph: SSA, inference, gradient, dead ops, engine-free rewrites, edges. */
-neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error);
 void neap_graph_free(neap_graph *graph);
 
 /* Choices for all nodes, depth first (a node, then the nodes of its subgraphs). Plain data. */
@@ -261,13 +224,6 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
  * names the first difference. */
 neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like, neap_error *error);
 
-/* A new graph with Reorders inserted, layouts and bytes fixed, choices in its nodes. In a graph that does not train, what
- * depends on parameters and state alone, packed weights among it, is of region CONSTANT (constant.c). */
-neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error);
-
-/* Whether some constants of a laid-out graph are read by makers of constants alone, so that they need not be held. */
-neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error);
-
 /* A list of banks with their names, in the arena; NULL when memory is refused. */
 neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank);
 const char *neap_bank_kind_name(neap_bank_kind kind); /* "ordinary", "huge" */
@@ -277,48 +233,10 @@ bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind);
 int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v, bool paired);
 int neap_graph_bank_of(const neap_graph *graph, neap_value_id v);
 
-/* Recomputation (repeat.c), in a laid-out graph. Whether node n may run again in the backward pass. */
-bool neap_graph_can_repeat(const neap_graph *graph, int n);
-/* The nodes `again`, ascending, run once more for those of the backward pass that read what they make. In place; indices of
- * nodes change. PLAN error for a node that may not. */
-neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error);
-/* The same as a sketch to be scheduled in definition order, not to be run: nodes share their lists and subgraphs with `graph`,
- * which must outlive it, and there are no edges. Ended by neap_graph_free_sketch. */
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, neap_graph **out, neap_error *error);
-void neap_graph_free_sketch(neap_graph *sketch);
-
 /* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */
 void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);
 /* For people: names, shapes, engines, layouts, bytes. */
 void neap_graph_print(const neap_graph *graph, neap_buffer *out);
-/* The graph, backward and all, as a net again: every value a blob (net:expand). `from` is the net it was made of: what its
- * declarations say of initial values. Roles, devices, what is whose gradient and random streams come along. */
-/* Subgraphs become subnets; only the backward of a loop has none: it is made again of the loop that it names. */
-neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error);
-
-/* One layer's net in two: a forward half that leaves the values which the backward reads, and a backward half that takes them
- * (cut.c). Owned nets. */
-typedef struct neap_halves {
-  neap_net *forward;  /* outputs: those of the net, then what the backward half reads of it */
-  neap_net *backward; /* inputs: the gradient of the output, and blobs of the forward half; outputs: the gradients */
-  bool repeats;       /* the backward half runs the whole forward again, and writes the net's state as that did */
-} neap_halves;
-typedef struct neap_halves_spec {
-  const char *output, *d_output; /* the blob whose gradient arrives, and the gradient's name */
-  int n_wrt;
-  const char *const *wrt, *const *grad; /* blobs, and the names of their gradients; zeros where none arrives */
-  uint32_t stream;                      /* added to random streams: layers of one step draw different numbers */
-} neap_halves_spec;
-/* `options` gives the inputs' types, NULL: as declared. What the backward half needs of the forward and does not take, it makes
- * again from what it takes: stashes whose format is one engine's (MaxPool's), views, and what has no inputs; random
- * numbers are those of the forward while the step counter stands. A net with subnets can't be cut: its backward half takes the
- * input and repeats the forward. GRAPH error for a backward that reads state as it was before the forward wrote it. */
-neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options,
-                              neap_halves *out, neap_error *error);
-/* The type that blob `name` has when `net` has run. NAME error when it has no such blob. */
-neap_status neap_graph_type(const neap_net *net, const neap_graph_options *options, const char *name, neap_type *out,
-                            neap_error *error);
-
 /* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once. Arrays from neap_alloc. */
 typedef struct neap_uses {
   int *first, *list;

@@ -9,7 +9,7 @@
 #ifndef NEAP_PLAN_H
 #define NEAP_PLAN_H
 
-#include "graph/graph.h"
+#include "rewrite/rewrite.h"
 #include "pack/pack.h"
 
 #define NEAP_PLANNER_VERSION "9"

@@ -1,7 +1,7 @@
 /* test_sizes.c: sizes saturate, and what is too large gets nowhere: as a type, as a net from a text, as a kernel's choice. */
 #include "check.h"
 
-#include "graph/graph.h"
+#include "rewrite/rewrite.h"
 #include "net/net.h"
 #include "ops/op.h"
 

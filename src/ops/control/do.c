@@ -1,5 +1,5 @@
 /* do.c: Do, a net run in a frame of a scope. It has no kernel: graph writes the body's ops out in its place, under the names
- * that the bindings give them (graph/do.c), so that plan, schedule and gradient see every op. The record is the schema; the
+ * that the bindings give them (build/do.c), so that plan, schedule and gradient see every op. The record is the schema; the
  * rules that its lists must keep stand in net/scope.c.
  */
 #include "ops/op.h"

@@ -1,4 +1,4 @@
-/* gradient.c: Gradient, the op that graph replaces by the backward pass (graph/gradient.c). It has no kernel: the record is
+/* gradient.c: Gradient, the op that graph replaces by the backward pass (build/gradient.c). It has no kernel: the record is
  * its schema, so that a net can name the gradients before anything is inferred. */
 #include "ops/op.h"
 

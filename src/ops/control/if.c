@@ -2,7 +2,7 @@
  *
  * Both subnets take all captures, in order, as parameters, and give all outputs, in order, as results. Without else_net the
  * outputs keep the values that the captures of the same names had. The gradient is another If over the same condition; it
- * needs the subnets' graphs, so graph makes it (graph/control_gradient.c) and `grad` here stays NULL.
+ * needs the subnets' graphs, so graph makes it (build/control_gradient.c) and `grad` here stays NULL.
  *
  * AsyncIf is the same op under the name that nets written for Caffe2 use. In `dag` a branch of either runs on one lane while the
  * other lanes run what does not depend on it; in `simple` everything runs one after another. So there is no difference.

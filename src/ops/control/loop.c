@@ -2,7 +2,7 @@
  *
  * Both take n_state initial states first and give the final ones first; the body takes all inputs and gives all outputs, of
  * sequences and stacked outputs one row. While repeats as long as its condition holds, Recurrent once for each row of its
- * sequences. The gradient needs the body's graph, so graph makes it (graph/loop_gradient.c): a LoopGradient.
+ * sequences. The gradient needs the body's graph, so graph makes it (build/loop_gradient.c): a LoopGradient.
  */
 #include "ops/op.h"
 

@@ -8,7 +8,7 @@
  *
  * INVARIANT: both halves call a blob by the same name, and that is its name in the net it came from.
  */
-#include "graph/graph_int.h"
+#include "rewrite/rewrite_int.h"
 
 #include <string.h>
 

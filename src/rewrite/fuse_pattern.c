@@ -4,7 +4,7 @@
  * A pattern is matched from its last node back. What is matched on the way is noted in `parts`, and absorbed when the rewrite
  * has been made: until then nothing changes.
  */
-#include "graph/fuse.h"
+#include "rewrite/fuse_int.h"
 
 #include <math.h>
 

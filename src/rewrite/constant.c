@@ -10,7 +10,7 @@
  * INVARIANT: a node is `once` when all that it makes is constant, or read by `once` nodes alone and by nobody's name.
  * A graph that trains has none: each step changes its parameters, and packed weights would only take bytes from run to run.
  */
-#include "graph/graph_int.h"
+#include "rewrite/rewrite_int.h"
 
 /* Larger than this times what it is made from (and than LEAST), a result is cheaper to make in each run than to hold: a bias
  * expanded over a batch, a block of zeros. */

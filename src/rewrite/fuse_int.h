@@ -1,4 +1,4 @@
-/* fuse.h: what the rewrites of inference graphs share. Private to src/graph.
+/* fuse_int.h: what the rewrites of inference graphs share.
  *
  * A rewrite looks at one node, the last of its pattern, and puts another op in its place: one that reads what the pattern reads
  * and defines what the last node defined. The nodes before it then have no readers and die (finish.c). So the order of
@@ -8,12 +8,11 @@
  * it; its name goes to the graph's list of the gone.
  * INVARIANT: what is read later than before has one version and is not freed (fuse_is_stable).
  */
-#ifndef NEAP_GRAPH_FUSE_H
-#define NEAP_GRAPH_FUSE_H
-
-#include "graph/graph_int.h"
+#ifndef NEAP_FUSE_INT_H
+#define NEAP_FUSE_INT_H
 
 #include "ops/fused.h"
+#include "rewrite/rewrite_int.h"
 
 typedef struct fuser {
   neap_builder *b;

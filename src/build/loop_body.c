@@ -3,12 +3,12 @@
  * runner takes the one that fits (program/control.c).
  *
  * Lengths are known one after another: what leads to the second may depend on the first. A body for lengths of which some are unknown
- * ends there: it is no more than what finds the next ones, as a probe is (build_probe.c).
+ * ends there: it is no more than what finds the next ones, as a probe is (probe.c).
  *
  * INVARIANT: all bodies have the same parameters and results, of the same types; so lengths may not show in what an iteration leaves.
  * INVARIANT: ops behind the loop have the random numbers that they have whatever lengths were met.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 

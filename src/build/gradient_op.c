@@ -1,8 +1,8 @@
-/* build_gradient.c: a Gradient op of a net: its operands checked, the backward pass emitted in its place (gradient.c), and what
+/* gradient_op.c: a Gradient op of a net: its operands checked, the backward pass emitted in its place (gradient.c), and what
  * that gives bound to the names that the net gave. Where no gradient arrives the net gets zeros, if it said that it would take
  * them.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 
@@ -72,7 +72,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
 neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   neap_value_id *in, *dwrt = build_ids(b, NEAP_MAX(op->n_out, 1));
   if (dwrt == NULL) return graph_no_memory(error);
-  if (b->rewrite) NEAP_TRY(graph_rewrite(b, next_op, error));
+  NEAP_TRY(build_run_passes(b, NEAP_PASS_FORWARD, next_op, error));
   NEAP_TRY(build_read_names(b, op, &in, error));
   const neap_type type = b->graph->value[in[0]].type;
   neap_error inner = {0};

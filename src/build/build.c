@@ -1,8 +1,8 @@
-/* build.c: net to graph, as a whole: the ops (build_op.c), what they assign to declared blobs, then roles and outputs, the rewrites of inference, the finish.
+/* build.c: net to graph, as a whole: the ops (op.c), what they assign to declared blobs, then roles and outputs, the rewrites of inference, the finish.
  *
  * INVARIANT: only the last version of a name has the name's role; versions before it are transient.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,8 +88,8 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
 }
 
 /* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure nothing is left. */
-static neap_status build_top(const neap_net *net, const neap_graph_options *options, bool rewrite, neap_graph **out,
-                             neap_error *error) {
+neap_status neap_build(const neap_net *net, const neap_graph_options *options, const neap_pass *passes, neap_graph **out,
+                       neap_error *error) {
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
   int n_extent = 0;
@@ -103,7 +103,7 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))),
                     .net = net,
                     .options = options != NULL ? options : &none,
-                    .rewrite = rewrite,
+                    .passes = passes,
                     .is_top = true,
                     .assigns = options == NULL || !(options->by_op || options->probe),
                     .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
@@ -116,9 +116,9 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
-  bool fuse = rewrite && !b.options->no_fuse && !b.options->probe;
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);
-  if (status == NEAP_OK && fuse && !b.graph->train) status = graph_fuse(&b, error);
+  bool infers = status == NEAP_OK && !b.graph->train && !b.options->no_fuse && !b.options->probe;
+  if (infers) status = build_run_passes(&b, NEAP_PASS_INFERENCE, neap_net_n_ops(net), error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);
   build_fini(&b);
@@ -128,9 +128,4 @@ static neap_status build_top(const neap_net *net, const neap_graph_options *opti
   }
   *out = b.graph;
   return NEAP_OK;
-}
-
-neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
-  bool as_written = options != NULL && (options->no_rewrite || options->keep_all || options->by_op);
-  return build_top(net, options, !as_written, out, error);
 }

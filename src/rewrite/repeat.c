@@ -11,7 +11,7 @@
  * is transient; what it reads is neither freed nor overwritten before the backward pass is over. What an update reads (running
  * statistics) is the first run's, so that no repetition stands among commits.
  */
-#include "graph/graph_int.h"
+#include "rewrite/rewrite_int.h"
 
 #include <stdio.h>
 #include <string.h>

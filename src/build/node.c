@@ -1,9 +1,9 @@
-/* build_node.c: one node with its output values: inferred at once, checked, paired with what it writes in place.
+/* node.c: one node with its output values: inferred at once, checked, paired with what it writes in place.
  *
  * INVARIANT: a node is in the graph with all its outputs, or the building has failed: nobody sees a node without types.
  * INVARIANT: an output that an enforced pair writes is a version of the pair's input: same root, region, role and argument.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * backward from there; so nothing but the If's own inputs is kept from forward to backward. The price is one more forward
  * of the branch taken; the gain is that both branches' activations overlay in one frame and no forward value outlives it.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
  *
  * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the backward has come behind.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>

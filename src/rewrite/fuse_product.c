@@ -8,7 +8,7 @@
  * INVARIANT: a rule changes results by rounding only: statistics are folded into weights, sums and activations run on the same
  * numbers in another order.
  */
-#include "graph/fuse.h"
+#include "rewrite/fuse_int.h"
 
 /* The Conv or FC, fused already or not, that defines v and ends in its plain sum: no activation yet. -1: none. */
 static int product_of(const fuser *f, neap_value_id v) {

@@ -1,10 +1,10 @@
-/* build_sub.c: subnets to subgraphs, whose parameters and results are operands of the owning node.
+/* sub.c: subnets to subgraphs, whose parameters and results are operands of the owning node.
  *
  * INVARIANT: parameters and results have region ARGUMENT and the owner's operand as their place.
  * INVARIANT: a result that is a parameter unchanged, or appears twice, gets a Copy of its own, unless it is the next version of a
  * resident parameter, which is the same storage.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 
@@ -154,7 +154,7 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
   *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
                                   .net = spec->net,
                                   .options = outer->options,
-                                  .rewrite = outer->rewrite,
+                                  .passes = outer->passes,
                                   .no_commits = outer->no_commits,
                                   .all_outputs = true,
                                   .forward = -1,
@@ -176,7 +176,7 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
   neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
                     .net = spec->net,
                     .options = outer->options,
-                    .rewrite = outer->rewrite,
+                    .passes = outer->passes,
                     .is_sub = true,
                     .no_commits = outer->no_commits || spec->n_seed > 0,
                     .all_outputs = outer->all_outputs,

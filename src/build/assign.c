@@ -1,13 +1,13 @@
-/* build_assign.c: what a declared name stands for when ops write it. A parameter, state or input has bytes that outlive the run. An
+/* assign.c: what a declared name stands for when ops write it. A parameter, state or input has bytes that outlive the run. An
  * enforced pair writes them in place; any other op makes a transient value, which readers behind it read as they would read
  * any other, and which is assigned to the blob in the end: by an Assign, or by the op itself, in place, where nobody could tell.
- * In between whatever writes in place works on transient bytes too: an enforced pair on a copy (build_op.c).
+ * In between whatever writes in place works on transient bytes too: an enforced pair on a copy (op.c).
  *
  * `stored` of the builder maps a declared name whose newest value lies elsewhere to the newest one in the blob's own bytes.
  * INVARIANT: at the end of building the last version of a declared name lies in the blob's own bytes: a name has one value.
  * INVARIANT: an Assign is a commit: it waits for whatever can fail, so a run that fails leaves the blob as it was.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 

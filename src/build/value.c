@@ -1,9 +1,9 @@
-/* build_value.c: what the files of building share: values for names, and the few ops that building itself emits.
+/* value.c: what the files of building share: values for names, and the few ops that building itself emits.
  *
  * INVARIANT: the environment maps a name to its newest version, and the declared blobs among them are values from their first
  * mention on. What emits leaves its status in the builder, as grad functions do: set it up before, look at it after.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* fuse.c: rewrites of graphs that do not train, engine-free: fewer ops, fewer values, the same results within what is written
- * here. See fuse.h for how a rewrite works and what holds.
+ * here. See fuse_int.h for how a rewrite works and what holds.
  *
  *   rule         rewrites                                            results, against the largest of the same value
  *   identity     Reshape to its own shape, Dropout, x * 1, x + 0     equal bits
@@ -16,7 +16,7 @@
  * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is constant folding, and
  * ops that nobody reads are taken out of every graph (finish.c).
  */
-#include "graph/fuse.h"
+#include "rewrite/fuse_int.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
 static bool leaves_bank(const fuser *f, neap_value_id v) {
   const neap_graph *graph = f->graph;
   const neap_value *value = &graph->value[v];
-  const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(f->b->net, value->name) : NULL;
+  const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(neap_builder_net(f->b), value->name) : NULL;
   if (blob != NULL && blob->bank != NULL) return true;
   for (int n = 0; value->node >= 0 && n < graph->n_node; n++)
     for (int i = 0; i < graph->node[n].n_in; i++)
@@ -62,7 +62,7 @@ static bool leaves_bank(const fuser *f, neap_value_id v) {
 bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
   const neap_value *value = &f->graph->value[v];
   if (value->region != NEAP_REGION_ARENA || value->keep || f->n_read[v] != n_read) return false;
-  return f->b->options->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
+  return neap_builder_options(f->b)->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
 }
 
 bool fuse_is_stable(const fuser *f, neap_value_id v) { return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root]; }
@@ -122,10 +122,7 @@ static neap_status count_readers(fuser *f, neap_error *error) {
 neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
                      const neap_set *set, neap_error *error) {
   neap_graph *graph = f->graph;
-  neap_grad g = build_emitter(f->b);
-  f->b->emit_error = error;
-  neap_grad_emit(&g, type, n_in, in, n_out, out, NULL, set);
-  NEAP_TRY(f->b->emit_status);
+  NEAP_TRY(neap_builder_emit(f->b, type, n_in, in, n_out, out, NULL, set, error));
   neap_node *node = &graph->node[graph->n_node - 1];
   char text[256];
   snprintf(text, sizeof text, "%s.%s", graph->node[like].name, type);
@@ -145,13 +142,10 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   neap_error refused = {0};
   neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
   int n_node = graph->n_node, n_value = graph->n_value;
-  neap_grad inherit = {0}, g = build_emitter(f->b);
+  neap_grad inherit = {0};
   if (like >= 0) inherit.op = graph->node[like].op, inherit.attrs = graph->node[like].attrs;
   *did = false;
-  f->b->emit_error = &refused;
-  neap_grad_emit(&g, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set);
-  neap_status status = f->b->emit_status;
-  f->b->emit_status = NEAP_OK;
+  neap_status status = neap_builder_emit(f->b, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set, &refused);
   if (status == NEAP_MEMORY) return graph_no_memory(error);
   bool fits = status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
   for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1; /* they were only there to be inferred */
@@ -270,7 +264,8 @@ static bool is_dead(const fuser *f, int n) {
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   for (int r = 0; r < NEAP_COUNT(rules); r++)
     for (int n = 0; n < n_node; n++) {
-      bool did = !is_dead(f, n) && f->graph->node[n].n_enforced == 0 && (!rules[r].on_request || f->b->options->fuse_pool);
+      bool did =
+        !is_dead(f, n) && f->graph->node[n].n_enforced == 0 && (!rules[r].on_request || neap_builder_options(f->b)->fuse_pool);
       while (did) {
         f->rule = rules[r].name;
         f->at = f->into = n;
@@ -288,13 +283,14 @@ static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
 }
 
 /* A rule is called once a node and once more after each of its rewrites; each rewrite counts the graph's readers anew. */
-neap_status graph_fuse(neap_builder *b, neap_error *error) {
-  fuser f = {.b = b, .graph = b->graph};
-  int n_node = b->graph->n_node;
-  b->emit_status = NEAP_OK;
+neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error) {
+  (void)next_op;
+  neap_graph *graph = neap_builder_graph(b);
+  fuser f = {.b = b, .graph = graph};
+  int n_node = graph->n_node;
   neap_status status = count_readers(&f, error);
   if (status == NEAP_OK) status = apply_rules(&f, n_node, error);
-  if (status == NEAP_OK) status = move_to_readers(b->graph, n_node, error);
+  if (status == NEAP_OK) status = move_to_readers(graph, n_node, error);
   neap_free(f.n_read);
   neap_free(f.unstable);
   return status;

@@ -1,10 +1,10 @@
-/* build_op.c: ops of a net, in definition order, to nodes. Reads and writes names through the environment, so that each write
+/* op.c: ops of a net, in definition order, to nodes. Reads and writes names through the environment, so that each write
  * makes a new version. Ops that no kernel runs are expanded in their place: Gradient, Do, scopes.
  *
  * INVARIANT: each name is bound to a value of its own: a value that would stand for two is copied.
  * INVARIANT: an op that is left out still takes its stream of random numbers, so that the ops after it draw the same ones.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 
@@ -178,5 +178,5 @@ neap_status build_ops(neap_builder *b, neap_error *error) {
     for (int r = 0; r < b->n_recompute; r++)
       for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
   }
-  return b->rewrite ? graph_rewrite(b, n, error) : NEAP_OK;
+  return build_run_passes(b, NEAP_PASS_FORWARD, n, error);
 }

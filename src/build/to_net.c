@@ -11,7 +11,7 @@
  * cut as they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
  * INVARIANT: no name in a subnet means something else around it.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * gradient of two Dos runs backwards through both: last in, first out.
  * INVARIANT: a frame keeps no state of its own; the environment of the builder is its only table.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 
@@ -72,11 +72,11 @@ static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error
 /* No rewrite in between: it judges who may still read a value by the net's own ops, and those of the body are not there. */
 neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *error) {
   neap_error inner = {0};
-  bool rewrite = b->rewrite;
-  b->rewrite = false;
+  const neap_pass *passes = b->passes;
+  b->passes = NULL;
   neap_status status = check_free(b, op, &inner);
   if (status == NEAP_OK) status = build_body(b, op, &inner);
-  b->rewrite = rewrite;
+  b->passes = passes;
   return status == NEAP_OK ? NEAP_OK : graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }
 

@@ -9,7 +9,7 @@
  * the same walk.
  * INVARIANT: a value that no gradient reaches has none: zeros are made by those who ask, where a net's blob needs bytes.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>

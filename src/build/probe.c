@@ -1,10 +1,10 @@
-/* build_probe.c: the part of a net that finds unknown lengths. A dynamic session runs it first where outputs' lengths depend on
+/* probe.c: the part of a net that finds unknown lengths. A dynamic session runs it first where outputs' lengths depend on
  * data: the graph of a probe holds those ops and what leads to them, as far as sizes are known.
  *
  * INVARIANT: what is skipped counts as it would otherwise, in streams of random numbers and in numbers of lengths, so that the
  * ops of a probe draw what they draw in the whole graph, and a length found is looked up under the same number there.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* fuse_simplify.c: ops that give what is there already: what changes nothing, and what has been computed before. */
-#include "graph/fuse.h"
+#include "rewrite/fuse_int.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * (resident, or an operand of an owner), the kernel writes a transient value and a Reorder follows. A value that a node wants in
  * another memory bank than it lies in (bank.c) goes the same ways: a Reorder may change layout, bank or both.
  */
-#include "graph/graph_int.h"
+#include "rewrite/rewrite_int.h"
 
 #include <stdio.h>
 #include <string.h>

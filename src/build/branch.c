@@ -1,5 +1,5 @@
 /* branch.c: branches of an If in which lengths depend on data. A branch's lengths are known only once it has run, and it may never run;
- * so one with an unknown length is built as no more than what finds it, as a probe is (build_probe.c), and its results stand in with
+ * so one with an unknown length is built as no more than what finds it, as a probe is (probe.c), and its results stand in with
  * the types that the other branch gives. Nothing is checked against a length that nobody knows. When such a branch is run, the run ends
  * behind it and begins anew with the lengths that it has found (program/control.c).
  *
@@ -8,7 +8,7 @@
  *
  * INVARIANT: ops behind a branch have the numbers and the random numbers that they have whatever it found.
  */
-#include "graph/graph_int.h"
+#include "build/build_int.h"
 
 /* Streams that a branch with such an op takes, and each subnet within it that has one. */
 enum { N_STREAM = 1 << 14 };

@@ -1,0 +1,13 @@
+/* passes.c: the rewrites that run while a graph is built, in the order in which they run. */
+#include "rewrite/rewrite_int.h"
+
+static const neap_pass passes[] = {
+  {"norm_relu", NEAP_PASS_FORWARD, rewrite_norm_relu},
+  {"fuse", NEAP_PASS_INFERENCE, rewrite_fuse},
+  {NULL, NEAP_PASS_FORWARD, NULL},
+};
+
+neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
+  bool as_written = options != NULL && (options->no_rewrite || options->keep_all || options->by_op);
+  return neap_build(net, options, as_written ? NULL : passes, out, error);
+}
