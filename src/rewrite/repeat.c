@@ -16,13 +16,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether the graph overwrites the storage of v before the backward pass is over: commits come last of all nodes, so only what
- * an earlier node does counts. */
+/* The last node that may want a repetition: a Reorder behind it belongs to an update. */
+static int last_backward(const neap_graph *graph) {
+  int n = graph->n_node - 1;
+  while (n >= 0 && (graph->node[n].phase != NEAP_PHASE_BACKWARD || strcmp(graph->node[n].op->name, "Reorder") == 0)) n--;
+  return n;
+}
+
+/* Whether the graph overwrites the storage of v before the backward pass is over. Commits come last of all nodes but those that read
+ * what was committed, and the backward pass may be among these: then a commit stands before it. */
 static bool is_rewritten_early(const neap_graph *graph, neap_value_id v) {
+  int last = last_backward(graph);
   for (int w = 0; w < graph->n_value; w++) {
     const neap_value *value = &graph->value[w];
     if (value->root != graph->value[v].root || value->node < 0 || w == graph->value[w].root) continue;
-    if (graph->node[value->node].phase != NEAP_PHASE_UPDATE) return true;
+    if (graph->node[value->node].phase != NEAP_PHASE_UPDATE || value->node < last) return true;
   }
   return false;
 }
