@@ -11,6 +11,7 @@ local op = require "neap.op"
 local named = require "neap.options"
 local naming = require "neap.naming"
 local range = require "neap.range"
+local refusal = require "neap.refusal"
 local report = require "neap.report"
 local scope_flow = require "neap.scope_flow"
 local fail = core.fail
@@ -354,11 +355,16 @@ function Net:graph_text(options) return self:_graph(options, "people") end
 function Net:split_micro() return self:_split_micro() end
 
 --- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With max_batch the plan is that of the
--- net's batch within the memory of the largest.
+-- net's batch within the memory of the largest. A budget, total or bank that can't be met raises an error object of code "budget":
+-- limit, limit_bytes, least_bytes (given in its place, it does), left_bytes (what it leaves the arena), fixed = {parameters = bytes ..}, blobs = list
+-- of {name, bytes}, the largest in the way first, and batch: the largest that would fit, planned when it is read; nil where none does.
+-- @usage local ok, err = pcall(net.plan, net, { total = "1MiB" }); if not ok then print(err.least_bytes, err.batch) end
 function Net:plan(options)
   local memory, most = range.apart(mem_param.checked(options))
-  if most then return self:_plan(memory, range.new(self, memory, most)) end
-  return require("neap.plan").remember(self:_plan(memory), self, memory)
+  if most then
+    return refusal.around_net(self, memory, function() return self:_plan(memory, range.new(self, memory, most)) end)
+  end
+  return require("neap.plan").remember(refusal.around_net(self, memory, self._plan, self, memory), self, memory)
 end
 
 --- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see neap.mem_param.

@@ -8,6 +8,7 @@ local memory_options = require "neap.memory_options"
 local op = require "neap.op"
 local options = require "neap.options"
 local range = require "neap.range"
+local refusal = require "neap.refusal"
 local report = require "neap.report"
 local fail = core.fail
 
@@ -162,7 +163,9 @@ end
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(mem_param.checked(with_defaults(self, memory, net)))
-  return attempt(self, true, {}, self._compile, self, net, all, most and range_for(self, net, all, most))
+  return refusal.around_net(net, all, function()
+    return attempt(self, true, {}, self._compile, self, net, all, most and range_for(self, net, all, most))
+  end)
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).

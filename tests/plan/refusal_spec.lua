@@ -2,7 +2,8 @@
 local neap = require "neap"
 local core = require "neap.core"
 local nn = neap.nn
-local settle = require("support").settle
+local support = require "support"
+local settle = support.settle
 
 local function mlp(batch)
   local net = neap.net "mlp"
@@ -144,6 +145,67 @@ describe("the least that a refusal names", function()
   end)
 end)
 
+describe("the batch of a refusal", function()
+  --- err.batch fits and one more does not; it is planned when it is asked for, and once.
+  local function check(plan, batch)
+    local err, n = refused(plan, batch)
+    assert.are.equal(1, n)
+    local before = neap.memory().n_planned
+    local fits = err.batch
+    assert.is_true(math.type(fits) == "integer" and fits >= 1 and fits < batch)
+    local after = neap.memory().n_planned
+    assert.is_true(after > before)
+    assert.are.equal(fits, err.batch)
+    assert.are.equal(after, neap.memory().n_planned)
+    plan(fits)
+    assert.are.equal("budget", refused(plan, fits + 1).code)
+  end
+
+  for _, limits in ipairs { { budget = 4096 }, { total = 16384 }, { total = 16384, recompute = false }, { budget = 4096, executor = "dynamic" } } do
+    it("is found of nets, sessions and models: " .. next(limits), function()
+      local function asked(o)
+        for key, value in pairs(limits) do o[key] = value end
+        o.store = false
+        return o
+      end
+      local ws <close> = neap.workspace { store = false }
+      check(function(n) return mlp(n):plan(asked {}) end, 512)
+      check(function(n) return mlp(1):plan(asked { inputs = { x = { n, 8 }, t = { n } } }) end, 512)
+      check(function(n) return mlp(n):forecast(asked {}) end, 512)
+      check(function(n) return ws:compile(mlp(n), asked {}):close() end, 512)
+      check(function(n) return model():plan(asked { batch = n, train = true }) end, 512)
+    end)
+  end
+
+  it("is found of a trainer's step", function()
+    local function step(n)
+      local t <close> = neap.trainer { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
+        memory = { budget = 4096, store = false } }
+      t:step { neap.randn(n, 8), neap.zeros { n, dtype = "i64" } }
+    end
+    check(step, 512)
+  end)
+
+  it("is that of the net as it was refused", function()
+    local net = mlp(512)
+    local err = refused(net.plan, net, { budget = 4096, store = false })
+    local want = neap.fit_batch(net, { budget = 4096 })
+    for i = 1, 20 do net:Exp(i == 1 and "x" or "e" .. i - 1, "e" .. i) end
+    assert.are.equal(want, err.batch)
+  end)
+
+  it("is nil where not even one row fits, where there is no batch, and for other errors", function()
+    local net = mlp(8)
+    assert.is_nil(refused(net.plan, net, { budget = 64, store = false }).batch)
+    local still = neap.net "still"
+    still:Relu(still:param("w", { 100 }), "y")
+    assert.is_nil(refused(still.plan, still, { total = 64, store = false }).batch)
+    assert.is_nil(select(2, pcall(net.plan, net, { x = { 3 }, store = false })).batch)
+    local ws <close> = neap.workspace { store = false, total = 64 }
+    assert.is_nil(refused(ws.feed, ws, "x", neap.ones(64)).batch)
+  end)
+end)
+
 describe("a limit of a workspace", function()
   it("says what is held, and its least is met", function()
     local ws <close> = neap.workspace { store = false, total = 4096 }
@@ -188,5 +250,17 @@ describe("memory that the system refuses", function()
       if not failed then break end
     end
     assert.is_true(twice)
+  end)
+end)
+
+describe("the command line", function()
+  it("gives a refusal as JSON, with the batch that fits", function()
+    local pipe = assert(io.popen(support.program .. " plan lenet:32 --train --budget 1MB --json 2>/dev/null"))
+    local text = pipe:read "a"
+    pipe:close()
+    local err = require("cjson").decode(text).error
+    assert.are.same({ "budget", "budget", 1000000 }, { err.code, err.limit, err.limit_bytes })
+    assert.is_true(err.least_bytes > 1000000 and #err.blobs > 0)
+    assert.is_true(err.batch >= 1 and err.batch < 32)
   end)
 end)

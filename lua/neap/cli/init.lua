@@ -117,8 +117,15 @@ function cli.handler(err)
   return cli.short_traceback(err, 2)
 end
 
+--- The fields of an error as JSON on standard output, for who asked for JSON; of a refused limit the batch that would fit, too.
+local function show_error(err)
+  local fields = { batch = err.batch }
+  for key, value in pairs(err) do fields[key] = value end
+  cli.show(require("neap.report").new { totals = { error = fields } }, { json = true })
+end
+
 --- Says what went wrong. @return exit code
-local function fail(err)
+local function fail(err, json)
   if getmetatable(err) == Stop then
     if err.message then io.stderr:write("neap: ", err.message, "\n") end
     return err.code
@@ -127,6 +134,7 @@ local function fail(err)
   local is_table = type(err) == "table"
   local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)" or tostring(err)
   io.stderr:write("neap: ", text, "\n")
+  if json and is_table and rawget(err, "code") then show_error(err) end
   return is_table and rawget(err, "code") == "interrupted" and 130 or 1
 end
 
@@ -161,6 +169,7 @@ local function argparse_parse(args) return cli.parser():pparse(args) end
 function cli.main(args)
   args = expand(args)
   local rest = take_rest(args)
+  local json
   local good, result = xpcall(function()
     ended = nil
     local called, ok, parsed = pcall(argparse_parse, args)
@@ -171,9 +180,10 @@ function cli.main(args)
       cli.usage(("%s\nTry: neap %s--help"):format(tostring(parsed), verb))
     end
     parsed.rest = rest
+    json = parsed.json
     return cli.verbs()[parsed.verb].run(parsed)
   end, cli.handler)
-  if not good then return fail(result) end
+  if not good then return fail(result, json) end
   return result or 0
 end
 

@@ -12,6 +12,7 @@ local naming = require "neap.naming"
 local net_module = require "neap.net"
 local options = require "neap.options"
 local range = require "neap.range"
+local refusal = require "neap.refusal"
 local reduction = require "neap.nn.reduction"
 local report = require "neap.report"
 local tree = require "neap.nn.tree"
@@ -238,10 +239,18 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
   Module[name] = function(self, o)
     local net_options, given = apart(o, "m:" .. name)
     local memory, most = range.apart(given)
-    local net = Module.net(self, net_options)
-    if most == nil or name == "dry_run" then return net[name](net, given) end
-    local plan = net:_plan(memory, range_to(self, net_options, memory, most))
-    return name == "plan" and plan or plan:forecast()
+    local function of_batch(n)
+      local o_n = {}
+      for key, value in pairs(net_options) do o_n[key] = value end
+      o_n.batch = n
+      return Module.net(self, o_n), memory
+    end
+    return refusal.around_model(of_batch, function()
+      local net = Module.net(self, net_options)
+      if most == nil or name == "dry_run" then return net[name](net, given) end
+      local plan = net:_plan(memory, range_to(self, net_options, memory, most))
+      return name == "plan" and plan or plan:forecast()
+    end)
   end
 end
 

@@ -12,6 +12,7 @@ local fit_batch = require "neap.fit_batch"
 local micro = require "neap.micro"
 local op = require "neap.op"
 local options = require "neap.options"
+local refusal = require "neap.refusal"
 local report = require "neap.report"
 local state = require "neap.train.state"
 local fail = core.fail
@@ -128,6 +129,16 @@ local function range_for(self, mode, n)
   return self.ranges[mode].plans
 end
 
+local function make_program(self, n, mode)
+  local range = has_addresses(self.memory) and range_for(self, mode, n)
+  local net, blobs, update = net_of(self, mode, n)
+  find_workspace(self) -- layers that only this net has met bring their numbers along
+  self.ws:init(net)
+  local memory = memory_of(self, update)
+  local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
+  return { net = net, blobs = blobs, program = program, update = update }
+end
+
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena, and those of
 -- smaller batches all bytes of the largest. A change of the model (freeze, tie ..) makes them anew.
 local function program_for(self, n, mode)
@@ -135,13 +146,10 @@ local function program_for(self, n, mode)
   local key = mode .. " " .. n
   local entry = self.programs[key]
   if entry == nil then
-    local range = has_addresses(self.memory) and range_for(self, mode, n)
-    local net, blobs, update = net_of(self, mode, n)
-    find_workspace(self) -- layers that only this net has met bring their numbers along
-    self.ws:init(net)
-    local memory = memory_of(self, update)
-    local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
-    entry = { net = net, blobs = blobs, program = program, update = update }
+    entry = refusal.around_model(function(rows)
+      local net, _, update = net_of(self, mode, rows)
+      return net, memory_of(self, update)
+    end, make_program, self, n, mode)
     self.programs[key] = entry
     self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
   end
