@@ -187,6 +187,68 @@ for _, persist in ipairs { false, true } do
       end)
     end)
 
+    it("in subnets, which leave no half of an op", function()
+      local text
+      sweep(persist, function()
+        local net = small_net()
+        net:input("c", {}, "bool")
+        text = net:text()
+        return net
+      end, function(net)
+        net:If("c", function(b) return b:Relu "x" end, function(b) return b:Neg "x" end)
+        net:While { init = { "x" }, max = 3, cond = function(_, x) return x:sum():lt(3) end, body = function(_, x) return x + 1 end }
+        net:Recurrent { seq = { "x" }, init = { 0 }, step = function(_, h, x) return h + x:sum(), h end }
+      end, function(net) assert.are.equal(1, (net:text():find(text, 1, true))) end)
+    end)
+
+    it("in memonger", function()
+      local net, memonger = small_net(), neap.memonger
+      local text = net:text()
+      sweep(persist, nothing, function() return memonger.optimize_net(net, { dont_share = { "h" } }) end)
+      sweep(persist, nothing, function() return memonger.estimate_memory_usage({ net }, {}) end)
+      sweep(persist, nothing, function() return memonger.release_blobs_when_used(net, { "h" }) end)
+      assert.are.equal(text, net:text())
+    end)
+
+    it("in single runs, trees of steps, ranges and scopes, which leave no blobs", function()
+      local net = small_net()
+      local blobs
+      local function ready()
+        local ws = neap.workspace { seed = 1, store = false }
+        ws:feed("x", neap.ones(4, 3))
+        ws:feed("t", neap.tensor({ 0, 1, 2, 0 }, "i64"))
+        blobs = #ws:_blobs()
+        return ws
+      end
+      local function unchanged(ws) assert.are.equal(blobs, #ws:_blobs()) end
+      sweep(persist, ready, function(ws) ws:run_once(net, { store = false }) end, unchanged)
+      sweep(persist, ready, function(ws) ws:run_steps({ { net, iterations = 2 }, { net, create_workspace = true } }, { store = false }) end, unchanged)
+      sweep(persist, ready, function(ws) ws:compile_within(net, core.new_range(net, {}), { store = false }) end, unchanged)
+      sweep(persist, ready, function(ws) ws:create_scope("s"):_push(ws, { inner = "x" }) end)
+      sweep(persist, ready, function(ws) ws:assign({ "x" }, neap.bank { "fast", bytes = 4096 }) end, unchanged)
+    end)
+
+    it("in looking for the batch that fits", function()
+      local net = small_net()
+      sweep(persist, nothing, function() return neap.fit_batch(net, { total = "4KiB", max = 2 }) end)
+    end)
+
+    it("in exports and imports", function()
+      local name = os.tmpname()
+      local path, x = name .. ".safetensors", neap.ones(2, 3)
+      local model = neap.nn.Sequential { input = { 3 }, seed = 2, neap.nn.Linear { 3, 4 }, neap.nn.ReLU() }
+      local function raised(ok, message, code)
+        if not ok then error(core.error { code = code, message = message }) end
+        return ok
+      end
+      local want = model:eval()(x)
+      sweep(persist, nothing, function() return raised(neap.export(model, path)) end, function() assert.is_true(want:equal(model(x))) end)
+      sweep(persist, nothing, function() return raised(neap.import(path))(x) end)
+      assert.is_true(want:equal(assert(neap.import(path))(x)))
+      os.remove(path)
+      os.remove(name)
+    end)
+
     it("in files", function()
       local path = os.tmpname()
       local x = neap.ones(3)
