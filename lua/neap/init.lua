@@ -196,11 +196,34 @@ local function op_named(x)
   end
 end
 
+-- Parts that are loaded when first used: {module, field or nil}.
+local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
+  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" },
+  cache = { "neap.model_memory", "cache" }, count_memory = { "neap.count_memory", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
+  memonger = { "neap.memonger" },
+  export = { "neap.model", "export" }, import = { "neap.model", "import" } }
+
+--- What neap has under a name, loaded when it must be; nil where there is nothing.
+local function part_of(key)
+  local known, part = rawget(neap, key), lazy[key]
+  if known ~= nil or part == nil then return known end
+  local ok, value = pcall(require, part[1])
+  if not ok then
+    if tostring(value):find("module '" .. part[1] .. "' not found", 1, true) then return nil end
+    error(value, 0)
+  end
+  if part[2] then value = value[part[2]] end
+  if type(value) == "function" then value = guard.functions({ [key] = value }, "neap.")[key] end
+  rawset(neap, key, value)
+  return value
+end
+
 --- What "init.normal" or "neap.init.normal" is; nil for what neap does not have.
 local function thing_named(x)
-  local at = neap
+  local at
   for part in x:gsub("^neap%.", ""):gmatch "[^.]+" do
-    at = type(at) == "table" and at[part] or nil
+    if at == nil then at = part_of(part) else at = type(at) == "table" and at[part] or nil end
+    if at == nil then return nil end
   end
   if type(at) == "table" or type(at) == "function" then return at end
 end
@@ -258,13 +281,6 @@ end
 --- neap.use_db(db | false): programs made from now on record there, or nowhere.
 neap.use_db = core.use_db
 
--- Parts that are loaded when first used: {module, field or nil}.
-local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
-  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" },
-  cache = { "neap.model_memory", "cache" }, count_memory = { "neap.count_memory", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
-  memonger = { "neap.memonger" },
-  export = { "neap.model", "export" }, import = { "neap.model", "import" } }
-
 guard.functions(neap, "neap.")
 for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:", Scope = "scope:", Program = "program:", Plan = "plan:", Db = "db:" } do
   guard.functions(core[class], prefix)
@@ -274,18 +290,15 @@ end
 require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare", "device",
   "export_scope", "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
 
-return setmetatable(neap, { __index = function(t, key)
-  local part = lazy[key]
-  if part == nil then return nil end
-  local ok, value = pcall(require, part[1])
-  if not ok then
-    if tostring(value):find("module '" .. part[1] .. "' not found", 1, true) then return nil end
-    error(value, 0)
+return setmetatable(neap, { __index = function(_, key)
+  local part = part_of(key)
+  if part ~= nil then return part end
+  local names = {}
+  for _, known in ipairs { neap, lazy } do
+    for name in pairs(known) do names[#names + 1] = name end
   end
-  if part[2] then value = value[part[2]] end
-  if type(value) == "function" then value = guard.functions({ [key] = value }, "neap.")[key] end
-  rawset(t, key, value)
-  return value
+  local near = type(key) == "string" and options.nearest(key, names)
+  core.fail(("neap has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or "; neap.help() says what there is"))
 end, __names = function() -- for completion
   local names = {}
   for name in pairs(lazy) do names[#names + 1] = name end

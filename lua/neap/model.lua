@@ -16,16 +16,17 @@ local model = {}
 -- and state. The file is written beside `path` and renamed: a reader sees the old one or the new one.
 -- @param what module or net
 -- @param path string, ending in .safetensors
--- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the same, workspace =}
+-- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the same, workspace =, input =
+-- the shape of one example, where the model does not say it, input_dtype =}
 -- @return true, or nil, message, code
 -- @usage assert(neap.export(model, "lenet.safetensors"))
 -- local f = assert(neap.import "lenet.safetensors")
 -- print(f(pictures))
 function model.export(what, path, given)
-  local o = named.read("neap.export", { batch = 1, workspace = named.none }, given)
+  local o = named.read("neap.export", { batch = 1, workspace = named.none, input = named.none, input_dtype = named.none }, given)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
-    net = what:net { batch = o.batch }
+    net = what:net { batch = o.batch, input = o.input, input_dtype = o.input_dtype }
     ws = what:workspace()
     ws:init(net)
   elseif op.is_net(what) then

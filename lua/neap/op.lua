@@ -164,7 +164,11 @@ local function make_function(record)
     end
     if last >= first and attrs[1] ~= nil then fail(name .. ": attributes are given by position twice, beside a table and in it") end
     table.move(args, first, last, 1, attrs)
-    if n_out == nil and splits and attrs.sizes then n_out = #attrs.sizes end
+    if n_out == nil and splits then
+      local sizes = attrs.sizes or attrs[2]
+      if type(sizes) ~= "table" then fail(name .. ": into how many parts? Give { outputs = n } for equal ones, or { sizes = {..} }") end
+      n_out = #sizes
+    end
     return op.apply(name, inputs, attrs, n_out)
   end
 end

@@ -163,14 +163,15 @@ static bool conv_grad_input(maker *m) {
   return finish(m, &desc, status, NULL);
 }
 
-/* Backward weights: dw, and db when the case has it, from the same pass over dy. */
+/* Backward weights: dw alone. The ops sum the bias's themselves, in an order that keeps
+ * its digits over many rows. */
 static bool conv_grad_weight(maker *m) {
   geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->in[1].shape);
   const dnnl_memory_desc_t *x = any_in(m, 0, DNNL_ARG_SRC), *dy = any_in(m, 1, DNNL_ARG_DIFF_DST);
-  const dnnl_memory_desc_t *dw = any_out(m, 0, DNNL_ARG_DIFF_WEIGHTS), *db = any_out(m, 1, DNNL_ARG_DIFF_BIAS);
+  const dnnl_memory_desc_t *dw = any_out(m, 0, DNNL_ARG_DIFF_WEIGHTS);
   dnnl_convolution_desc_t desc;
-  dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(&desc, conv_algorithm(m->c), x, dw, db, dy, g.stride,
-                                                                             g.dilate, g.begin, g.end);
+  dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(&desc, conv_algorithm(m->c), x, dw, NULL, dy,
+                                                                             g.stride, g.dilate, g.begin, g.end);
   return finish(m, &desc, status, NULL);
 }
 
@@ -277,14 +278,14 @@ static bool product_grad_input(maker *m) {
   return finish(m, &desc, dnnl_inner_product_backward_data_desc_init(&desc, dx, weight, dy), NULL);
 }
 
-/* dw = dy^T x, and db, the sum over dy's rows. */
+/* dw = dy^T x. */
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
   const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]),
                            *dy = matrix(m, false, 1, DNNL_ARG_DIFF_DST, dw->dim[0]);
-  const dnnl_memory_desc_t *weight = operand(m, true, 0, DNNL_ARG_DIFF_WEIGHTS, false), *db = any_out(m, 1, DNNL_ARG_DIFF_BIAS);
+  const dnnl_memory_desc_t *weight = operand(m, true, 0, DNNL_ARG_DIFF_WEIGHTS, false);
   dnnl_inner_product_desc_t desc;
-  return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, db, dy), NULL);
+  return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, NULL, dy), NULL);
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------------------------------------- */

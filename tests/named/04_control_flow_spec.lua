@@ -690,12 +690,16 @@ describe("a net with loops", function()
   it("keeps its plan in the database and takes it from there again", function()
     local path = os.tmpname()
     local feeds, first = { x = neap.rand { 3, 2 } }, nil
+    local db <close> = neap.db(path)
+    local _ <close> = setmetatable({}, { __close = function() neap.use_db(false) end })
+    neap.use_db(db)
     for _ = 1, 2 do
-      local ws <close> = neap.workspace { store = path }
+      local ws <close> = neap.workspace {}
       local r = ws:run(build(), feeds)
       first = first or r.w_grad
       assert.is_true(first:equal(r.w_grad))
     end
+    assert.are.equal(1, db:rows("select sum(n_hit) as n from plan")().n)
     os.remove(path)
   end)
 end)

@@ -75,11 +75,13 @@ describe("optim", function()
       for name, p in m:parameters() do out[name] = p.data - before[name] end
       return out
     end
-    local plain, grouped = moved(optim.SGD { lr = 0.1 }), moved(optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*.bias", lr = 0 } })
+    local plain, grouped = moved(optim.SGD { lr = 0.1 }), moved(optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*2.bias", lr = 0 } })
     assert.is_true(grouped["linear1.weight"]:close(plain["linear1.weight"] * 3, { atol = 1e-6 }))
-    assert.is_true(grouped["linear1.bias"]:close(plain["linear1.bias"] * 3, { atol = 1e-6 })) -- the first group that matches
+    assert.is_true(grouped["linear1.bias"]:close(plain["linear1.bias"] * 3, { atol = 1e-6 }))
     assert.is_true(grouped["linear2.weight"]:equal(plain["linear2.weight"]))
     assert.are.equal(0, grouped["linear2.bias"]:abs():sum():item())
+    raises({ 'parameter "linear1.bias" is of two groups, "linear1.*" and "*.bias"' }, moved,
+      optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*.bias", lr = 0 } })
     raises("matches no trainable parameter", moved, optim.SGD { lr = 0.1, { "linaer1.*", lr = 0.3 } })
   end)
   it("takes a new rate at the next step, without planning", function()

@@ -186,6 +186,35 @@ describe("what nobody reads", function()
   end)
 end)
 
+describe("what is not there or not said", function()
+  it("is a name of neap that nobody has: it raises with the nearest one", function()
+    support.raises({ 'neap has no "tenzor"', 'did you mean "tensor"?' }, function() return neap.tenzor end)
+    support.raises({ 'neap has no "optimm"', 'did you mean "optim"?' }, function() return neap.optimm end)
+    support.raises("neap.help() says what there is", function() return neap.quarkxyz end)
+  end)
+  it("is the number of parts of a split", function()
+    local x = neap.arange(12):reshape(2, 6)
+    support.raises("into how many parts?", x.split, x, 2)
+    support.raises("into how many parts?", neap.split, x)
+    assert.are.equal(3, select("#", x:split { axis = 2, outputs = 3 }))
+    assert.are.equal(2, select("#", x:split { axis = 2, sizes = { 2, 4 } }))
+  end)
+  it("is a store that is neither on nor off", function()
+    local net <close> = neap.net "stored"
+    net:input("x", { 2 })
+    net:Relu("x", "y")
+    for _, odd in ipairs { 5, "file.db", {} } do support.raises("store expects true or false", net.plan, net, { store = odd }) end
+    assert.is_truthy(net:plan { store = false })
+  end)
+  it("is the input of a model that is exported, which can be given there", function()
+    local path = os.tmpname() .. ".safetensors"
+    support.raises("to this call, { input = {..} }", neap.export, neap.nn.Sequential { neap.nn.Linear(4, 2) }, path)
+    assert(neap.export(neap.nn.Sequential { neap.nn.Linear(4, 2) }, path, { input = { 4 } }))
+    assert.are.same({ 3, 2 }, assert(neap.import(path))(neap.ones(3, 4)).shape)
+    os.remove(path)
+  end)
+end)
+
 describe("a wrong argument", function()
   local function nothing() end
   local lists = { {}, { 16 }, { "x" }, { {} }, { true }, { nothing }, { neap.ones(2) }, { 1, 2, {} }, { "x", {} }, { {}, nothing }, { { "r", { 3 } } },

@@ -46,8 +46,8 @@ end
 local function example_shape(self, o)
   local shape = o.input or self._fields.input_shape
   if shape == nil then
-    fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) or here"):format(
-      self._class))
+    fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) "
+      .. "or to this call, { input = {..} }"):format(self._class))
   end
   return shape
 end

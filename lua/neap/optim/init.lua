@@ -18,12 +18,16 @@ end
 
 local function pattern_of(glob) return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$" end
 
---- The settings that hold for a parameter: those of the first group whose glob matches its dotted name, over the optimizer's.
+--- The settings that hold for a parameter: those of the group whose glob matches its dotted name, over the optimizer's.
 local function settings_for(self, name)
+  local own
   for _, group in ipairs(self.groups) do
-    if name:match(group.pattern) then return group.settings, group end
+    if name:match(group.pattern) then
+      if own then fail(("optim.%s: parameter \"%s\" is of two groups, \"%s\" and \"%s\""):format(self.name, name, own.glob, group.glob)) end
+      own = group
+    end
   end
-  return self.settings
+  return own and own.settings or self.settings, own
 end
 
 --- One norm of all gradients, and each scaled down by it to at most `clip`.
@@ -124,7 +128,7 @@ end
 
 --- Stochastic gradient descent: m = momentum m + (1 - dampening) g; w = w - lr m. The first m is the first gradient, whole, and
 -- weight decay is added to the gradient, both as in PyTorch. `clip` bounds the norm of all gradients together.
--- @usage optim.SGD { lr = 0.1, momentum = 0.9, { "*.bias", weight_decay = 0 }, { "head*", lr = 0.5 } }
+-- @usage optim.SGD { lr = 0.1, momentum = 0.9, { "*.bias", weight_decay = 0 }, { "head.weight", lr = 0.5 } }
 optim.SGD = maker("SGD", { lr = none, momentum = 0, nesterov = false, weight_decay = 0, dampening = 0 }, function(s, net, w, g, lr)
   local attrs = { momentum = s.momentum, nesterov = s.nesterov, weight_decay = s.weight_decay, dampening = s.dampening }
   if s.momentum ~= 0 then
