@@ -1049,9 +1049,9 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
 
 /* Under policy "pool" a value's bytes are taken from the workspace's pool when its op runs and given back after its last reader
  * (or its Free). The pool is one region, kept between runs and empty between them; options.budget is its hard limit. Where that
- * leaves no room, values are given back before their last reader, and the ops that made them run again (unless options.recompute forbids it): the
- * same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with BUDGET before anything
- * runs. A transient blob can't be read after the run: declare it an output.
+ * leaves no room, values are given back before their last reader, and the ops that made them run again (unless options.recompute
+ * forbids it): the same kernels on the same bytes, so results have the same bits. What can't be run even so is refused with BUDGET
+ * before anything runs. A transient blob can't be read after the run: declare it an output.
  *
  * With executor "dynamic" a session takes inputs of any shape: write an input with another shape and run. A program is made once for each
  * combination of shapes; the last few are kept, all take from the one pool. Ops whose outputs' length depends on data (Compress,

@@ -87,6 +87,7 @@ end
 --- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear", "ws:run"; nil when there is none.
 function help.by_name(name)
   index()
+  if name == "options" then return require("neap.memory_options").text() end
   if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
   local key = name
   for public, own in pairs(prefixes) do
@@ -161,6 +162,7 @@ function help.names()
     if short then add(short) end
   end
   for name in pairs(of_c) do add(name) end
+  add "options"
   table.sort(names)
   return names
 end

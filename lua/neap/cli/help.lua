@@ -1,4 +1,4 @@
---- neap help [TOPIC]: a verb, or the environment.
+--- neap help [TOPIC]: a verb, the environment, or memory options.
 -- @module neap.cli.help
 
 local environment = {
@@ -17,8 +17,8 @@ local environment = {
 }
 
 return {
-  name = "help", summary = "Help on a command; `help env`: the environment variables.", plain = true,
-  define = function(command) command:argument "topic":args "?":description "A command, or env." end,
+  name = "help", summary = "Help on a command; `help env`: the environment variables; `help options`: memory options.", plain = true,
+  define = function(command) command:argument "topic":args "?":description "A command, env, or options." end,
   run = function(args)
     local cli = require "neap.cli"
     if args.topic == "env" then
@@ -26,6 +26,10 @@ return {
         local value = os.getenv(row[1])
         print(("%-17s %s%s"):format(row[1], row[2], value and "  [now " .. value .. "]" or ""))
       end
+      return 0
+    end
+    if args.topic == "options" then
+      print(require("neap.memory_options").text())
       return 0
     end
     local parser, commands = cli.parser()
