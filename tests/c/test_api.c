@@ -488,6 +488,55 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   neap_net_free(net);
 }
 
+/* A program that knows no option by name: from text, by the records, as JSON. */
+TEST(options_are_set_by_name_and_read_back) {
+  neap_options options = {0};
+  const neap_option *option;
+  char *json = NULL;
+  int n = 0, n_set = 0;
+  for (; (option = neap_option_at(n)) != NULL; n++) {
+    const char *text[] = {[NEAP_OPTION_BYTES] = "3KiB",
+                          [NEAP_OPTION_COUNT] = "7",
+                          [NEAP_OPTION_SWITCH] = "false",
+                          [NEAP_OPTION_TEXT] = "a \"label\""};
+    char word[16] = "";
+    if (option->type == NEAP_OPTION_CHOICE) sscanf(option->range, "%15s", word);
+    CHECK(option->doc[0] != '\0' && option->fallback[0] != '\0' && option->faces != 0);
+    if (option->type >= NEAP_OPTION_NAMES) continue;
+    CHECK_OK(neap_options_set(&options, option->name, word[0] != '\0' ? word : text[option->type], &error));
+    n_set++;
+  }
+  CHECK(neap_option_at(-1) == NULL && n > n_set && n_set > 15);
+  CHECK(options.budget == 3072 && options.threads == 7 && options.recompute == NEAP_OFF && strcmp(options.policy, "offset") == 0);
+  CHECK_OK(neap_options_json(&options, &json, &error));
+  for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
+    char key[40];
+    snprintf(key, sizeof key, "\"%s\":", option->name);
+    CHECK_EQ(strstr(json, key) != NULL, option->type < NEAP_OPTION_NAMES);
+  }
+  CHECK(strstr(json, "\"budget\":3072,") != NULL && strstr(json, "\"tag\":\"a \\\"label\\\"\"") != NULL);
+  neap_free(json);
+
+  neap_options before = options;
+  CHECK_FAILS(neap_options_set(&options, "recompte", "false", &error), NEAP_ATTRIBUTE, "no option \"recompte\"");
+  CHECK_FAILS(neap_options_set(&options, "recompute", "no", &error), NEAP_ARGUMENT, "expects true or false, got \"no\"");
+  CHECK_FAILS(neap_options_set(&options, "policy", "best", &error), NEAP_ARGUMENT, "offset, name, none or pool, got \"best\"");
+  CHECK_FAILS(neap_options_set(&options, "budget", "60%", &error), NEAP_ARGUMENT, "expects bytes");
+  CHECK_FAILS(neap_options_set(&options, "threads", "5000", &error), NEAP_ARGUMENT, "1 to 4096");
+  CHECK_FAILS(neap_options_set(&options, "keep", "h", &error), NEAP_ARGUMENT, "set the field");
+  CHECK(memcmp(&before, &options, sizeof before) == 0);
+
+  /* What this face has no use for is refused, not dropped. */
+  neap_net *net = NULL;
+  neap_figures figures;
+  CHECK_OK(neap_net_read("net n\ninput x f32 (2,3)\ny = Relu(x)\n", &net, &error));
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.max_batch = 4}, &figures, NULL, &error), NEAP_ARGUMENT, "\"max_batch\"");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.accumulate = "mean"}, &figures, NULL, &error), NEAP_ARGUMENT, "accumulate");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.exact = (neap_switch)9}, &figures, NULL, &error), NEAP_ARGUMENT,
+              "NEAP_OFF");
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
              T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
@@ -495,5 +544,6 @@ int main(int argc, char **argv) {
              T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
              T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back),
              T(a_model_travels_as_one_file), T(one_op_runs_on_named_blobs), T(names_are_forwarded_renamed_and_removed_by_rules),
-             T(rewrites_are_listed), T(a_budget_is_met_by_recomputing_to_the_same_bits));
+             T(rewrites_are_listed), T(a_budget_is_met_by_recomputing_to_the_same_bits),
+             T(options_are_set_by_name_and_read_back));
 }
