@@ -201,7 +201,7 @@ valgrind-run: all c-tests
 	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
 
 # One version of each function, so that a line counts once; counters that several threads raise. What a killed process ran is not
-# counted. The rows are in build-coverage/coverage.txt, the lines in coverage.html beside it.
+# counted. tests/coverage.md says what is left. The rows are in build-coverage/coverage.txt, the lines in coverage.html beside it.
 COUNTERS := --coverage -fprofile-update=atomic -DNEAP_NO_MULTIVERSION
 .PHONY: coverage coverage-run
 coverage: ## line and branch coverage of src by all tests, or by those of FILTER=TEXT, built in build-coverage
