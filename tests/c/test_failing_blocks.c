@@ -449,6 +449,15 @@ CALL(workspace_assign_later) {
   return neap_workspace_assign(s->ws, 2, NAMES("x", "y"), &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, true, error);
 }
 
+QUIET(option_at, neap_option_at(0))
+CALL(options_set) {
+  neap_options o = {0};
+  neap_status status = neap_options_set(&o, "budget", "64MiB", error);
+  s->number[0] = (double)o.budget_bytes;
+  return status;
+}
+CALL(options_json) { return neap_options_json(s->options, &s->text, error); }
+
 static void figures_out(scene *s, const neap_figures *f) {
   s->number[0] = (double)f->arena_bytes, s->number[1] = (double)f->total_bytes, s->number[2] = f->n_op;
   s->number[3] = f->n_recomputed, s->number[4] = (double)f->lower_bound_bytes;
@@ -763,6 +772,9 @@ static const entry table[] = {
   {"neap_memory_available", 0, call_memory_available, NULL, true},
   {"neap_workspace_assign", WS, call_workspace_assign, NULL, false},
   {"neap_workspace_assign", WS, call_workspace_assign_later, NULL, false},
+  {"neap_option_at", 0, call_option_at, NULL, true},
+  {"neap_options_set", 0, call_options_set, NULL, false},
+  {"neap_options_json", 0, call_options_json, &with_keeps, false},
   {"neap_net_forecast", NET, call_net_forecast, &plain, false},
   {"neap_net_forecast", NET, call_net_forecast, &in_dag, false},
   {"neap_net_forecast", NET, call_net_forecast, &by_name, false},
