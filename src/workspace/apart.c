@@ -45,6 +45,16 @@ static neap_status fail_meeting(const neap_attachment *a, int i, int j, neap_err
                    neap_program_graph(a->program)->name, written, other);
 }
 
+/* No blob that the program writes has a byte in common with another of its blobs: each two of them. */
+static void check_pairs(const neap_attachment *a, int n) {
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++) {
+      bool written = neap_program_blob_at(a->program, i)->written || neap_program_blob_at(a->program, j)->written;
+      NEAP_ASSERT(!written || !meet(&a->tensor[i], &a->tensor[j]), "\"%s\" and \"%s\", of which one is written, share no byte",
+                  a->name[i], a->name[j]);
+    }
+}
+
 neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error) {
   int n = neap_program_n_blobs(a->program);
   int reaches = -1, writes = -1; /* of those before, the blob that ends last, and the one that ends last of those written */
@@ -59,5 +69,6 @@ neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error) {
     if (reaches < 0 || end_of(t) > end_of(&a->tensor[reaches])) reaches = blob;
     if (written && (writes < 0 || end_of(t) > end_of(&a->tensor[writes]))) writes = blob;
   }
+  if (NEAP_DEBUG) check_pairs(a, n);
   return NEAP_OK;
 }

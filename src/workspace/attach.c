@@ -434,6 +434,30 @@ static void count_draw(neap_workspace *ws, const neap_program *program) {
     neap_workspace_count_draw(ws);
 }
 
+/* Every base pointer is that of the blob which the name leads to now, and what the run reads is filled; arenas are as large as the
+ * program needs, and the pool is empty. */
+static void check_run(const neap_workspace *ws, const neap_attachment *a) {
+  neap_workspace_check(ws);
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
+    const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+    neap_found found = neap_workspace_find_key(ws, a->name[b]);
+    NEAP_ASSERT(found.ws == a->cell[b].ws && found.cell == a->cell[b].cell,
+                "the cell of \"%s\" is current: a changed version has it looked up, and this is cell %d, not %d", a->name[b],
+                found.cell, a->cell[b].cell);
+    const neap_cell *cell = &found.ws->cell[found.cell];
+    NEAP_ASSERT(blob->base == neap_tensor_data(&cell->tensor), "the base of \"%s\" is where its cell's bytes are", a->name[b]);
+    NEAP_ASSERT(cell->filled || !blob->defined_before, "\"%s\", which \"%s\" reads, has been written", a->name[b],
+                neap_program_graph(a->program)->name);
+  }
+  size_t need = arena_need(a->program);
+  NEAP_ASSERT(takes(a->program) || ws->arena_bytes >= need, "the arena is as large as an attached program needs, %zu bytes: %zu",
+              need, ws->arena_bytes);
+  NEAP_ASSERT(ws->pool == NULL || neap_pool_read(ws->pool).n_used == 0, "the pool is empty between runs: %lld blocks are taken",
+              (long long)neap_pool_read(ws->pool).n_used);
+  NEAP_ASSERT(missing_undo(ws, a->program) == 0,
+              "the copies of what a run may leave half written have their bytes: %zu are missing", missing_undo(ws, a->program));
+}
+
 /* No allocation and no look-up by name unless names or bytes have moved since the last run. */
 neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
@@ -468,6 +492,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
                   .interrupted = &neap_interrupted,
                   .poison = ws->poison,
                   .times = times};
+  if (NEAP_DEBUG) check_run(ws, a);
   neap_undo_save(ws, a);
   neap_status status = neap_program_run(program, &run, error);
   a->constants_made = valid || run.finished; /* a run that stopped may have left some as they were */

@@ -154,6 +154,15 @@ void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, 
     ws->n_run++; /* as with the arena: views of the old bytes are views of nothing that runs */
     ws->last = NULL;
   }
+  for (int b = 1; NEAP_DEBUG && b < graph->n_bank; b++) {
+    const neap_workspace_bank *bank = find(ws, graph->bank[b].name);
+    size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, bank, b);
+    size_t all = has + neap_workspace_bank_blobs(ws, graph->bank[b].name);
+    NEAP_ASSERT(need <= has, "the arena of bank \"%s\" is as large as a program's part of it, %zu bytes: %zu",
+                graph->bank[b].name, need, has);
+    NEAP_ASSERT(bank->capacity == 0 || all <= bank->capacity, "arena and blobs keep to the %zu bytes of bank \"%s\": %zu",
+                bank->capacity, graph->bank[b].name, all);
+  }
 }
 
 size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *program) {

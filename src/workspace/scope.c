@@ -161,6 +161,7 @@ neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, co
   NEAP_TRY(next_frame(scope, parent, n, inner, outer, error));
   scope->parent = parent;
   *out = scope->frame[scope->n_top++];
+  NEAP_ASSERT(scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top, scope->n_frame);
   return NEAP_OK;
 }
 
@@ -207,6 +208,7 @@ neap_workspace *neap_scope_frame_at(const neap_scope *scope, int index) {
 }
 
 void neap_scope_trim(neap_scope *scope) {
+  NEAP_ASSERT(scope->n_top >= 0 && scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top, scope->n_frame);
   while (scope->n_frame > scope->n_top) neap_workspace_release(scope->frame[--scope->n_frame]);
   if (scope->n_frame > 0) return;
   forget(&scope->forward);

@@ -33,6 +33,7 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
     view[i] = neap_tensor_view(storage, at, type[i].dtype, &type[i].shape);
     at += (int64_t)neap_align(room_of(i, type, room));
   }
+  NEAP_ASSERT((size_t)at == bytes, "the tensors of a segment fill its %zu bytes: %lld", bytes, (long long)at);
   neap_storage_release(storage); /* the views keep it */
   return NEAP_OK;
 }

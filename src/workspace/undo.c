@@ -26,6 +26,8 @@ size_t neap_undo_bytes(const neap_program *program) {
 
 /* Blobs are dense, whatever they are views of. */
 void neap_undo_save(const neap_workspace *ws, const neap_attachment *a) {
+  NEAP_ASSERT(neap_undo_bytes(a->program) <= (ws->undo != NULL ? neap_storage_bytes(ws->undo) : 0),
+              "saving takes no memory: %zu bytes are there from the attaching on", neap_undo_bytes(a->program));
   char *to = ws->undo != NULL ? neap_storage_data(ws->undo) : NULL;
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     if (!is_saved(a, b)) continue;

@@ -182,6 +182,25 @@ bool neap_workspace_reserve(neap_workspace *ws, int n) {
   return neap_list_grow(&ws->cell, &ws->cap_cell, ws->n_cell + n, sizeof *ws->cell);
 }
 
+void neap_workspace_check(const neap_workspace *ws) {
+  if (!NEAP_DEBUG) return;
+  NEAP_ASSERT(ws->index.n == ws->n_cell, "the index holds exactly the names of %d cells: %d", ws->n_cell, ws->index.n);
+  for (int c = 0; c < ws->n_cell; c++) {
+    const neap_cell *cell = &ws->cell[c];
+    NEAP_ASSERT(neap_map_get(&ws->index, cell->name, -1) == c, "\"%s\" leads to its cell, %d: %d", cell->name, c,
+                neap_map_get(&ws->index, cell->name, -1));
+    int n_value = (cell->tensor.storage != NULL) + (cell->text != NULL) + (cell->scope != NULL);
+    NEAP_ASSERT(n_value <= 1, "\"%s\" has at most one of tensor, text and scope: %d", cell->name, n_value);
+  }
+  for (int i = 0; i < ws->n_forward; i++)
+    for (int j = 0; j < i; j++)
+      NEAP_ASSERT(ws->forward_name[i] != ws->forward_name[j], "\"%s\" is forwarded once", ws->forward_name[i]);
+  for (int i = 0; i < ws->n_net; i++)
+    for (int j = 0; j < i; j++)
+      NEAP_ASSERT(strcmp(neap_net_name(ws->net[i]), neap_net_name(ws->net[j])) != 0, "the names of own nets differ: \"%s\"",
+                  neap_net_name(ws->net[i]));
+}
+
 /* Room, then the index, then the cell: a refusal leaves all as it was. */
 int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
@@ -198,6 +217,7 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
   ws->cell[cell] = ws->cell[--ws->n_cell];
   if (cell < ws->n_cell) neap_map_set(&ws->index, ws->cell[cell].name, cell); /* present: takes no memory */
   ws->version++;
+  if (NEAP_DEBUG) neap_workspace_check(ws);
 }
 
 /* Looks for a near name where look-up would have looked. */
@@ -254,6 +274,7 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   neap_map_remove(&ws->index, old);
   ws->cell[cell].name = new;
   ws->version++;
+  if (NEAP_DEBUG) neap_workspace_check(ws);
   return NEAP_OK;
 }
 

@@ -136,6 +136,8 @@ neap_status neap_workspace_add_forwards(neap_workspace *ws, int n, const char *c
 /* The frames of an ending workspace lose their parent; a frame leaves its parent's list. */
 void neap_workspace_orphan_frames(neap_workspace *ws);
 
+/* Where NEAP_DEBUG is on: names, cells and nets of the workspace are as this file says. */
+void neap_workspace_check(const neap_workspace *ws);
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name);
 neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key); /* of an interned name */
 /* A new own cell; -1 when memory is refused. The name must be free. */
