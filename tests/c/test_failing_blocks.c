@@ -453,7 +453,7 @@ QUIET(option_at, neap_option_at(0))
 CALL(options_set) {
   neap_options o = {0};
   neap_status status = neap_options_set(&o, "budget", "64MiB", error);
-  s->number[0] = (double)o.budget_bytes;
+  s->number[0] = (double)o.budget;
   return status;
 }
 CALL(options_json) { return neap_options_json(s->options, &s->text, error); }
