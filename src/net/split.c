@@ -138,7 +138,7 @@ static neap_status fail_both(const splitter *s, const neap_net_op *op, const cha
                      op->op->name, op->name, whole);
   return neap_fail(
     error, NEAP_GRAPH,
-    "%s \"%s\": reads \"%s\", which every micro-batch makes anew, and \"%s\", which follows from the gradient of the "
+    "%s \"%s\": reads \"%s\", which every micro-batch makes anew, and \"%s\", which is made once, after the gradient of the "
     "whole batch: it can stand neither before nor after the sum of the gradients",
     op->op->name, op->name, part, whole);
 }
