@@ -200,12 +200,12 @@ local function run_programs(folder)
   end
 end
 
---- The order of includes --------------------------------------------------------------------------------------------------
+--- The order of rooms -----------------------------------------------------------------------------------------------------
 
 local function check_includes()
   local name = "scripts/tools/check-includes"
   if not wanted(name) then return end
-  local pipe = assert(io.popen(name .. " 2>&1"))
+  local pipe = assert(io.popen(("%s %s 2>&1"):format(name, build)))
   local text = pipe:read "a"
   if pipe:close() then
     count.passed = count.passed + 1
