@@ -167,6 +167,7 @@ do
         if n == at * 7 then error("hook", 0) end
       end, "crl")
       use()
+      debug.sethook() -- in here, where the hook may still raise
     end)
     debug.sethook()
     assert(ok or tostring(err):find "hook", tostring(err))
