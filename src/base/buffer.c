@@ -48,7 +48,8 @@ void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n) {
 
 static void add_signed(neap_buffer *buffer, long long value) {
   char text[NEAP_INTEGER_TEXT];
-  neap_buffer_add_n(buffer, text, neap_integer_text(value, text));
+  size_t n = neap_integer_text(value, text);
+  neap_buffer_add_n(buffer, text, n);
 }
 
 static void add_unsigned(neap_buffer *buffer, unsigned long long value) {
