@@ -39,12 +39,14 @@ enum { QUERIES = 64, KEYS = 256 };
 #include "math/attention_tile.h"
 
 /* Scratch of one thread: one tile of scores, two numbers a query and a row of values; backward two tiles and one number a query.
- * Naive: rows. */
+ * Naive: rows, and backward the sums of a key head in double. */
 static size_t part_bytes(const neap_attention *a, bool backward) {
-  size_t tile = (size_t)QUERIES * KEYS, rows = (size_t)a->n_key;
-  size_t elems = a->gemm == NEAP_GEMM_NAIVE ? (backward ? 2 * rows : rows)
-                 : backward                 ? 2 * tile + QUERIES
-                                            : tile + 2 * QUERIES + (size_t)a->value_depth;
+  size_t tile = (size_t)QUERIES * KEYS, n_key = (size_t)a->n_key, depths = (size_t)(a->depth + a->value_depth);
+  if (a->gemm == NEAP_GEMM_NAIVE) {
+    size_t sums = backward ? n_key * depths + (size_t)a->depth : 0, rows = backward ? 2 * n_key : n_key;
+    return neap_align(sums * sizeof(double) + rows * neap_dtype_bytes(a->dtype));
+  }
+  size_t elems = backward ? 2 * tile + QUERIES : tile + 2 * QUERIES + (size_t)a->value_depth;
   return neap_align(elems * neap_dtype_bytes(a->dtype));
 }
 

@@ -173,16 +173,17 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
   }
 }
 
-/* scratch: scores (S), then dp (S). */
-static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n,
-                                       REAL *scratch) {
-  int64_t key_head = head / (a->n_head / a->n_key_head);
-  REAL *p = scratch, *dp = scratch + a->n_key;
-  for (int64_t i = query; i < query + n; i++) {
-    int64_t row = (batch * a->n_head + head) * a->n_query + i;
+/* One key head of one sequence, with all the queries that look at it. What they add up to is summed in double: scratch holds
+ * dk (S,depth), dv (S,value_depth) and dq (depth) of the query at hand, then scores (S) and dp (S). */
+static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t key_head, void *scratch) {
+  int64_t group = a->n_head / a->n_key_head, n_dk = a->n_key * a->depth, n_dv = a->n_key * a->value_depth;
+  double *dk = scratch, *dv = dk + n_dk, *dq = dv + n_dv;
+  REAL *p = (REAL *)(dq + a->depth), *dp = p + a->n_key;
+  memset(scratch, 0, (size_t)(n_dk + n_dv) * sizeof(double));
+  for (int64_t t = 0; t < group * a->n_query; t++) {
+    int64_t head = key_head * group + t / a->n_query, i = t % a->n_query, row = (batch * a->n_head + head) * a->n_query + i;
     double lse = (double)((const REAL *)a->lse)[row], delta = 0;
     const REAL *q = NAME(at)(&a->q, batch, head, i), *dy = NAME(at)(&a->dy, batch, head, i);
-    REAL *dq = NAME(at)(&a->dq, batch, head, i);
     NAME(naive_scores)(a, batch, head, i, p);
     for (int64_t j = 0; j < a->n_key; j++) {
       const REAL *v = NAME(at)(&a->v, batch, key_head, j);
@@ -194,13 +195,20 @@ static void NAME(naive_backward_block)(const neap_attention *a, int64_t batch, i
     }
     for (int64_t d = 0; d < a->depth; d++) dq[d] = 0;
     for (int64_t j = 0; j < a->n_key; j++) {
-      REAL ds = (REAL)((double)p[j] * ((double)dp[j] - delta)), scaled = (REAL)a->scale * ds;
+      double ds = (double)p[j] * ((double)dp[j] - delta), scaled = a->scale * ds;
       const REAL *k = NAME(at)(&a->k, batch, key_head, j);
-      REAL *dk = NAME(at)(&a->dk, batch, key_head, j), *dv = NAME(at)(&a->dv, batch, key_head, j);
-      for (int64_t d = 0; d < a->depth; d++) dq[d] += scaled * k[d], dk[d] += scaled * q[d];
-      for (int64_t e = 0; e < a->value_depth; e++) dv[e] += p[j] * dy[e];
-      if (a->dmask != NULL) ((REAL *)a->dmask)[row * a->n_key + j] = ds;
+      double *dk_row = dk + j * a->depth, *dv_row = dv + j * a->value_depth;
+      for (int64_t d = 0; d < a->depth; d++) dq[d] += scaled * (double)k[d], dk_row[d] += scaled * (double)q[d];
+      for (int64_t e = 0; e < a->value_depth; e++) dv_row[e] += (double)p[j] * (double)dy[e];
+      if (a->dmask != NULL) ((REAL *)a->dmask)[row * a->n_key + j] = (REAL)ds;
     }
+    REAL *out = NAME(at)(&a->dq, batch, head, i);
+    for (int64_t d = 0; d < a->depth; d++) out[d] = (REAL)dq[d];
+  }
+  for (int64_t j = 0; j < a->n_key; j++) {
+    REAL *dk_out = NAME(at)(&a->dk, batch, key_head, j), *dv_out = NAME(at)(&a->dv, batch, key_head, j);
+    for (int64_t d = 0; d < a->depth; d++) dk_out[d] = (REAL)dk[j * a->depth + d];
+    for (int64_t e = 0; e < a->value_depth; e++) dv_out[e] = (REAL)dv[j * a->value_depth + e];
   }
 }
 
@@ -217,12 +225,15 @@ static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scra
 /* Backward task: one key head with all heads and queries that read it, since they add to the same dk and dv. */
 static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scratch) {
   int64_t batch = task / a->n_key_head, key_head = task % a->n_key_head, group = a->n_head / a->n_key_head;
+  if (a->gemm == NEAP_GEMM_NAIVE) {
+    NAME(naive_backward)(a, batch, key_head, scratch);
+    return;
+  }
   for (int64_t j = 0; j < a->n_key; j++) {
     memset(NAME(at)(&a->dk, batch, key_head, j), 0, (size_t)a->depth * sizeof(REAL));
     memset(NAME(at)(&a->dv, batch, key_head, j), 0, (size_t)a->value_depth * sizeof(REAL));
   }
   for (int64_t head = key_head * group; head < (key_head + 1) * group; head++)
     for (int64_t query = 0; query < a->n_query; query += QUERIES)
-      (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_backward_block) : NAME(backward_block))(
-        a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
+      NAME(backward_block)(a, batch, head, query, NEAP_MIN(a->n_query - query, QUERIES), scratch);
 }

@@ -222,6 +222,8 @@ describe("a long sum", function()
     { "Conv", { { "x", { 1, rows, 2, 2 } }, { "w", { 2, rows, 1, 1 } } }, {}, { "y" } },
     { "Conv", { { "x", { 1, 2, 2, 2 } }, { "w", { rows, 2, 1, 1 } } }, {}, { "x" }, "same", by = "ConvGradInput" },
     { "Attention", { { "q", { 1, 1, 1, 4 } }, { "k", { 1, 1, rows, 4 } }, { "v", { 1, 1, rows, 4 } } }, {}, { "y" } },
+    { "Attention", { { "q", { 1, 1, rows, 4 } }, { "k", { 1, 1, 2, 4 } }, { "v", { 1, 1, 2, 4 } } }, {}, { "v" }, "same",
+      by = "AttentionGrad" },
     { "BatchNorm", { { "x", { 16, 16, 128, 128 }, "drawn" }, { "gamma", { 16 } }, { "beta", { 16 } } }, { training = true },
       { "beta" }, "same", by = "BatchNormGrad" },
     { "LSTM", { { "x", { 512, 512, 1 }, "drawn" }, { "w", { 4, 1 } }, { "r", { 4, 1 } }, { "b", { 4 } } }, {}, { "w", "r", "b" },
