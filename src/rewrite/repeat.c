@@ -61,8 +61,8 @@ bool neap_graph_can_repeat(const neap_graph *graph, int n) {
 
 typedef struct repeater {
   neap_graph *graph;
-  neap_node *old; /* the nodes as they were, with room for as many */
-  int n_old;
+  neap_node *old;      /* the nodes as they were, with room for as many */
+  int n_old, last;     /* last_backward of them: what reads behind it gets the first run's values */
   bool *again;         /* by old node: to be repeated */
   bool *wanted;        /* by old node: its repetition stands before the node at hand */
   int *place;          /* by old node: its new index */
@@ -143,7 +143,7 @@ static neap_status place_nodes(repeater *r, neap_error *error) {
   neap_graph *graph = r->graph;
   for (int n = 0; n < r->n_old; n++) {
     neap_node node = r->old[n];
-    if (node.phase == NEAP_PHASE_BACKWARD) {
+    if (node.phase == NEAP_PHASE_BACKWARD && n <= r->last) {
       for (int m = mark_wanted(r, n); m < n; m++) {
         if (!r->wanted[m]) continue;
         r->wanted[m] = false;
@@ -187,7 +187,7 @@ static void end_room(repeater *r) {
 
 /* All but the edges. After a failure the graph is as it was: its owner frees every subgraph once. */
 static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again, neap_error *error) {
-  repeater r = {.graph = graph};
+  repeater r = {.graph = graph, .last = last_backward(graph)};
   int n_value = graph->n_value;
   neap_status status = NEAP_OK;
   if (!take_room(&r, n_again)) status = graph_no_memory(error);

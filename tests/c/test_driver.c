@@ -1106,6 +1106,25 @@ TEST(what_reads_a_state_that_moves_before_the_backward_is_not_repeated) {
   neap_net_free(net);
 }
 
+/* A Reorder for what a state is assigned stands behind the update that overwrites the convolution's weight: nothing runs again for it. */
+TEST(what_is_assigned_after_the_backward_is_of_the_first_run) {
+  static const char text[] =
+    "net late\ninput x f32 (1,1,1,1)\nparam w f32 (1,1,1,1) = Constant { value = 0.5 }\nparam b f32 (1) = Constant\n"
+    "state m f32 (1,1,1,1) = Constant { value = 0.5 }\nstate lr f32 () = Constant { value = 0.05 }\n"
+    "y = Conv(x, w, b) { stride = {1}, pad = {0}, dilation = {1}, groups = 1 }\nm = Add(m, y)\n"
+    "p = Mean(m)\nq = Mean(x)\nr = Mean(w)\nloss = AddN(p, q, r)\nw_grad, b_grad = Gradient(loss, w, b)\n"
+    "w = Sgd(w, w_grad, lr)\nb = Sgd(b, b_grad, lr)\noutputs loss\n";
+  neap_net *net = NULL;
+  neap_forecast f = {0};
+  neap_error refused = {0};
+  neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET, .budget_bytes = 1}, .n_thread = 1};
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_EQ(neap_driver_plan(net, &o, &f, &refused), NEAP_BUDGET);
+  if (refused.code != NEAP_BUDGET) printf("  %s\n", refused.message);
+  neap_forecast_fini(&f);
+  neap_net_free(net);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree), T(fetch_reorders_blocked_values),
              T(a_second_compile_finds_the_plan), T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
@@ -1122,5 +1141,6 @@ int main(int argc, char **argv) {
              T(every_refused_allocation_is_survived_by_gradients_made_again),
              T(gradients_given_back_leave_views_and_other_workspaces_alone), T(every_refused_allocation_of_a_verifier_is_said),
              T(a_script_of_eviction_that_was_tampered_with_is_refused), T(what_a_net_makes_first_is_taken_from_the_pool_too),
-             T(a_pool_that_does_with_less_does_with_more), T(what_reads_a_state_that_moves_before_the_backward_is_not_repeated));
+             T(a_pool_that_does_with_less_does_with_more), T(what_reads_a_state_that_moves_before_the_backward_is_not_repeated),
+             T(what_is_assigned_after_the_backward_is_of_the_first_run));
 }
