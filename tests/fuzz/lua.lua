@@ -7,6 +7,7 @@
 local folder = ...
 local neap = require "neap"
 local core = require "neap.core"
+local nets = dofile "tests/hostile/nets.lua"
 local nn, optim, memonger = neap.nn, neap.optim, neap.memonger
 
 local most_calls, most_evils = 8, 60
@@ -24,20 +25,6 @@ local function pick(list) return list[below(#list)] end
 
 -- ---- objects ---------------------------------------------------------------------------------------------------------------
 
-local function small_net(name)
-  local net = neap.net(name)
-  local x = net:input("x", { 2, 3 })
-  net:gradient(net:Sum(net:FC({ x, net:param("w", { 4, 3 }, { "Xavier" }) }, "y"):relu(), "loss"))
-  net:outputs { "loss" }
-  return net
-end
-
-local function layer(name)
-  local net = neap.net(name)
-  net:outputs { net:FC({ net:input("x", { 2, 3 }), net:param(name .. "_w", { 3, 3 }, { "Xavier" }) }, "y") }
-  return net
-end
-
 local function learning_net()
   local net = neap.net "learn"
   local h = net:FC({ net:input("x", { 4, 3 }), net:param("w", { 3, 3 }, { "Xavier" }) }, "y"):relu()
@@ -49,7 +36,7 @@ end
 
 local S -- what calls and callbacks work on
 local make = {
-  net = function() return small_net "f" end,
+  net = function() return nets.small "f" end,
   learn = learning_net,
   ws = function()
     local ws = neap.workspace { seed = 1, store = false }
@@ -86,7 +73,7 @@ local make = {
   chain = function()
     local ws = neap.workspace { store = false, seed = 1 }
     ws:feed("x", neap.ones(2, 3))
-    return core.new_chain(ws, { layer "a", layer "b" }, 2, {})
+    return core.new_chain(ws, { nets.layer "a", nets.layer "b" }, 2, {})
   end,
   model = function() return nn.Sequential { input = { 3 }, seed = 1, nn.Linear { 3, 4 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4, 2 } } end,
   memory = function() return S.model:memory() end,
@@ -358,7 +345,7 @@ calls = {
 -- ---- trying ----------------------------------------------------------------------------------------------------------------
 
 -- Made once: it runs after every input as before.
-local calm_ws, calm_net = neap.workspace { seed = 1, store = false }, small_net "calm"
+local calm_ws, calm_net = neap.workspace { seed = 1, store = false }, nets.small "calm"
 calm_ws:feed("x", neap.ones(2, 3))
 local calm = calm_ws:compile(calm_net, { store = false })
 calm:run()

@@ -1,4 +1,4 @@
--- Nets that the scripts of this folder work on.
+-- Nets that the scripts of this folder and tests/fuzz/lua.lua work on.
 local neap = require "neap"
 local M = {}
 

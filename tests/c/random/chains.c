@@ -65,32 +65,26 @@ static bool is_layer_refusal(const neap_error *error) {
 }
 
 bool chains_agree(trial *t) {
-  static const struct {
-    const char *name;
-    neap_policy policy;
-    neap_executor executor;
-  } ways[] = {{"chain, offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
-              {"chain, offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
-              {"chain, name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE}};
   layers l = {0};
   neap_workspace *plain = NULL;
   neap_error error = {0};
   bool holds = true, refused = false;
-  for (int k = 0; k < NEAP_COUNT(ways) && holds && !refused; k++) {
-    if (!begins(t, ways[k].name)) continue;
+  for (int k = 0; k < N_PLANNED && holds && !refused; k++) {
+    planned by = planned_way("chain", k);
+    if (!begins(t, by.name)) continue;
     neap_workspace *ws = NULL;
     if (plain == NULL) {
       neap_status status = layers_read(t->recipe, &l, &error);
       if (status == NEAP_OK) status = run_chain(&l, &t->options, false, &plain, &error);
       refused = status != NEAP_OK && is_layer_refusal(&error);
-      holds = status == NEAP_OK || refused || fail(t, ways[k].name, error.message);
+      holds = status == NEAP_OK || refused || fail(t, by.name, error.message);
     }
     if (!holds || refused) continue;
     neap_compile_options o = t->options;
-    o.plan = (neap_plan_options){.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000};
-    holds = run_chain(&l, &o, true, &ws, &error) == NEAP_OK || fail(t, ways[k].name, error.message);
+    o.plan = by.plan;
+    holds = run_chain(&l, &o, true, &ws, &error) == NEAP_OK || fail(t, by.name, error.message);
     comparison c = {.plain = plain, .other = ws, .several = true};
-    holds = holds && compared(t, ways[k].name, &c);
+    holds = holds && compared(t, by.name, &c);
     t->totals->n_chain += holds;
     if (ws != NULL) neap_workspace_release(ws);
   }

@@ -171,24 +171,18 @@ static neap_status run_batches(const neap_net *net, const neap_compile_options *
 }
 
 static bool ranges_agree(trial *t) {
-  static const struct {
-    const char *name;
-    neap_policy policy;
-    neap_executor executor;
-  } ways[] = {{"range, offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
-              {"range, offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
-              {"range, name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE}};
   neap_workspace *plain = NULL;
   neap_error error = {0};
   bool holds = true;
-  for (int k = 0; k < NEAP_COUNT(ways) && holds && t->made.by_rows; k++) {
-    const char *way = ways[k].name;
+  for (int k = 0; k < N_PLANNED && holds && t->made.by_rows; k++) {
+    planned by = planned_way("range", k);
+    const char *way = by.name;
     if (!begins(t, way)) continue;
     neap_workspace *ws = NULL;
     neap_range *range = NULL;
     if (plain == NULL) holds = run_batches(t->net, &t->options, NULL, &plain, &error) == NEAP_OK || fail(t, way, error.message);
     neap_compile_options o = t->options;
-    o.plan = (neap_plan_options){.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000};
+    o.plan = by.plan;
     holds = holds && (neap_range_new(t->net, &o, &range, &error) == NEAP_OK || fail(t, way, error.message));
     holds = holds && (run_batches(t->net, &o, range, &ws, &error) == NEAP_OK || fail(t, way, error.message));
     comparison c = {.plain = plain, .other = ws, .several = true};
@@ -229,19 +223,13 @@ static bool is_unsplit(const trial *t, const neap_error *error) {
 }
 
 static bool micro_agrees(trial *t) {
-  static const struct {
-    const char *name;
-    neap_policy policy;
-    neap_executor executor;
-  } ways[] = {{"micro-batches, offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
-              {"micro-batches, offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
-              {"micro-batches, name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE}};
   neap_workspace *plain = NULL;
   neap_error error = {0};
   int64_t rows = (batch_of(t->net) + 1) / 2;
   bool holds = true;
-  for (int k = 0; k < NEAP_COUNT(ways) && holds && t->made.by_rows && t->made.trains; k++) {
-    const char *way = ways[k].name;
+  for (int k = 0; k < N_PLANNED && holds && t->made.by_rows && t->made.trains; k++) {
+    planned by = planned_way("micro-batches", k);
+    const char *way = by.name;
     if (!begins(t, way)) continue;
     neap_workspace *ws = NULL;
     if (plain == NULL && run_micro(t->net, &t->options, rows, false, &plain, &error) != NEAP_OK) {
@@ -249,7 +237,7 @@ static bool micro_agrees(trial *t) {
       break;
     }
     neap_compile_options o = t->options;
-    o.plan = (neap_plan_options){.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000};
+    o.plan = by.plan;
     holds = holds && (run_micro(t->net, &o, rows, true, &ws, &error) == NEAP_OK || fail(t, way, error.message));
     comparison c = {.plain = plain, .other = ws, .several = true};
     holds = holds && compared(t, way, &c);

@@ -149,6 +149,19 @@ bool begins(trial *t, const char *way) {
   return true;
 }
 
+planned planned_way(const char *what, int k) {
+  static const struct {
+    const char *name;
+    neap_policy policy;
+    neap_executor executor;
+  } ways[N_PLANNED] = {{"offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
+                       {"offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
+                       {"name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE}};
+  planned way = {.plan = {.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000}};
+  snprintf(way.name, sizeof way.name, "%s, %s", what, ways[k].name);
+  return way;
+}
+
 bool compared(trial *t, const char *way, comparison *c) {
   neap_workspace_each(c->plain, compare, c);
   t->totals->n_same += c->n_same;

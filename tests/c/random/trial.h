@@ -46,6 +46,13 @@ typedef struct trial {
 bool fail(trial *t, const char *way, const char *message);
 /* Whether this way is to be taken. */
 bool begins(trial *t, const char *way);
+/* The ways that several programs share addresses in: offset, offset in a dag, name. `what` is planned so: "range, offset, dag". */
+enum { N_PLANNED = 3 };
+typedef struct planned {
+  char name[64];
+  neap_plan_options plan;
+} planned;
+planned planned_way(const char *what, int k);
 /* Every blob with bytes of its own in c->plain; those that are transient there are compared where they can be had. */
 bool compared(trial *t, const char *way, comparison *c);
 /* Another net, or other options, that must give what the plain run gives. *out (may be NULL) gets the run. */
